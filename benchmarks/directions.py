@@ -79,7 +79,7 @@ def measure(name: str, rate: float, steps: int) -> dict[str, float]:
     )
     result = {title: float(np.median(cosine[steps // 2 :])) for title, cosine in zip(titles, measured, strict=True)}
     for title, state in (("condition", printed_state), ("scale-free condition", free_state)):
-        factors = state.matrices.left + state.matrices.right
+        factors = jax.tree.leaves([optax.tree.get(state, name) for name in ("left", "right")])
         result[title] = max(float(np.linalg.cond(np.asarray(factor, float))) for factor in factors)
     for index, value in enumerate(MOMENTA):
         result[f"takes momentum {value}"] = float(np.mean(chosen[steps // 2 :] == index))

@@ -1,8 +1,8 @@
-r"""Observation models: mean and covariance of the response y given the network's output f.
+"""Observation models: mean and covariance of the response y given the network's output f.
 
 Filters linearize the mean and take the covariance at the current estimate (moment matching, as in Ollivier, "Online
-natural gradient as a Kalman filter", 2018), so these two functions are all they need. Any subset of the outputs may be
-observed: the filter then takes the rows of the mean and the block of the covariance that belong to it.
+natural gradient as a Kalman filter", 2018). Where some outputs are observed, they take the rows and the block that
+belong to them.
 """
 
 from collections.abc import Callable
@@ -36,9 +36,7 @@ class Likelihood(NamedTuple):
 def _covariance(name: str, value: Any, max_ndim: int = 2) -> Any:
     """A variance, vector of variances or covariance as an array; of traced values only the shape is checked.
 
-    Raises:
-        TypeError: not real numbers.
-        ValueError: another shape, not finite, negative, not symmetric or not positive semi-definite.
+    Raises TypeError or ValueError for anything else.
     """
     given = as_array(name, value)
     array, shape = concrete(name, given, 2), given.shape
@@ -70,14 +68,12 @@ def gaussian(noise_variance: Array | float) -> Likelihood:
     """Real responses, y = f + e with Var[e] = noise_variance.
 
     Args:
-        noise_variance: R in squared units of y: a scalar, one per output (out,), or a covariance (out, out). 0 is
-            allowed.
+        noise_variance: R >= 0 in squared units of y: a scalar, one per output (out,), or a covariance (out, out).
 
     Raises:
         TypeError: not real numbers.
-        ValueError: a variance is negative or not finite, or a covariance is not square, symmetric and positive
-            semi-definite; or, when it is first used, its size is not the number of outputs or it is too large for
-            their dtype.
+        ValueError: not a variance or a covariance; or, when it is first used, its size is not the number of outputs or
+            it is too large for their dtype.
     """
     given = _covariance("noise_variance", noise_variance)
 
@@ -115,12 +111,11 @@ def categorical(jitter: float = 1e-4) -> Likelihood:
 
 
 def poisson(jitter: float = 1e-4) -> Likelihood:
-    r"""Independent counts with log rates f: mean and variance exp(f), plus jitter on the variance.
+    """Independent counts with log rates f: mean and variance exp(f), plus jitter on the variance.
 
     Beyond e^c, with c a third of the logarithm of the largest float (7e12 in single precision), the rate grows linearly
     in f, e^c (1 + f - c), so that squares of rates stay finite. A surprising count y is learned as an observation of
-    the log rate with value log(1 + y) and variance 1 / (1 + y), the Gaussian approximation of the likelihood around its
-    mode, with one added to the count so that zero has a mode (`seqdec.filters.trust`).
+    the log rate with value log(1 + y) and variance 1 / (1 + y) (`seqdec.filters.trust`).
     """
     jitter = _covariance("jitter", jitter, 0)
 

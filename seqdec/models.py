@@ -42,8 +42,8 @@ def _output(out: int, *, use_bias: bool = True) -> nn.Dense:
 class MLP(nn.Module):
     """Fully connected network on the flattened input: hidden layers of the given widths, then `out` linear units.
 
-    With `skip` the linear units see the input too, (input, last hidden layer): the network contains the linear model.
-    An input without numbers is one constant.
+    With `skip` the linear units see (input, last hidden layer): the network contains the linear model. An input without
+    numbers is one constant.
     """
 
     out: int
@@ -86,11 +86,7 @@ class PatchConv(nn.Module):
 
 
 def _halve(x: Array) -> Array:
-    """2 x 2 average pooling of one image (height, width, channels).
-
-    The derivative of a mean of a reshaped image is a broadcast, into which XLA fuses what comes before it in a reverse
-    pass: it would be computed for each of the four pixels.
-    """
+    """2 x 2 average pooling of one image (height, width, channels), whose reverse pass is fast."""
     return nn.pool(x, 0.0, jax.lax.add, (2, 2), (2, 2), "VALID") / 4
 
 
@@ -125,8 +121,7 @@ def network(
 
     Args:
         module: of flax.linen; of flax.nnx, whose parameters are the initial ones, whatever the key; or a function
-            (nnx.Rngs) -> nnx module, with which each key draws parameters of its own, as for the members of an
-            ensemble.
+            (nnx.Rngs) -> nnx module, with which each key draws parameters of its own.
         example: an input, without a batch axis.
         batched: the module takes a batch (b, ...) and returns (b, out): it is called with batches of one input.
         is_last: predicate on the paths of parameters, true in the output layer; None finds it (`output_layer`).
@@ -170,7 +165,7 @@ def network(
 
 
 def of(model: Model, example: PyTree) -> Network:
-    """The network that is given as a `model`: a Network, or a flax module for inputs of the shape of `example`.
+    """A Network as it is, or that of a flax module for inputs of the shape of `example`.
 
     Raises TypeError for anything else, and ValueError as `network`.
     """
@@ -184,7 +179,7 @@ def of(model: Model, example: PyTree) -> Network:
 
 
 def per_candidate(scalar: Network) -> Network:
-    """The network of a bandit whose arms have features: one scalar network for each row, (n, features) -> (n,)."""
+    """One scalar network for each row of features, (n, features) -> (n,)."""
 
     def apply(params, rows):
         return jax.vmap(lambda row: scalar.apply(params, row))(rows)[:, 0]
@@ -201,8 +196,8 @@ def _alike(candidate: dict[str, Array]) -> dict[str, Array]:
 class Score(nn.Module):
     """Expected reward of one candidate: an MLP of its embeddings and a dense layer of its features, concatenated.
 
-    The candidate is a dict. "features" x, which may be missing, are numbers (f,); all other entries are embeddings
-    (width,), such as (a_u, p_u) of a user and (b_v, g_v) of a video. With all that is off by default
+    The candidate is a dict: "features" x (f,), which may be missing, and embeddings (width,), such as (a_u, p_u) of a
+    user and (b_v, g_v) of a video. With all that is off by default
 
         reward = MLP(p_u, g_v, D x) + a_u + b_v + p_u . g_v + w . (x, level)
 
@@ -260,8 +255,8 @@ def embedded(
     """A network that looks up embeddings for a flax module, one table for every name in `sizes`.
 
     An input is a dict; row numbers under the name of a table are replaced by those rows, (width,) each, "features" are
-    passed on, and row numbers of no table are left out. The parameters are
-    {"network": those of the module, "tables": {name: (rows, width)}}, the tables initially N(0, std^2).
+    passed on, and row numbers of no table are left out. The parameters are {"network": those of the module, "tables":
+    {name: (rows, width)}}, the tables initially N(0, std^2).
 
     Args:
         module: takes one dict and returns (out,).
@@ -303,14 +298,13 @@ def output_layer(module: Module, example: PyTree) -> IsLast:
     """Predicate on parameter paths that is true in the output layer of any flax module.
 
     The output layer is the innermost submodule that returns what the whole module returns (reshaping aside). Where
-    there is none, say because the module ends in an activation, the predicate is false everywhere and filters that need
-    a last layer refuse it with the list of paths: write the predicate by hand then, `lambda path: path[0] == "head"`.
+    there is none, say because the module ends in an activation, the predicate is false everywhere: write it by hand
+    then, `lambda path: path[0] == "head"`.
     """
     return _output_layer(modules.pure(module), example)
 
 
 def _output_layer(own: modules.Pure, example: PyTree) -> IsLast:
-    """`output_layer` of the functions of a module."""
     example = jax.tree.map(lambda leaf: np.ones(jnp.shape(leaf), jnp.result_type(leaf)), example)
     shapes = jax.eval_shape(lambda: own.init(jax.random.key(0), example))
     # Random numbers in every array, because layers of zeros would return the same by accident.

@@ -53,10 +53,7 @@ def is_nnx(value: Any) -> bool:
 
 
 def pure(module: Any) -> Pure:
-    """The functions of a module, or of a function (nnx.Rngs) -> nnx module.
-
-    Raises TypeError for anything else.
-    """
+    """The functions of a module, or of a function (nnx.Rngs) -> nnx module; TypeError for anything else."""
     if isinstance(module, nn.Module):
         return _linen(module)
     if not is_nnx(module) and not callable(module):
@@ -117,8 +114,6 @@ def check(own: Pure, example: PyTree) -> None:
 
 
 def _linen(module: nn.Module) -> Pure:
-    """The functions of a linen module."""
-
     def others(x: PyTree) -> list[str]:
         return sorted(set(jax.eval_shape(module.init, jax.random.key(0), x)) - {"params"})
 

@@ -23,8 +23,7 @@ def path_names(path) -> tuple[str, ...]:
 def split(tree: PyTree, is_last: IsLast) -> tuple[list[Array], list[Array]]:
     """Leaves of a parameter tree as (hidden, last), each in the order of `jax.tree.leaves`.
 
-    Raises:
-        ValueError: nothing or everything counts as the last layer; the message lists the paths.
+    Raises ValueError, with the paths, where nothing or everything counts as the last layer.
     """
     leaves, structure = jax.tree.flatten(tree)
     places = _places(structure, is_last)
@@ -75,10 +74,7 @@ _LARGE = 512
 
 
 def pieces(leaves: list[Array], batch_axes: int = 0) -> tuple[Array, ...]:
-    """Leaves as vectors (D_p,), or as rows (..., D_p): large ones as they are, small ones concatenated as the last.
-
-    Large leaves are not copied, as `ravel` would, and the small ones together cost one operation.
-    """
+    """Leaves as vectors (D_p,), or as rows (..., D_p): large ones as they are, small ones concatenated as the last."""
     large, small = by_size(leaves, batch_axes)
     flat = [leaf.reshape(*leaf.shape[:batch_axes], -1) for leaf in large]
     return (*flat, ravel(small, batch_axes)) if small else tuple(flat)

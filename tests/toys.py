@@ -105,3 +105,8 @@ def compiled(make: Callable[..., Filter]) -> Callable[..., Filter]:
 def optimizer_programs() -> int:
     """The number of compiled programs that choose points in Bayesian optimization."""
     return ascent.score._cache_size() + ascent.climb._cache_size() + programs.means_of._cache_size()
+
+
+def of_matrices(state: Any) -> Any:
+    """The state of the direction for matrices in that of an optimizer."""
+    return state[0].inner_states["matrix"].inner_state

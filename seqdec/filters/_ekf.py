@@ -1,4 +1,4 @@
-r"""EKF: the extended Kalman filter with a dense covariance, the reference for small networks.
+"""EKF: the extended Kalman filter with a dense covariance, the reference for small networks.
 
 Belief N(theta, Sigma). Per step Sigma += q I; with the Jacobian J of the expected response at theta, an observation y
 gives
@@ -6,8 +6,7 @@ gives
     S = J Sigma J^T + R        K = Sigma J^T S^{-1}
     theta += K (y - y_hat)     Sigma = (I - K J) Sigma (I - K J)^T + K R K^T
 
-Sigma is kept as a root (D x D), so it stays positive semi-definite. An update costs O(D^2), process noise O(D^3): meant
-for up to a few thousand parameters.
+Sigma is kept as a root (D x D). An update costs O(D^2), process noise O(D^3): for up to a few thousand parameters.
 
 Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior Neural Networks for Fast Sequential
 Decision Making", Appendix B.
@@ -122,7 +121,7 @@ def full_rank(initial_std: Array | float, process_noise: ProcessNoise, *, buffer
 
 
 def _is_by_output(rows: Rows) -> bool:
-    """Whether the parameters are those of a dense layer whose outputs are the responses, in the shapes of its rows."""
+    """Whether the parameters are those of a dense layer whose outputs are the responses."""
     few = [part for part in rows if not isinstance(part, Outer)]
     outputs = len(rows[0].deltas if isinstance(rows[0], Outer) else rows[0])
     layers = [part for part in rows if isinstance(part, Outer)]
@@ -175,7 +174,7 @@ def ekf(
         network, likelihood: as in `lrkf`.
         initial_std: prior standard deviation of every parameter.
         process_noise, initial_std_table: as in `lrkf`. A Python 0 skips the O(D^3) time update.
-        numerics: buffer and basis_dtype have no effect; the error bounds of this exact recursion are zero.
+        numerics: buffer and basis_dtype have no effect; the error bounds are zero.
 
     Raises:
         ValueError: a setting is out of its range; or error bounds are asked for with embedding tables.
@@ -184,7 +183,6 @@ def ekf(
     check_process_noise("process_noise", process_noise)
 
     def predict(state):
-        """Sigma <- Sigma + q I."""
         arrived, state = arrival(process_noise, state)
         columns = state.factor.columns
         inflation = jnp.sqrt(jnp.asarray(arrived, columns.dtype)) * jnp.eye(len(columns), dtype=columns.dtype)

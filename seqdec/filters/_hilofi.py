@@ -1,4 +1,4 @@
-r"""HiLoFi: full-rank covariance for the last layer, low-rank for the hidden layers.
+"""HiLoFi: full-rank covariance for the last layer, low-rank for the hidden layers.
 
 Belief N(l, Sigma_l) x N(h, C^T C) with Sigma_l (D_l x D_l) and C (d x D_h), coupled through one innovation. With the
 Jacobians L, H of the expected response, an observation y gives
@@ -65,13 +65,11 @@ def hilofi(
         rank: d, rows of the hidden layers' factor.
         initial_std_hidden: prior standard deviation of the hidden layers along each of d directions.
         initial_std_last: prior standard deviation of every parameter of the last layer.
-        process_noise_hidden: q_h, as `process_noise` of `lrkf`, for the hidden layers.
-        process_noise_last: q_l, likewise for the last layer.
+        process_noise_hidden, process_noise_last: q_h and q_l, as `process_noise` of `lrkf`.
         initial_span, initial_std_table, numerics: as in `lrkf`.
-        per_output: keep Sigma_l by output, K blocks instead of one matrix K times as wide: O(D_l^2 / K) instead of
-            O(D_l^2), exactly, for linear last layers of which one output is observed at a time, as in a bandit, and
-            likelihoods whose responses depend on one output each (not categorical). All parameters of the last layer
-            have the outputs as their last axis. Other observations correlate outputs, which this drops.
+        per_output: keep Sigma_l by output, K blocks: O(D_l^2 / K) instead of O(D_l^2). Exact for linear last layers
+            with the outputs as last axis, of which one output is observed at a time, and likelihoods whose responses
+            depend on one output each; correlations from other observations are dropped.
 
     Raises:
         ValueError, TypeError: as `lrkf`; or, in `init`, `is_last` matches nothing or everything, or `per_output` does
@@ -89,12 +87,7 @@ def hilofi(
 
 
 def by_output(initial_std: Array | float, process_noise: ProcessNoise, *, buffer: int | None) -> Covariance:
-    """As `full_rank`, but outputs apart: a root for the parameters of each output, the last axis of every leaf.
-
-    With K outputs the covariance has 1/K of the entries, and it is the same one as long as every observation is of
-    one response that depends on the parameters of one output: no two outputs are correlated then. Correlations from
-    other observations are dropped.
-    """
+    """As `full_rank`, with a root for the parameters of each output, the last axis of every leaf."""
     one = full_rank(initial_std, process_noise, buffer=buffer)
     # All roots have the same number of columns in use.
     state_axes: Any = CovarianceState(linalg.FullRankFactor(0, None), None)  # pyright: ignore[reportArgumentType] (axes)
@@ -171,7 +164,7 @@ def by_output(initial_std: Array | float, process_noise: ProcessNoise, *, buffer
 
 
 def _pack(rows: list[Array | Outer]) -> Rows:
-    """Rows by each leaf as pieces, in which the outputs are still the last axis."""
+    """Rows by each leaf as pieces, with the outputs as their last axis."""
     return tuple(part if isinstance(part, Outer) else linalg.dense(part) for part in rows)
 
 

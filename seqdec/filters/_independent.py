@@ -1,8 +1,7 @@
 """Independent beliefs, one for each response, as in linear bandits with a weight vector for each arm.
 
-The covariance of all parameters is block diagonal, one block for each arm, and stays so: an observation of one arm
-changes only its block. For k arms of p parameters an update costs O(p^2) with dense blocks, and
-not the O(k^2 p^2) of `seqdec.filters.ekf` over all of them, which gives the same belief.
+The covariance of all parameters is block diagonal and stays so: for k arms of p parameters an update costs O(p^2), not
+the O(k^2 p^2) of `seqdec.filters.ekf` over all of them, which gives the same belief.
 """
 
 import jax
@@ -16,8 +15,8 @@ from seqdec.filters.batches import known
 def independent(flt: Filter, count: int) -> Filter:
     """`count` independent beliefs, each that of `flt` over a network with one response.
 
-    Every leaf of the parameters has a leading axis (count,), as `jax.vmap(network.init)(keys)` makes it. Observations
-    are those of one response, `observed` a scalar, or of all, None.
+    Every leaf of the parameters has a leading axis (count,), as from `jax.vmap(network.init)(keys)`. Observations are
+    of one response, `observed` a scalar, or of all, None.
 
     Raises:
         ValueError: in `update`, for some but not all responses; in `init`, for parameters without the leading axis.

@@ -1,4 +1,4 @@
-r"""LoFi: a Kalman filter whose precision, not covariance, is a diagonal and a low-rank matrix.
+"""LoFi: a Kalman filter whose precision, not covariance, is a diagonal and a low-rank matrix.
 
 Belief N(theta, Sigma), Sigma^{-1} = diag(u) + W W^T with u (D,) and W (D x d). A time step of process noise q is exact,
 
@@ -10,21 +10,19 @@ and an observation y with the Jacobian J (o x D) of the expected response at the
     [W, J^T R^{-1/2}] = U diag(s) V^T, singular values in descending order
     W = U_{:d} diag(s_{:d})  u += squared norms of the rows of U_{d:} diag(s_{d:})
 
-so what does not fit the rank is kept on the diagonal: Sigma^{-1} has the right diagonal, and its correlations are those
-of the d largest directions. Nothing is dropped, and the filter is the extended Kalman filter with Sigma_0 = I / u_0,
-while W has d columns for all observed values, hence always for d >= D, with or without process noise.
+so what does not fit the rank is kept on the diagonal, and the correlations are those of the d largest directions. While
+W has d columns for all observed values, hence always for d >= D, this is the extended Kalman filter with Sigma_0 = I /
+u_0.
 
-The state holds A = diag(u)^{-1/2} W and A^T A. Sigma is applied through a root C, Sigma = C C^T, so that no variance is
-a difference of large numbers and none is negative. With n >= 1, the norms of the columns of A or one, and the Cholesky
-factor G^T G = diag(n)^{-1} (I + A^T A) diag(n)^{-1},
+The state holds A = diag(u)^{-1/2} W and A^T A. Sigma is applied through a root C, Sigma = C C^T, so no variance is a
+difference of large numbers. With n >= 1, the norms of the columns of A or one, and the Cholesky factor G^T G =
+diag(n)^{-1} (I + A^T A) diag(n)^{-1},
 
     C = diag(u)^{-1/2} (I - A diag(n)^{-1} G^{-1} (diag(n)^{-1} + G)^{-T} diag(n)^{-1} A^T)
 
-A sample is theta + C z with z ~ N(0, I). An observation costs O(D (d + o)^2), and process noise as much again.
-
-With m spare columns W may have d + m, and is only cut back to d when they are full. Until then u does not change, so
-that A^T A gets a row and a column in O(D (d + m) o): without process noise an observation costs O(D (d + m) o) on
-average, for m of the size of d.
+A sample is theta + C z with z ~ N(0, I). An observation costs O(D (d + o)^2), and process noise as much again. With m
+spare columns W may have d + m, and is cut back to d when they are full; until then u does not change, and an
+observation costs O(D (d + m) o).
 
 Source: Chang, Duran-Martin, Shestopaloff, Jones, Murphy, "Low-rank extended Kalman filtering for online learning of
 neural networks from streaming data", CoLLAs 2023. The root is our own.
@@ -115,7 +113,6 @@ def diagonal_and_low_rank(
         return state._replace(factor=after)
 
     def project(state, jacobian):
-        """J C."""
         precision = state.factor
         rows = linalg.whole(jacobian) / jnp.sqrt(precision.diagonal)[None]
         # In this order, because the other one is slower under `jax.vmap` on a CPU.
@@ -175,8 +172,7 @@ def _largest_precision(dtype) -> float:
 def _normalized_cholesky(gram: Array) -> tuple[Array, Array]:
     """1/n (d,) and upper triangular G with diag(n) G^T G diag(n) = I + A^T A, from A^T A.
 
-    The norms n >= 1 are those of the columns or one, so that large precisions do not drown small ones in G. The jitter
-    is for columns that are nearly parallel; it vanishes with the columns.
+    The jitter is for columns that are nearly parallel; it vanishes with the columns.
     """
     inverse_norms = 1 / jnp.sqrt(jnp.maximum(jnp.diagonal(gram), 1))
     least = inverse_norms**2
@@ -194,7 +190,7 @@ def _times(precision: Precision, vector: Array) -> Array:
 def _whitened(precision: Precision, observation: Observation) -> Array:
     """R^{-1/2} J diag(u)^{-1/2} (o, D), the new columns of A; zero where the observation is rejected.
 
-    Exact observations would have infinite precision: R is 1e-6 of J diag(u)^{-1} J^T at least.
+    R is 1e-6 of J diag(u)^{-1} J^T at least: exact observations would have infinite precision.
     """
     rows = zero_where_rejected(observation, linalg.whole(observation.jacobian)) / jnp.sqrt(precision.diagonal)[None]
     noise = observation.noise_root.mT @ observation.noise_root
@@ -206,7 +202,7 @@ def _whitened(precision: Precision, observation: Observation) -> Array:
 
 
 def _appended(precision: Precision, rows: Array, accept: Array) -> Precision:
-    """With the rows (o, D) as columns of A; there is room for them if the observation is accepted."""
+    """With the rows (o, D) as columns of A, for which there is room if the observation is accepted."""
     observed, first = len(rows), precision.filled
     here = columns_from(first, observed, precision.factor.shape[1]).astype(rows.dtype)
     crossed = here.mT @ (rows @ precision.factor + rows @ rows.mT @ here / 2)
@@ -220,10 +216,10 @@ def _appended(precision: Precision, rows: Array, accept: Array) -> Precision:
 
 
 def _truncated(precision: Precision, rows: Array, rank: int) -> tuple[Precision, Array]:
-    """The d largest directions of [W, diag(u)^{1/2} A'], A' (o, D)^T; the diagonal takes the others.
+    """The d largest directions of [W, diag(u)^{1/2} A'], A' (o, D)^T; the diagonal takes the others N.
 
-    And the bound of the error that this makes in Sigma, Sigma_kept (N N^T - diag) Sigma_exact for the dropped N:
-    ||N N^T - diag(N N^T)||_F over the least of u before and after it.
+    Also the bound of the error in Sigma, Sigma_kept (N N^T - diag) Sigma_exact: ||N N^T - diag(N N^T)||_F over the
+    least of u before and after it.
     """
     width, before = precision.factor.shape[1], precision.diagonal
     stack = jnp.sqrt(before)[:, None] * jnp.concatenate([precision.factor, rows.mT], axis=1)
@@ -264,15 +260,14 @@ def lofi(
 
     Args:
         network: of any kind.
-        likelihood: observation model, from `seqdec.likelihoods`. Noise below 1e-6 of the variance J diag(u)^{-1} J^T
-            (1e-15 in double precision) is taken as that much, because precisions must be finite.
+        likelihood: observation model, from `seqdec.likelihoods`. Noise counts as 1e-6 of the variance J diag(u)^{-1}
+            J^T (1e-15 in double precision) at least.
         rank: d, columns of the precision's factor.
         initial_std: prior standard deviation of every parameter, or of each, (D,) in the order of `jax.tree.leaves`.
             Precisions are 2e19 at most (1e154 in double precision).
         process_noise, initial_std_table: as in `lrkf`. A Python 0 skips the O(D d^2) time update.
-        spare: m, columns that the factor may have beyond the rank; when they are full, all but the d largest directions
-            go to the diagonal. 0, as published, cuts after each observation. Without process noise, m of d / 2 or so
-            takes less than half the time of a step, and less is lost.
+        spare: m, columns beyond the rank; 0, as published, cuts after each observation. Without process noise, m of d /
+            2 or so takes less than half the time of a step, and less is lost.
         numerics: buffer and basis_dtype have no effect. The error bound is that of the dropped directions.
 
     Raises:

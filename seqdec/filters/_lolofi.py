@@ -43,11 +43,9 @@ def lolofi(
     Args:
         network, likelihood: as in `hilofi`.
         rank_hidden: d_h, rows of the hidden layers' factor.
-        rank_last: d_l, rows of the last layer's factor; None is 100, or as many as a smaller last layer has parameters.
-        initial_std_hidden: prior standard deviation of the hidden layers along each of d_h directions.
-        initial_std_last: prior standard deviation of the last layer along each of d_l directions.
-        process_noise_hidden: q_h, as `process_noise` of `lrkf`, for the hidden layers.
-        process_noise_last: q_l, likewise for the last layer.
+        rank_last: d_l, rows of the last layer's factor; None: 100, or the number of parameters of a smaller last layer.
+        initial_std_hidden, initial_std_last: prior standard deviations along each of d_h and d_l directions.
+        process_noise_hidden, process_noise_last: q_h and q_l, as `process_noise` of `lrkf`.
         initial_span, initial_std_table, numerics: as in `lrkf`.
 
     Raises:

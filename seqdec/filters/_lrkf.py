@@ -49,11 +49,7 @@ _SPANS = ("random", "first")
 def low_rank(
     rank: int, initial_std: Array | float, process_noise: ProcessNoise, span: str, numerics: Numerics
 ) -> Covariance:
-    """Sigma = C^T C, with the products H B. Process noise turns the span of C unless it is known to be zero.
-
-    The box, line by line: `variance` is H C^T C H^T, to which `seqdec.filters.kalman` adds q H H^T and R for S;
-    `mean_update` is K eps; `covariance_update` is C <- P_{d,+q}(...), with K in `linalg.low_rank_downdate`.
-    """
+    """Sigma = C^T C, with the products H B. Process noise turns the span of C unless it is known to be zero."""
     choice("initial_span", span, _SPANS)
     numerics, static_span = checked_numerics(numerics), known_zero(process_noise)
 
@@ -70,7 +66,6 @@ def low_rank(
         return initial_state(factor, dtype, process_noise)
 
     def project(state, jacobian):
-        """H B."""
         return linalg.cross(state.factor, jacobian)
 
     def variance(state, products):
@@ -150,7 +145,7 @@ def pack_pieces(rows: list[Array | Outer]) -> Rows:
 
 
 def _spare_columns(rank: int, buffer: int | None, like: Any) -> int:
-    """m, given or chosen: outer products take little memory; other columns take as much as a column of the factor."""
+    """M, given or chosen: outer products take little memory; other columns take as much as a column of the factor."""
     if buffer is not None:
         return buffer
     mostly_outer = like is not None and not kalman.mostly_dense(like)
@@ -175,10 +170,10 @@ def lrkf(
         likelihood: observation model, from `seqdec.likelihoods`.
         rank: d, rows of the factor.
         initial_std: prior standard deviation along each of d directions.
-        process_noise: q, variance added to every parameter per step, or a schedule of it, such as
-            `seqdec.filters.Annealed`. A Python 0 keeps the span fixed.
-        initial_span: the d directions: "random" orthonormal ones, or "first", the first parameters themselves,
-            as in the published experiments.
+        process_noise: q, variance added to every parameter per step, or a schedule, such as `seqdec.filters.Annealed`.
+            A Python 0 keeps the span fixed.
+        initial_span: "random" orthonormal directions, or "first", the first d parameters, as in the published
+            experiments.
         initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,);
             a dict has one for each table by name.
         numerics: numerical options.

@@ -1,14 +1,12 @@
-r"""Responses at several inputs as one observation, for `Filter.update_batch`.
+"""Responses at several inputs as one observation, for `Filter.update_batch`.
 
 With b inputs of o observed responses each, linearized at one mean, J_i (o x D) and R_i (o x o) stack to
 
     J = [J_1; ...; J_b]        R = blockdiag(R_1, ..., R_b)        eps = [y_1 - f(x_1); ...; y_b - f(x_b)]
 
-which is an ordinary observation of b o responses: S has b o rows, and the cost is that of one update with as many
-outputs, in which the rows of a dense layer stay outer products with one input for each group of o (`linalg.Outer`). For
-a linear model the result is that of b updates one after the other; for others, these linearize again after each.
-
-An input that is not finite is left out: with J_i = 0 and eps_i = 0 its gain is zero, whatever its R_i.
+an ordinary observation of b o responses, in which the rows of a dense layer stay outer products with one input for each
+group of o (`linalg.Outer`). For a linear model the result is that of b updates one after the other; for others, these
+linearize again after each. An input that is not finite is left out: with J_i = 0 and eps_i = 0 its gain is zero.
 """
 
 import math
@@ -63,11 +61,7 @@ def checked(xs: PyTree, ys: Any, observed: Any) -> tuple[Array, Array | None]:
 
 
 def known(ys: Array, rows: Array | None, outputs: int) -> Array:
-    """`ys` with NaN, which is rejected, where a traced index lies outside [0, outputs); JAX would clamp it silently.
-
-    Raises:
-        ValueError: an index that is not traced lies outside.
-    """
+    """`ys` with NaN, which is rejected, where a traced index lies outside [0, outputs); ValueError for others."""
     if rows is None:
         return ys
     if not isinstance(rows, Tracer):
@@ -84,7 +78,7 @@ def stacked(
     Args:
         mean: (b, K) expected responses.
         noise: (b, K, K) their covariances.
-        jacobians: of each block, with a leading axis (b, o, ...), those of the observed responses.
+        jacobians: of each block (b, o, ...), those of the observed responses.
         ys: (b, o).
         rows: (b, o) indices of the observed responses; None for all.
     """
@@ -115,8 +109,6 @@ def stacked(
 
 
 def _stack(rows: Rows) -> Rows:
-    """Pieces (b, o, ...) as (b o, ...)."""
-
     def stack(part):
         if isinstance(part, Outer):
             return Outer(part.inputs, part.deltas.reshape(-1, part.deltas.shape[-1]))

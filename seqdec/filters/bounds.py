@@ -1,4 +1,4 @@
-r"""Bounds on the error of one update, in Frobenius norm, from (o, o) matrices alone.
+"""Bounds on the error of one update, in Frobenius norm, from (o, o) matrices alone.
 
 LRKF: Proposition F.3 of the paper; HiLoFi: Proposition 4.1, except that the coupling of the blocks is bounded through
 the whole innovation variance, which the proposition leaves out.
@@ -13,11 +13,10 @@ from seqdec.filters.covariance import CovarianceUpdate
 
 
 def error_bound(updates: list[CovarianceUpdate], parts: list[Array], total: Array, noise: Array) -> ErrorBound:
-    r"""Bound on ||(I - K J) Sigma_pred (I - K J)^T + K R K^T - blockdiag(kept)||_F with the joint gain K.
+    """Bound on ||(I - K J) Sigma_pred (I - K J)^T + K R K^T - blockdiag(kept)||_F with the joint gain K.
 
     Besides what each block neglects, the blocks miss their correlation -K_a S K_b^T, and each block's own Joseph form
-    misses K_a (S - S_a - R) K_a^T, the variance that the other blocks contribute to the innovation. Both vanish for a
-    single block.
+    misses K_a (S - S_a - R) K_a^T. Both vanish for a single block.
 
     Args:
         updates: of each block.

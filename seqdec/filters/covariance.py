@@ -38,10 +38,7 @@ class Numerics(NamedTuple):
 
 
 def checked_numerics(numerics: Any) -> Numerics:
-    """`numerics` with a Python integer for its buffer.
-
-    Raises TypeError or ValueError for anything but a `Numerics`, or a value of a field that has no meaning.
-    """
+    """`numerics` with a Python integer for its buffer; TypeError or ValueError for anything else."""
     if not isinstance(numerics, Numerics):
         raise TypeError(f"numerics must be a seqdec.filters.Numerics; got {numerics!r}")
     if numerics.buffer is not None:
@@ -145,10 +142,10 @@ ProcessNoise = Array | float | Callable[[Array], Array]
 
 
 class Annealed(NamedTuple):
-    r"""The schedule q_t = q_0 / (1 + t / T)^2 after t steps.
+    """The schedule q_t = q_0 / (1 + t / T)^2 after t steps.
 
-    A Kalman filter whose parameters walk with variance q settles at a gain of about sqrt(q / R), so this gain falls as
-    1 / t, as that of an average does: early observations train the network, later ones refine it.
+    A filter whose parameters walk with variance q settles at a gain of about sqrt(q / R), so this gain falls as 1 / t,
+    as that of an average does: early observations train the network, later ones refine it.
     """
 
     initial: Array | float
@@ -201,11 +198,7 @@ def known_zero(process_noise: ProcessNoise) -> bool:
 
 
 def check_process_noise(name: str, value: Any) -> None:
-    """Refuse a number that is not a variance, and a schedule of such numbers.
-
-    Raises:
-        ValueError: not finite or negative.
-    """
+    """Refuse a number that is not a variance, and a schedule of such numbers, with ValueError."""
     if isinstance(value, Annealed):
         non_negative(f"{name}.initial", value.initial)
         number(f"{name}.time", value.time, exclusive=True)

@@ -1,17 +1,15 @@
-r"""Embedding tables in a filter: one small Gaussian per row, so that a step costs what the rows in question cost.
+"""Embedding tables in a filter: one small Gaussian per row, so that a step costs what the rows in question cost.
 
 An input reads n rows of a table (V x e), say those of the ten videos on offer. The Jacobian of the responses is zero in
-all other rows, so only these are ever differentiated, multiplied, moved and written back:
+all other rows, so only these are differentiated, moved and written back:
 
     S = ... + sum_r J_r Sigma_r J_r^T            r over the distinct rows that the input reads
     row_r += Sigma_r J_r^T S^{-1} eps            Sigma_r = (I - K_r J_r) Sigma_r (I - K_r J_r)^T + K_r R K_r^T
 
 with one covariance Sigma_r (e x e) per row, kept as a root. Rows are correlated neither with each other nor with the
 rest of the network, but share the innovation with all. A step costs O(n e (n + e)) whatever V; only a draw of the
-parameters, as Thompson sampling needs it, passes over whole tables.
-
-The filters know nothing of this: the belief is cut down to the rows that the input reads (`nearby`), an ordinary filter
-does the step, and the rows are put back.
+parameters passes over whole tables. The filters know nothing of this: the belief is cut down to the rows that the input
+reads (`nearby`), an ordinary filter does the step, and the rows are put back.
 """
 
 from collections.abc import Mapping
@@ -119,8 +117,7 @@ def split_tables(params: PyTree, tables: tuple[str, ...]) -> tuple[PyTree, list[
 def nearby(params: PyTree, x: dict[str, Array], tables: tuple[str, ...]) -> tuple[PyTree, dict[str, Array]]:
     """(params, x) with only those rows of the tables that x (n rows of each) reads, for the same response.
 
-    Derivatives by these parameters have n rows of each table, not all. A row that x reads twice appears twice. Of b
-    inputs, x[name] (b, n), the b n rows are one after the other.
+    A row that x reads twice appears twice. Of b inputs, x[name] (b, n), the b n rows are one after the other.
     """
     rows = {name: params["tables"][name][x[name].ravel()] for name in tables}
     local = {name: jnp.arange(x[name].size).reshape(x[name].shape) for name in tables}

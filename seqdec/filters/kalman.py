@@ -1,4 +1,4 @@
-r"""The recursion that all Kalman filters here share: one Gaussian per block of parameters, coupled by one innovation.
+"""The recursion that all Kalman filters here share: one Gaussian per block of parameters, coupled by one innovation.
 
 The belief is N(mean, blockdiag(Sigma_1, ..., Sigma_B)). With Jacobians J_b of the expected response at the mean, noise
 R and process noise q_b, an observation y gives
@@ -8,17 +8,14 @@ R and process noise q_b, an observation y gives
     approximately
 
 so a filter is a list of blocks and, for each, a form of `Covariance`: `full_rank` (`seqdec.filters.ekf`), `low_rank`
-(`seqdec.filters.lrkf`), `by_output` (`seqdec.filters.hilofi`) or `table` (`seqdec.filters.embeddings`).
-
-Where the expected response is an unbounded function of the outputs, as for counts, J, R and y_hat are those of
+(`seqdec.filters.lrkf`), `by_output` (`seqdec.filters.hilofi`) or `table` (`seqdec.filters.embeddings`). Where the
+expected response is an unbounded function of the outputs, as for counts, J, R and y_hat are those of
 `seqdec.filters.trust`, which also bounds the step of the mean.
 
-With a root Sigma_b = T^T T all this needs the product of J_b (K x D) with the n columns of T^T or of its basis. There
-are three ways to it. Rows of a dense layer are outer products, which share one
-pass over the columns: a half to a twentieth of the time of whole rows (`seqdec.filters.jacobians`). Other parameters,
-say those of a network that is applied to K candidates one by one, need K reverse passes and a product of matrices, or n
-forward passes along the columns, which never form the Jacobian; these are taken where K >= n, and an update then needs
-the Jacobian of the observed outputs only.
+With a root Sigma_b = T^T T all this needs the product of J_b (K x D) with the n columns of T^T or of its basis. Rows of
+a dense layer are outer products, which share one pass over the columns (`seqdec.filters.jacobians`). Other parameters
+need K reverse passes and a product of matrices, or n forward passes along the columns, which never form the Jacobian;
+these are taken where K >= n, and an update then needs the Jacobian of the observed outputs only.
 """
 
 import functools
@@ -91,7 +88,7 @@ def _places(tables: tuple[str, ...], is_last: IsLast | None, structure: Any) -> 
 
 
 def _explained(name: str, flt: Filter, network: Network) -> Filter:
-    """`flt`, which says so where a belief is not one of its own."""
+    """`flt`, with an error for a belief of another filter."""
 
     def form() -> Belief:
         return jax.eval_shape(lambda key: flt.init(key, network.init(key)), jax.random.key(0))

@@ -1,4 +1,4 @@
-r"""Where to linearize responses whose mean is an unbounded function of the output, such as exp(f) of counts.
+"""Where to linearize responses whose mean is an unbounded function of the output, such as exp(f) of counts.
 
 The linearization at the belief's mean extrapolates m(f) by its tangent. With m = e^f, prior variance v of f and count y
 
@@ -9,16 +9,14 @@ the information m, where y is right. Two rules, for likelihoods that tell their 
 
 1. A response with |step| > 1/2 whose mode g(y) is further than 2 from f, in the direction of the step, is linearized at
    the mode instead: as a Gaussian observation of f with value g(y) and variance r(y), for counts log(1 + y) and
-   1 / (1 + y). The step then ends between f and g(y). A belief that is certain, with small v, never does this, so what
-   it settles at is not biased.
+   1 / (1 + y). The step then ends between f and g(y). A belief with small v never does this, so its limit is unbiased.
 2. The network is not linear in its parameters either, so the step is halved until at the observation's inputs
 
        max_j |f_j(after) - f_j(before)| <= max(1, max_i |g(y_i) - f_i|)      j all outputs, i the observed ones
        sum_i y_i d_i - m_i (e^{d_i} - 1) >= 0,  up to rounding               d_i = f_i(after) - f_i(before)
 
    that is, no output moves further than the farthest observed one has to, and the log likelihood of the observation
-   does not fall; it rises along any small step. The covariance is that of the whole step. After 64 halvings in vain the
-   observation is rejected.
+   does not fall. The covariance is that of the whole step. After 64 halvings in vain the observation is rejected.
 
 Source: step halving: Marschner, "glm2: fitting generalized linear models with convergence problems", R Journal, 2011.
 """
@@ -125,12 +123,12 @@ def scaled_array(rows: Array, factors: Array) -> Array:
 
 
 def halved(step: PyTree, moved: Callable[[PyTree], PyTree], accept: Array, at: Region) -> tuple[PyTree, Array]:
-    """Rule 2: the step halved until it fits, and () bool, whether it does.
+    """Rule 2: the step halved until it fits, and () bool, whether it does; nothing is tried unless `accept`.
 
     Args:
         step: tree of arrays.
         moved: (step) -> params.
-        accept: () bool; False tries nothing.
+        accept: () bool.
         at: the region.
     """
 

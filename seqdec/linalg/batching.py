@@ -18,8 +18,8 @@ _T = TypeVar("_T")
 def sequential_vmap(function: Callable[..., _T]) -> Callable[..., _T]:
     """The same function of arrays; on a CPU `jax.vmap` computes it for one member of the batch after the other.
 
-    For factorizations. jaxlib 0.10 spreads a batch of them over the threads of its CPU backend, and waits for it on one
-    of these same threads: as many batches at once as there are threads deadlock.
+    For factorizations: jaxlib 0.10 spreads a batch over the threads of its CPU backend and waits for it on one of them,
+    so that as many batches at once as there are threads deadlock.
     """
 
     @custom_vmap
@@ -68,9 +68,8 @@ solve_transposed = sequential_vmap(functools.partial(jax.scipy.linalg.solve_tria
 def cond_any(condition: Array, function: Any, operand: Any, *constants: Any) -> Any:
     """function(operand, *constants) if condition else operand: a branch that stays a branch under `jax.vmap`.
 
-    `lax.cond` on a batched condition evaluates both sides at every step. Here the whole batch takes the branch as soon
-    as the condition holds for one member, so `function` must be harmless where the condition is False. Derivatives are
-    those of each member's own side.
+    The whole batch takes the branch as soon as the condition holds for one member, so `function` must be harmless where
+    it is False. Derivatives are those of each member's own side.
     """
 
     def plain(condition, operand, constants):
@@ -98,10 +97,7 @@ def cond_any(condition: Array, function: Any, operand: Any, *constants: Any) -> 
 
 
 def put_columns(buffer: Array, values: Array, at: Array) -> Array:
-    """Buffer (D, n) with values (D, o) in its columns from `at` on.
-
-    A batch whose members write to the same place takes one write. They do unless one of them has rejected an update.
-    """
+    """Buffer (D, n) with values (D, o) in its columns from `at` on; one write where a whole batch writes there."""
     return _differentiable(_put, _put_one)(buffer, values, at)
 
 
@@ -128,7 +124,7 @@ def _(axis_size, in_batched, buffer, values, at):
 
 
 def check_spare_columns(observed: int, spare: int) -> None:
-    """Raises ValueError where the spare columns cannot take the rows of one observation."""
+    """Refuse an observation whose rows the spare columns cannot take."""
     if observed > spare:
         raise ValueError(
             f"{observed} outputs observed at once do not fit a buffer of {spare}; "

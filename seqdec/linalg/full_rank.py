@@ -91,19 +91,17 @@ def _(primals, tangents):
 def symmetric_downdate(
     factor: FullRankFactor, products: Array, raw_gain: Array, innovation_root: Array, noise_root: Array, accept: Array
 ) -> FullRankUpdate:
-    r"""Root of (I - K H) Sigma (I - K H)^T + K R K^T with K^T = S^{-1} H Sigma: `full_rank_downdate` for q = 0.
+    """Root of (I - K H) Sigma (I - K H)^T + K R K^T with K^T = S^{-1} H Sigma: `full_rank_downdate` for q = 0.
 
-    With F = H T^T and W = S^{-1} that is T^T (I - F^T X F) T, X = 2 W - W (F F^T + R) W, so that T^T is multiplied by
-    the symmetric root of I - F^T X F: no column is added, and T is never factorized again. For one observation this is
+    With F = H T^T and W = S^{-1} that is T^T (I - F^T X F) T, X = 2 W - W (F F^T + R) W: T^T is multiplied by the
+    symmetric root of I - F^T X F, so no column is added, and T is never factorized again. For one observation this is
     Potter's form; otherwise F^T = Q B reduces it to the root of I - B X B^T (o x o).
 
     Args:
         factor: T with T^T T = Sigma and no spare columns.
         products: F = H T^T (o, D).
         raw_gain: H Sigma = F T (o, D).
-        innovation_root: S^{1/2} (o, o), upper triangular.
-        noise_root: R^{1/2} (o, o).
-        accept: () bool; False leaves the covariance unchanged. All other arguments must be finite in either case.
+        innovation_root, noise_root, accept: as in `full_rank_downdate`.
     """
     gain = jnp.where(accept, solve_psd(innovation_root, raw_gain), 0)
     if len(products) == 1:

@@ -78,8 +78,8 @@ def low_rank_from(rows: Pieces, root: Array, spare: int, basis_dtype=None, like:
         rows: Y (d, D_p), orthonormal.
         root: T (d, d), upper triangular.
         spare: m.
-        basis_dtype: may be narrower than that of the rows: bfloat16 halves the memory, and every row that enters the
-            basis is rounded to it, except outer products. Coefficients, root and sums keep the dtype of the rows.
+        basis_dtype: may be narrower than that of the rows; every row that enters the basis is rounded to it, except
+            outer products. Coefficients, root and sums keep the dtype of the rows.
         like: Jacobians to come, or their shapes; pieces that are an `Outer` get spare columns that are outer products.
     """
     rank, dtype = len(rows[0]), rows[0].dtype
@@ -132,7 +132,7 @@ def low_rank_downdate(
     accept: Array,
     reads_done: Array | bool = True,
 ) -> LowRankUpdate:
-    r"""C <- P_{d,+q}(C (I - K H)^T, R^{1/2} K^T) on the lazy basis, with K^T = S^{-1} (H C^T C + q H).
+    """C <- P_{d,+q}(C (I - K H)^T, R^{1/2} K^T) on the lazy basis, with K^T = S^{-1} (H C^T C + q H).
 
     Args:
         factor: C.
@@ -142,8 +142,7 @@ def low_rank_downdate(
         noise_root: R^{1/2} (o, o).
         process_noise: () variance q.
         accept: () bool; False leaves the covariance unchanged. All but the Jacobian must be finite in either case.
-        reads_done: () bool, True; a data dependency on all other reads of the basis, so that XLA can update the basis
-            in place instead of copying it.
+        reads_done: () bool, True; depends on all other reads of the basis, so that XLA can update it in place.
     """
     (rank, width), observed = factor.coefficients.shape, len(products)
     check_spare_columns(observed, width - rank)
@@ -235,9 +234,7 @@ def _make_room(state: _Downdated, jacobian: Rows) -> _Downdated:
 def _largest_directions(stack: Array, real: Array) -> tuple[Array, Array]:
     """All but the o least directions of Z (d + o, d) as columns, and the o eigenvalues of Z^T Z that are dropped.
 
-    Args:
-        stack: Z.
-        real: (o,) bool, which rows of Y+ exist.
+    `real` (o,) bool says which rows of Y+ exist.
     """
     observed = len(real)
     variances = stack.mT @ stack
@@ -251,8 +248,8 @@ def _largest_directions(stack: Array, real: Array) -> tuple[Array, Array]:
 def _inflated_root(factor: Array, inflation: Array) -> Array:
     """Upper triangular R (d, d) with R^T R = F F^T + a I, for F (d, k) and a variance a.
 
-    By Cholesky from the sum itself, which is faster than a QR; by QR, which does not square, where a row of F is so
-    nearly a combination of others that the sum has lost its digits.
+    By Cholesky of the sum; by the slower QR where a row of F is so nearly a combination of others that the sum has lost
+    its digits.
     """
 
     def from_rows(_, factor, inflation):
@@ -282,12 +279,7 @@ _SURE = 1e-2
 
 
 def _residual(inside: Array, gram: Array) -> tuple[Array, Array, Array]:
-    """What H = a Y + b Y+ has outside the span: b (o, o), the (o, o) that turns H - a Y into Y+, and which rows exist.
-
-    Args:
-        inside: a (o, d).
-        gram: H H^T (o, o).
-    """
+    """Outside the span of H = a Y + b Y+: b (o, o), the (o, o) that turns H - a Y into Y+, and which rows exist."""
     # A residual of the size of rounding has no direction and gets a row of zeros.
     return roots_of(gram - inside @ inside.mT, relative_jitter(gram.dtype) * jnp.max(jnp.diagonal(gram)))
 
@@ -302,8 +294,8 @@ def _gram_of_stack(root: Array, crossed: Array, gain: Array, noise: Array) -> Ar
 def _one_least_direction(root: Array, crossed: Array, gain: Array, noise: Array) -> Array:
     """Unit v (d + 1,) with the least |Z v|, Z = [[T, 0] - u kappa; r kappa], by inverse iteration on Z^T Z.
 
-    It starts from the new direction, which had no variance before: its q^2 b^2 (|u|^2 + R) / S^2 is a quarter of q or
-    less, while all other directions have been inflated by q. So few iterations suffice, more only where q has grown.
+    It starts from the new direction, whose variance q^2 b^2 (|u|^2 + R) / S^2 is a quarter of q or less, while all
+    other directions have been inflated by q: few iterations suffice, more only where q has grown.
 
     Args:
         root: T (d, d), upper triangular.
@@ -355,10 +347,7 @@ _MAX_ITERATIONS = 50
 
 
 def _reflect(direction: Array, columns: Array) -> Array:
-    """Q columns (d, k) of columns (d + 1, k), with Q the reflection that takes a unit direction to the last axis.
-
-    Without its last row, so that its rows span the orthogonal complement of the direction.
-    """
+    """Columns (d + 1, k) times the reflection Q that takes a unit direction to the last axis, without its last row."""
     sign = jnp.where(direction[-1] < 0, -1, 1)
     normal = direction.at[-1].add(sign)
     return columns[:-1] - jnp.outer(normal[:-1], normal @ columns) / jnp.abs(normal[-1])
@@ -367,10 +356,9 @@ def _reflect(direction: Array, columns: Array) -> Array:
 def fixed_span_downdate(
     factor: LowRankFactor, products: Array, innovation_root: Array, noise_root: Array, accept: Array
 ) -> LowRankUpdate:
-    r"""C <- a root of (I - K H) C^T C (I - K H)^T + K R K^T for q = 0, through T alone.
+    """C <- a root of (I - K H) C^T C (I - K H)^T + K R K^T for q = 0, through T alone: the gain lies in the span of C.
 
-    The gain lies in the span of C, which therefore stays the same. For one observation this is Potter's form; otherwise
-    one small QR.
+    For one observation this is Potter's form; otherwise one small QR.
     """
     crossed = products @ factor.coefficients.mT @ factor.root.mT
     gain = solve_psd(innovation_root, crossed @ factor.root)

@@ -1,11 +1,10 @@
 """Matrices cut along the parameters of a network, some pieces of them outer products.
 
 The Jacobian of a network's outputs by the kernel of a dense layer has rows x delta_o^T with one x for all outputs o
-(`Outer`): x^T B serves all of them in a product with a matrix B, and the rows are never formed.
-
-The lazy basis of `seqdec.linalg.low_rank` is cut into the same pieces (D_p, n), so that the Jacobian of a large network
-need not be concatenated. Where it is known in advance that the rows of a piece are outer products, what is appended to
-it is stored as two vectors (`Extended`): 2 d D floats are then read per observation, and d D stored.
+(`Outer`): x^T B serves all of them in a product with a matrix B, and the rows are never formed. The lazy basis of
+`seqdec.linalg.low_rank` is cut into the same pieces (D_p, n). Where the rows of a piece are known to be outer products,
+what is appended to it is stored as two vectors (`Extended`): 2 d D floats are then read per observation, and d D
+stored.
 """
 
 import functools
@@ -101,7 +100,7 @@ def squares_of(rows: Rows) -> Array:
 def multiply(rows: Array | Outer, columns: Array, dtype) -> Array:
     """Rows (o, D_p) times columns (D_p, n), summed in `dtype`.
 
-    Written in this orientation: XLA folds a transpose into the product, which then runs five times slower on a CPU.
+    XLA would fold a transpose into the product, which then runs five times slower on a CPU.
     """
     if not isinstance(rows, Outer):
         return product(rows.astype(columns.dtype), columns, dtype)
@@ -117,8 +116,8 @@ def multiply(rows: Array | Outer, columns: Array, dtype) -> Array:
 def multiply_all(rows: Rows, columns: Array) -> Array:
     """Rows (o, D_p) times the columns (D, n) of one matrix, whose rows are those of the pieces, concatenated.
 
-    A large slice would be copied. Outer products are therefore multiplied with the whole matrix, their inputs padded
-    with zeros; the number of rows before and after theirs must be a multiple of their `out`.
+    To copy no large slice, outer products are multiplied with the whole matrix, their inputs padded with zeros; the
+    number of rows before and after theirs must be a multiple of their `out`.
     """
     total, offset = jnp.zeros((), columns.dtype), 0
     for piece in rows:
@@ -135,10 +134,7 @@ def multiply_all(rows: Rows, columns: Array) -> Array:
 
 
 def narrow_parts(vector: Array, dtype) -> Array:
-    """(parts, ..., n) that add up to vectors (..., n): two narrow numbers hold twice the digits of one.
-
-    A product with a basis in bfloat16 then loses no digits of the vector.
-    """
+    """(parts, ..., n) that add up to vectors (..., n): a product with a basis in bfloat16 loses no digits of them."""
     if vector.dtype == dtype:
         return vector[None]
     head = vector.astype(dtype)
@@ -214,7 +210,7 @@ _CHUNK = 2**14
 def rewrite(basis: Basis, jacobian: Rows, coefficients: Array, appended: Array, dtype) -> tuple[Basis, Array]:
     """First d columns <- [B, H^T] [A, A_H]^T in place, and the Gram matrix (d, d) of these new columns.
 
-    The remaining columns keep their values, which no longer matter: their coefficients are zero from now on.
+    The remaining columns keep their values: their coefficients are zero from now on.
 
     Args:
         basis: B (D_p, n).

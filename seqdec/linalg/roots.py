@@ -13,14 +13,7 @@ def relative_jitter(dtype) -> float:
 
 
 def root_of_sum(*blocks: Array) -> Array:
-    r"""Upper triangular R with R^T R = sum_i B_i^T B_i, from one QR of the stacked rows; the paper's Q_R.
-
-    Args:
-        *blocks: matrices (rows_i, n) with the same number of columns.
-
-    Returns:
-        (n, n) root; padded with zero rows where the stack has fewer than n rows.
-    """
+    """Upper triangular R (n, n) with R^T R = sum_i B_i^T B_i of blocks (rows_i, n), by one QR; the paper's Q_R."""
     stack = jnp.concatenate(blocks)
     missing = max(0, stack.shape[1] - stack.shape[0])
     return triangular_factor(jnp.pad(stack, ((0, missing), (0, 0))))
@@ -46,11 +39,7 @@ def solve_psd(root: Array, rhs: Array) -> Array:
 
 
 def inverse_root(precision: Array) -> Array:
-    """Upper triangular C with C C^T the inverse of a positive definite precision (n, n).
-
-    The precision is scaled to a unit diagonal first, so that directions of which much more is known than of others do
-    not hide these.
-    """
+    """Upper triangular C with C C^T the inverse of a positive definite precision (n, n), scaled to a unit diagonal."""
     scale = 1 / jnp.sqrt(jnp.diagonal(precision))
     ridge = max(1, len(precision) / 8) * relative_jitter(precision.dtype)
     identity = jnp.eye(len(precision), dtype=precision.dtype)
@@ -59,15 +48,10 @@ def inverse_root(precision: Array) -> Array:
 
 
 def low_rank_projection(rank: int, *blocks: Array, inflation: Array | float = 0.0) -> Array:
-    r"""J (rank, n) with J^T J the best rank-d approximation of sum_i B_i^T B_i + a I; the paper's P_{d,+a}.
+    """J (rank, n) with J^T J the best rank-d approximation of sum_i B_i^T B_i + a I; the paper's P_{d,+a}.
 
-    J = diag(sqrt(s_i^2 + a)) V_d^T from the singular values and right vectors of the stacked rows. Only directions in
-    the row space of the stack are represented, so the rows beyond its rank are zero.
-
-    Args:
-        rank: number d of rows to return.
-        *blocks: matrices (rows_i, n).
-        inflation: a >= 0, a variance.
+    J = diag(sqrt(s_i^2 + a)) V_d^T from the singular values and right vectors of the stacked blocks (rows_i, n). Rows
+    beyond the rank of the stack are zero. `inflation` is a >= 0, a variance.
     """
     stack = jnp.concatenate(blocks)
     stack = jnp.pad(stack, ((0, max(0, rank - len(stack))), (0, 0)))
@@ -95,7 +79,7 @@ def random_orthonormal_rows(key: Key, rank: int, size: int, dtype) -> Array:
 def potter_scale(products: Array, innovation_root: Array, noise_root: Array) -> Array:
     """The c for which T^T - c K F, with F = H T^T (1, D), is a root of (I - K H) Sigma (I - K H)^T + K R K^T.
 
-    (1 - c |F|^2 / S)^2 is the factor by which the variance along F shrinks.
+    The variance along F shrinks by the factor (1 - c |F|^2 / S)^2.
     """
     total = innovation_root[0, 0] ** 2
     epistemic, noise = jnp.sum(products**2) / total, noise_root[0, 0] ** 2 / total

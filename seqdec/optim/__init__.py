@@ -1,30 +1,27 @@
 """Optimizers of recent papers as optax transformations.
 
-`x` replaces `optax.adamw`; `scale_by_x` is its direction, not negated, for chains. Directions of matrices refuse other
-parameters in `init`: `routed` sends those to Adam. `seqdec.optim.groups` defines which parameters are matrices. KOALA
-needs the loss too, `update(grads, state, params, value=loss)`; the others ignore it, so one training loop fits all.
-`optax.inject_hyperparams` leaves integers (rank, interval, sweeps, polar_steps, seed), which determine shapes, and
-functions that are masks out of its state.
+`x` replaces `optax.adamw`; `scale_by_x` is `x` without its learning rate and minus sign, for chains.
+`seqdec.optim.groups` defines which parameters are matrices. KOALA needs the loss too, `update(grads, state, params,
+value=loss)`; the others ignore it, so one training loop fits all. With `optax.inject_hyperparams`, name integers (rank,
+interval, sweeps, polar_steps) and functions that are masks in its `static_args`.
 
 Settings have the names of optax, and their descriptions the papers' letters: b1 is the decay of the first moment or
 momentum, b2 that of second moments, b3 that of products G G^T where squares are averaged too; eps is added to
-denominators or diagonals; scale multiplies the direction.
-
-Weight decay applies to all parameters, as in optax; `mask=` selects some, as `optim.hidden_matrices` does. `update`
-needs the parameters only for weight decay. `optim.explain` shows what an optimizer does with each parameter.
+denominators or diagonals; scale multiplies the direction. Weight decay applies to all parameters; `mask=` selects some,
+as `optim.hidden_matrices` does, and `update` needs the parameters only for it. `optim.explain` shows what an optimizer
+does with each parameter.
 
 Bases and roots that are renewed every `interval` steps are computed for all matrices in the first step, and then for
 the matrices in turn, the largest first, so that the work is spread over the steps.
 
-State and arithmetic are in float32 at least, whatever the parameters' dtype; updates have the dtype of the gradients. A
-parameter's gradient with a norm above 2.6e14 (max^{3/8} of float32) is scaled down to that norm, because its square
-would stay in the state as an infinity; KOALA, which needs no squares, filters gradients of any length. NaN gradients
-make NaN updates, as with optax's own methods: `optax.apply_if_finite` guards against them. Muon and GaLore are
-in `optax.contrib`.
+State and arithmetic are in float32 at least; updates have the dtype of the gradients. A parameter's gradient with a
+norm above 2.6e14 (max^{3/8} of float32) is scaled down to that norm, because its square would stay in the state as an
+infinity; KOALA filters gradients of any length. NaN gradients make NaN updates: `optax.apply_if_finite` guards against
+them. Muon and GaLore are in `optax.contrib`.
 
 Updates have derivatives with respect to the gradients and to settings that are floats, also where gradients are zero or
-have equal singular values. `optax.adam`, which treats all parameters but hidden matrices, has no derivative with
-respect to a gradient that is exactly zero.
+have equal singular values. `optax.adam`, which treats all other parameters, has no derivative with respect to a
+gradient that is exactly zero.
 """
 
 import inspect as _inspect
@@ -78,7 +75,7 @@ REGISTRY: Registry[optax.GradientTransformationExtraArgs] = Registry(
     {
         name: value
         for name, value in dict(vars()).items()
-        if _inspect.isfunction(value) and next(iter(_inspect.signature(value).parameters), "") == "learning_rate"
+        if callable(value) and next(iter(_inspect.signature(value).parameters), "") == "learning_rate"
     },
 )
 """Every function imported above whose first parameter is `learning_rate`, by name."""

@@ -8,25 +8,22 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
-from optax import ScalarOrSchedule
 
 from seqdec import linalg
 from seqdec.boundary import checks
 from seqdec.core import Array, Key
 from seqdec.optim import linear
-from seqdec.optim.chains import routed
+from seqdec.optim.chains import Rate, routed
 from seqdec.optim.common import Mask, Step, matrixwise
 from seqdec.optim.groups import Matrices
-from seqdec.optim.injection import injectable
 from seqdec.runtime import alike
 
 Switching = Literal["complement", "full_basis", "gaussian_mix", "gaussian", "none"]
 Compensation = Literal["optimal", "fira_plus", "fira", "none"]
 
 
-@injectable
 def alice(
-    learning_rate: ScalarOrSchedule,
+    learning_rate: Rate,
     *,
     rank: int = 128,
     leading: int | None = None,
@@ -55,33 +52,29 @@ def alice(
         C  = limit( sqrt(m - r) (G - U sigma) diag(p)^{-1/2} )
         u  = scale ( U m / sqrt(v) + compensation_scale C )
 
-    The switch moves U towards the leading eigenvectors of Q by one step of subspace iteration, keeps the first l
-    columns, and draws the other r - l from an orthonormal basis of the complement of all r, uniformly without
-    replacement. The first step, which has no U yet, uses the eigenvectors of G G^T. C is the best diagonal scaling, in
-    the Fisher sense, of the residual; `limit` bounds the growth of its norm. After a switch Q~, m and v keep the
-    coordinates of the old basis, as in the paper. There is no bias correction and no epsilon: 0 / 0 counts as 0, and so
-    does a component of the gradient that is a rounding error of its column.
+    The switch moves U towards the leading eigenvectors of Q by one subspace iteration (in the first step: takes those
+    of G G^T), keeps the first l columns, and draws the other r - l from an orthonormal basis of the complement,
+    uniformly without replacement. C is the best diagonal scaling of the residual in the Fisher sense; `limit` bounds
+    the growth of its norm. Q~, m and v keep their coordinates after a switch. No bias correction, no epsilon: 0 / 0
+    counts as 0, and so does a component that is a rounding error of its column.
 
-    Memory of a matrix: 2 n r + m r + n + r^2 + 1 numbers. Work: O(m n r) per step, and a QR decomposition of an m x m
-    basis, O(m^3), every K steps.
+    Memory of a matrix: 2 n r + m r + n + r^2 + 1 numbers. Work: O(m n r) per step, and O(m^3) every K steps.
 
     Args:
-        learning_rate: a number or a schedule; the authors' is 0.02, with warm-up, and Adam's 0.001.
-        rank: r; for a matrix with a shorter side, the length of that side.
-        leading: l, number of columns that a switch keeps, at most the rank; None: 5/16 of the rank, but 40 between
-            ranks of 128 and 256, which gives the authors' 40, 40 and 160 for 128, 256 and 512.
+        learning_rate: the authors' is 0.02, with warm-up, and Adam's 0.001.
+        rank: r, at most m.
+        leading: l <= r; None: 5/16 of the rank, but 40 between ranks of 128 and 256, as the authors'.
         interval: K, steps between two switches.
-        b1: decay of the first moment and of p.
-        b2: decay of the second moment in the subspace.
-        b3: decay of the tracked second moment; a Python 0 gives Alice-0, which keeps no such moment.
+        b1, b2: decay of the first moment and of p, and of the second moment in the subspace.
+        b3: decay of the tracked second moment; a Python 0 keeps no such moment.
         scale, compensation_scale: the paper's alpha and alpha_c.
-        growth: the norm of the compensation may grow by this factor per step.
-        switching: how the other columns are replaced; all but "complement" are ablations. "full_basis": drawn from the
-            replaced columns and the complement together. "gaussian_mix": normalized Gaussian vectors, not orthogonal.
-            "gaussian": all columns by such vectors. "none": not at all.
-        compensation: "optimal" as in the paper; "fira" scales the residual's columns as the subspace scales its own;
-            "fira_plus" then gives it the Frobenius norm of the low-rank update, and no limiter; "none".
-        seed: of the switches. Replicas with the same seed make the same switches.
+        growth: factor by which the norm of the compensation may grow per step.
+        switching: source of the other columns; all but "complement" are ablations. "full_basis": the replaced columns
+            and the complement. "gaussian_mix": normalized Gaussian vectors. "gaussian": such vectors for all columns.
+            "none": no switch.
+        compensation: "optimal"; "fira": the residual's columns scaled as the subspace scales its own; "fira_plus":
+            with the Frobenius norm of the low-rank update and no limiter; "none".
+        seed: for the switches.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
     Raises:
@@ -90,84 +83,6 @@ def alice(
     Source: Gong, Scetbon, Ma, Meeds, "Towards Efficient Optimizer Design for LLM via Structured Fisher Approximation
     with a Low-Rank Extension", 2025, Algorithms 2, 3, 4 and 10.
     """
-    direction = scale_by_alice(
-        rank=rank,
-        leading=leading,
-        interval=interval,
-        b1=b1,
-        b2=b2,
-        b3=b3,
-        scale=scale,
-        compensation_scale=compensation_scale,
-        growth=growth,
-        switching=switching,
-        compensation=compensation,
-        seed=seed,
-        matrices=matrices,
-    )
-    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
-
-
-@injectable
-def alice_0(
-    learning_rate: ScalarOrSchedule,
-    *,
-    rank: int = 128,
-    leading: int | None = None,
-    interval: int = 200,
-    b1: Any = 0.9,
-    b2: Any = 0.9,
-    scale: Any = 0.3,
-    compensation_scale: Any = 0.4,
-    growth: Any = 1.01,
-    switching: Switching = "complement",
-    compensation: Compensation = "optimal",
-    seed: int = 0,
-    weight_decay: Any = 0.0,
-    mask: Mask | None = None,
-    adam_ratio: Any = 0.05,
-    matrices: Matrices | None = None,
-) -> optax.GradientTransformationExtraArgs:
-    """Alice-0: `alice` without tracking, b3 = 0, which saves its r^2 numbers per matrix; settings as there."""
-    return alice(
-        learning_rate,
-        rank=rank,
-        leading=leading,
-        interval=interval,
-        b1=b1,
-        b2=b2,
-        b3=0,
-        scale=scale,
-        compensation_scale=compensation_scale,
-        growth=growth,
-        switching=switching,
-        compensation=compensation,
-        seed=seed,
-        weight_decay=weight_decay,
-        mask=mask,
-        adam_ratio=adam_ratio,
-        matrices=matrices,
-    )
-
-
-@injectable
-def scale_by_alice(
-    *,
-    rank: int = 128,
-    leading: int | None = None,
-    interval: int = 200,
-    b1: Any = 0.9,
-    b2: Any = 0.9,
-    b3: Any = 0.999,
-    scale: Any = 0.3,
-    compensation_scale: Any = 0.4,
-    growth: Any = 1.01,
-    switching: Switching = "complement",
-    compensation: Compensation = "optimal",
-    seed: int = 0,
-    matrices: Matrices | None = None,
-) -> optax.GradientTransformationExtraArgs:
-    """The direction of `alice`, not negated, for trees of matrices."""
     rank, interval = checks.count("rank", rank), checks.count("interval", interval)
     leading = default_leading(rank) if leading is None else checks.count("leading", leading)
     if leading > rank:
@@ -217,7 +132,13 @@ def scale_by_alice(
             direction = direction + compensation_scale * extra
         return scale * direction, AliceState(basis, tracked, moment, square, average, norm)
 
-    return matrixwise("alice", AliceState, init, update, seed=seed, matrices=matrices)
+    direction = matrixwise("alice", AliceState, init, update, seed=seed, matrices=matrices)
+    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
+
+
+scale_by_alice = functools.partial(alice, None)
+alice_0 = functools.partial(alice, b3=0)
+alice_0.__doc__ = "Alice-0 for hidden matrices, Adam for all other parameters: `alice` without tracking, b3 = 0."
 
 
 class AliceState(NamedTuple):
@@ -238,12 +159,7 @@ class AliceState(NamedTuple):
 
 
 def subspace_iteration(apply: Callable[[Array], Array], basis: Array) -> Array:
-    """One step of subspace iteration for a symmetric A: Ritz vectors (m, r), largest Ritz value first.
-
-    Args:
-        apply: X -> A X.
-        basis: (m, r) with full column rank.
-    """
+    """Ritz vectors (m, r) after one step for a symmetric A, given as X -> A X, from a basis (m, r); largest first."""
     turned = linalg.qr(apply(basis))[0]
     return turned @ linear.eigenvectors(turned.T @ apply(turned))
 
@@ -278,13 +194,7 @@ def _complement(basis: Array) -> Array:
 
 
 def compensation_of(residual: Array, average: Array, spare: int) -> Array:
-    """sqrt(m - r) (G - U U^T G) diag(p)^{-1/2}: the optimal full-rank complement of a low-rank update.
-
-    Args:
-        residual: (m, n) G - U U^T G.
-        average: (n,) p, an average of the residual's squared column norms.
-        spare: m - r.
-    """
+    """sqrt(m - r) (G - U U^T G) diag(p)^{-1/2}, from the residual (m, n), p (n,) and m - r."""
     return spare**0.5 * linear.safe_divide(residual, linear.root(average)[None])
 
 

@@ -43,19 +43,19 @@ def explain(
 
     from seqdec.optim import REGISTRY  # which is made from all modules of this package
 
-    if isinstance(optimizer, str):
-        optimizer = REGISTRY[optimizer]
-    if optimizer not in [REGISTRY[name] for name in REGISTRY]:
+    name = optimizer if isinstance(optimizer, str) else next((n for n in REGISTRY if REGISTRY[n] is optimizer), None)
+    if name is None:
         raise TypeError(
             "explain takes an optimizer of seqdec.optim that has not been called, and its settings, such as "
             f"explain(optim.alice, params, rank=8); got {optimizer!r:.80}"
         )
+    optimizer = REGISTRY[name]
     parameters = inspect.signature(optimizer).parameters
-    given = {name: settings.get(name, value.default) for name, value in parameters.items()}
+    given = {key: settings.get(key, value.default) for key, value in parameters.items()}
     state = jax.eval_shape(optimizer(0.0, **settings).init, params)
     paths, leaves = zip(*jax.tree_util.tree_flatten_with_path(params)[0], strict=True)
     sizes = _state_bytes(state, paths)
-    rules, ranks = _rules(optimizer.__name__, params, given)
+    rules, ranks = _rules(name, params, given)
     table = pd.DataFrame(
         {
             "shape": [np.shape(leaf) for leaf in leaves],

@@ -5,24 +5,21 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import jax.numpy as jnp
 import optax
-from optax import ScalarOrSchedule
 
 from seqdec import linalg
 from seqdec.boundary import checks
 from seqdec.core import Array
 from seqdec.optim import linear
-from seqdec.optim.chains import routed
+from seqdec.optim.chains import Rate, routed
 from seqdec.optim.common import Mask, matrixwise
 from seqdec.optim.groups import Matrices
-from seqdec.optim.injection import injectable
 
 Statistics = Literal["printed", "scale_free"]
 Damping = Literal["algorithm", "theorem"]
 
 
-@injectable
 def fismo(
-    learning_rate: ScalarOrSchedule,
+    learning_rate: Rate,
     *,
     b1: Any = 0.95,
     b2: Any = 0.95,
@@ -45,28 +42,24 @@ def fismo(
         R = G^T P^{-1} G / m + mu I        Q <- n Q~ / tr Q~,   Q~ = gamma Q + (1 - gamma) R        (with the new P)
         M <- beta M + (1 - beta) P^{-1/2} G Q^{-1/2}            u = P^{-1/2} polar(M) Q^{-1/2}
 
-    This is the steepest descent step under |P^{1/2} D Q^{1/2}|_2 <= 1. With gamma = 1 it is Muon with an averaged
-    momentum. L has the units of the squared gradient, while the trace of P is m: where the entries of G are much
-    smaller than 1 and mu, as in most networks, P and Q stay close to I, and FISMO close to Muon. P, the factor of the
-    rows (a flax kernel's inputs), is updated first.
+    This is the steepest descent step under |P^{1/2} D Q^{1/2}|_2 <= 1; with gamma = 1 it is Muon with an averaged
+    momentum. L has the units of the squared gradient, while tr P = m: where the entries of G are much smaller than 1
+    and mu, as in most networks, P and Q stay close to I. P is the factor of the rows (a flax kernel's inputs). P and Q
+    take one of these steps, with its gradient, in every K-th step. Where P is made of damping and rounding errors,
+    P^{-1/2} is limited as in `linear.power`.
 
-    With an interval of K, P and Q take one of these steps, with its gradient, in every K-th step. (Renewing only the
-    roots would not do: L and R, whitened by old roots, grow with every direction that these have not seen.) Where P is
-    made of damping and rounding errors, so that no gradient was seen, P^{-1/2} is limited as `linear.power` says.
-
-    Memory of a matrix: m n + 2 m^2 + 2 n^2 + 2 numbers, with an interval of 1 m^2 fewer. Work: 4 products
-    O(m n (m + n)) and the polar factor in every step, and 3 more and two eigendecompositions O(m^3 + n^3) every K.
+    Memory of a matrix: m n + 2 m^2 + 2 n^2 + 2 numbers, with an interval of 1 m^2 fewer. Work: 4 products O(m n (m +
+    n)) and the polar factor in every step; 3 more and two eigendecompositions O(m^3 + n^3) every K.
 
     Args:
-        learning_rate: a number or a schedule. The paper states no hyperparameters; the defaults are this library's.
+        learning_rate: as for Muon. The paper states no hyperparameters; the defaults are this library's.
         b1: beta, decay of the momentum.
-        b2: gamma, decay of the factors, at most 1. They average over about 1 / (1 - gamma) renewals.
-        eps: mu, the damping, positive. The theory asks for more than the mean square of the gradient's entries; with
-            much less, directions of small gradients get very large steps.
-        polar, polar_steps: "newton_schulz", "cubic" or "exact", and steps of the iteration; see `linear.polar`.
-        statistics: "printed"; "scale_free" computes L and R from G / rms(G), whatever the scale of the gradient.
-        damping: "algorithm" as printed, or "theorem": mu tr(Q^{-1}) / n I and mu tr(P^{-1}) / m I, those of the paper's
-            Theorem 4.1.
+        b2: gamma <= 1, decay of the factors, which average over about 1 / (1 - gamma) renewals.
+        eps: mu > 0, the damping. The theory asks for more than the mean square of the gradient's entries; with much
+            less, directions of small gradients get very large steps.
+        polar, polar_steps: as in `linear.polar`.
+        statistics: "printed"; "scale_free" computes L and R from G / rms(G).
+        damping: "algorithm" as printed, or "theorem": mu tr(Q^{-1}) / n I and mu tr(P^{-1}) / m I, as in Theorem 4.1.
         interval: K, steps between two renewals of the factors; 1 as printed.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
@@ -75,34 +68,6 @@ def fismo(
 
     Source: Xu, Yan, Zhang, "FISMO: Fisher-Structured Momentum-Orthogonalized Optimizer", 2026, Algorithm 1.
     """
-    direction = scale_by_fismo(
-        b1=b1,
-        b2=b2,
-        eps=eps,
-        polar=polar,
-        polar_steps=polar_steps,
-        statistics=statistics,
-        damping=damping,
-        interval=interval,
-        matrices=matrices,
-    )
-    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
-
-
-@injectable
-def scale_by_fismo(
-    *,
-    b1: Any = 0.95,
-    b2: Any = 0.95,
-    eps: Any = 1e-3,
-    polar: linear.Polar = "newton_schulz",
-    polar_steps: int = 5,
-    statistics: Statistics = "printed",
-    damping: Damping = "algorithm",
-    interval: int = 20,
-    matrices: Matrices | None = None,
-) -> optax.GradientTransformationExtraArgs:
-    """The direction of `fismo`, not negated, for trees of matrices."""
     checks.number("b1", b1, 0, 1)
     if checks.concrete("b2", b2) != 1:
         checks.number("b2", b2, 0, 1)
@@ -152,7 +117,11 @@ def scale_by_fismo(
         kept = left_root if interval > 1 else None
         return direction, FismoState(moment, left, right, left_damping, right_damping, right_root, kept)
 
-    return matrixwise("fismo", FismoState, init, update, transpose=False, matrices=matrices)
+    direction = matrixwise("fismo", FismoState, init, update, transpose=False, matrices=matrices)
+    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
+
+
+scale_by_fismo = functools.partial(fismo, None)
 
 
 class FismoState(NamedTuple):

@@ -1,18 +1,14 @@
-r"""KOALA: stochastic optimization as Kalman filtering of the loss; what its methods share.
+"""KOALA: stochastic optimization as Kalman filtering of the loss; what its methods share.
 
 The parameters theta are a random walk with covariance q I per step, and the loss L at a minibatch is one observation of
 them with noise variance R, whose target is (1 - eta) L: the innovation is -eta L. With the gradient H (a row) and the
-covariance P, one step is theta <- theta - eta L (P + q I) H^T / S with S = H (P + q I) H^T + R. The methods differ in
-the approximation of P:
+covariance P, one step is theta <- theta - eta L (P + q I) H^T / S with S = H (P + q I) H^T + R. `koala_v` has a scalar
+P, `koala_m` a 2 x 2 covariance of position and velocity, `koala_plus_plus` the row v = H P and the matrix of least norm
+that gives it.
 
-* `koala_v`: P = p I, a scalar;
-* `koala_m`: a 2 x 2 covariance of position and velocity, the same for every coordinate;
-* `koala_plus_plus`: the row v = H P that the update needs, and the matrix of least norm that gives the last such row.
-
-Every method takes the loss as an extra argument of optax: `update(grads, state, params, value=loss)`, and optionally
-the variance of the loss over the minibatch as `value_variance=`, which `noise=None` then tracks instead of the squared
-loss. `optax.MultiSteps` passes on the loss of its last minibatch (by `update`; its `gradient_transformation()` drops
-extra arguments). Settings of all three:
+Each takes the loss as an extra argument: `update(grads, state, params, value=loss)`, and optionally the variance of the
+loss over the minibatch as `value_variance=`, which `noise=None` then tracks instead of the squared loss.
+`optax.MultiSteps` passes on the loss of its last minibatch by `update`. Settings of all three:
 
     initial_variance    p_0, variance of every parameter at first
     process_noise       q, variance that every parameter gains per step
@@ -24,11 +20,8 @@ extra arguments). Settings of all three:
     per_tensor          compute the scalars of every array from it alone, with the full loss as its innovation, as in
                         the authors' experiments; False treats the parameters as one vector, as in their text
 
-A tensor whose gradient (without `per_tensor`, the whole gradient) is zero is not updated in that step, nor is its
-state. NaN gradients or losses make NaN parameters, as with optax's own methods; wrap in `optax.apply_if_finite`.
-
-All inner products are taken of h = H / |H|, whose variance is h P h^T, so that gradients of 1e20 and 1e-20 in float32
-are filtered as others are. The authors' code skips gradients with a norm below 1e-9.
+A tensor whose gradient (without `per_tensor`, the whole gradient) is zero keeps its value and state. Inner products are
+taken of h = H / |H|, so that gradients of 1e20 and 1e-20 in float32 are filtered as others are.
 
 Sources: Davtyan, Sameni, Cerkezi, Meishvili, Bielski, Favaro, "KOALA: A Kalman Optimization Algorithm with Loss
 Adaptivity", 2022; Xia, Davtyan, Favaro, "KOALA++: Efficient Kalman-Based Optimization of Neural Networks with
@@ -72,7 +65,7 @@ class Innovation(NamedTuple):
 
 
 def innovation(norm: Array, variance: Array, noise: Array) -> Innovation:
-    """The ratios, computed from |H| (s,), p = h (P + q I) h^T, () or (s,), and R () without the squares of |H|."""
+    """The ratios from |H| (s,), p = h (P + q I) h^T, () or (s,), and R (), without the squares of |H|."""
     deviation = linear.root(noise)
     inverse = linear.reciprocal(jnp.maximum(norm, deviation))
     # At most 1, but for rounding; without the minimum XLA would square a constant's factor alone.
@@ -95,11 +88,7 @@ def inner_products(per_tensor: bool, left: list[Array], right: list[Array]) -> A
 def observe(
     per_tensor: bool, updates: PyTree, params: PyTree | None, value: Any, weight_decay: Any, mask: Mask | None
 ) -> Observation:
-    """The observation of a step, including weight decay.
-
-    Raises:
-        ValueError: no loss, a loss that is not a scalar, or weight decay without parameters.
-    """
+    """The observation of a step, including weight decay."""
     if value is None:
         raise ValueError(
             "KOALA filters the loss, but did not get it: call update(grads, state, params, value=loss), with "
@@ -127,7 +116,7 @@ def observe(
 
 
 def tracked_noise(tracked: Array, noise: float | None, decay: Any, value: Any, value_variance: Any) -> Array:
-    """The observation variance R of this step: fixed, or a moving average of the variance or square of the loss."""
+    """R of this step: fixed, or a moving average of the variance or square of the loss."""
     if noise is not None:
         return jnp.asarray(noise, tracked.dtype)
     if value_variance is None:
@@ -142,19 +131,16 @@ def unflatten_like(updates: PyTree, rows: list[Array]) -> PyTree:
 
 
 def per_leaf(scalars: Array, rows: list[Array]) -> list[Array]:
-    """The scalar of each tensor."""
     return [scalars[index if len(scalars) > 1 else 0] for index in range(len(rows))]
 
 
 def scaled(scalars: Array, rows: list[Array]) -> list[Array]:
-    """Each tensor times its scalar."""
     return [scalar * row for scalar, row in zip(per_leaf(scalars, rows), rows, strict=True)]
 
 
 def check_settings(
     initial_variance: Any, process_noise: Any, noise: Any, noise_decay: Any, initial_noise: Any, weight_decay: Any
 ) -> None:
-    """Raises ValueError for a setting that is out of its range."""
     checks.number("initial_variance", initial_variance, exclusive=True)
     checks.number("process_noise", process_noise)
     if noise is not None:
@@ -165,5 +151,5 @@ def check_settings(
 
 
 def state_scalar(value: Any, params: PyTree) -> Array:
-    """A number of the state, in the widest dtype of the state of the parameters."""
+    """A number in the widest dtype of the state of the parameters."""
     return jnp.asarray(value, at_least_float32(*map(accumulator, jax.tree.leaves(params))))

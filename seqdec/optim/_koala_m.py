@@ -1,23 +1,21 @@
 """KOALA-M: the Kalman filter of the loss over position and velocity; see `seqdec.optim._koala`."""
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from optax import ScalarOrSchedule
 
 from seqdec.boundary import checks
 from seqdec.core import Array, PyTree
 from seqdec.optim._koala import check_settings, innovation, observe, scaled, state_scalar, tracked_noise, unflatten_like
-from seqdec.optim.chains import scale_by_rate
+from seqdec.optim.chains import Rate, scale_by_rate
 from seqdec.optim.common import Mask, zeros_like_state
-from seqdec.optim.injection import injectable
 
 
-@injectable
 def koala_m(
-    learning_rate: ScalarOrSchedule,
+    learning_rate: Rate,
     *,
     b1: Any = 0.9,
     initial_variance: Any = 0.1,
@@ -32,21 +30,20 @@ def koala_m(
 ) -> optax.GradientTransformationExtraArgs:
     """KOALA-M: a Kalman filter of the loss over position and velocity. Call `update(grads, state, params, value=loss)`.
 
-    theta' = theta + p, p' = kappa p, covariance (2 x 2) (x) I. The filter predicts first and takes the gradient at the
-    prediction. An optax update ends at the parameters where the next gradient is taken, so here the order is: correct
-    with the gradient, then predict. With F = [[1, 1], [0, kappa]]
+    theta' = theta + p, p' = kappa p, covariance (2 x 2) (x) I. An optax update ends where the next gradient is taken,
+    so each step corrects with the gradient and then predicts. With F = [[1, 1], [0, kappa]]
 
         P <- F P F^T + diag(q_theta, q_p)       S_l = P_11 |H_l|^2 + R
         w_l <- kappa w_l + L P_21 H_l / S_l     u_l = L P_11 H_l / S_l + w_l
         P <- P - max_l(|H_l|^2 / S_l) P e_1 e_1^T P
 
-    where w is minus the velocity over the learning rate. The parameters in the training loop are therefore the
-    predicted ones; theta after the correction is params + learning_rate * state.velocity. As in `optax.trace`, a change
-    of the learning rate scales the whole velocity. Memory: one copy of the parameters. The authors' code estimates
-    q_theta from the motion of the parameters, which needs a second copy; here it is a number.
+    where w is minus the velocity over the learning rate. The parameters of the training loop are the predicted ones;
+    the corrected ones are params + learning_rate * state.velocity. A change of the learning rate scales the whole
+    velocity. Memory: one copy of the parameters. q_theta is a number; the authors' code estimates it from the
+    parameters' motion.
 
     Args:
-        learning_rate: a number or a schedule; the authors' is 1.
+        learning_rate: the authors' is 1.
         b1: kappa, decay of the velocity.
         velocity_noise: q_p per step; `process_noise` is q_theta.
         initial_variance, process_noise, noise, noise_decay, initial_noise, weight_decay, mask, per_tensor: see
@@ -57,36 +54,6 @@ def koala_m(
 
     Source: Davtyan et al., "KOALA: A Kalman Optimization Algorithm with Loss Adaptivity", 2022.
     """
-    direction = scale_by_koala_m(
-        b1=b1,
-        initial_variance=initial_variance,
-        process_noise=process_noise,
-        velocity_noise=velocity_noise,
-        noise=noise,
-        noise_decay=noise_decay,
-        initial_noise=initial_noise,
-        weight_decay=weight_decay,
-        mask=mask,
-        per_tensor=per_tensor,
-    )
-    return optax.chain(direction, scale_by_rate(learning_rate))
-
-
-@injectable
-def scale_by_koala_m(
-    *,
-    b1: Any = 0.9,
-    initial_variance: Any = 0.1,
-    process_noise: Any = 0.01,
-    velocity_noise: Any = 0.01,
-    noise: Any = None,
-    noise_decay: Any = 0.9,
-    initial_noise: Any = 1.0,
-    weight_decay: Any = 0.0,
-    mask: Mask | None = None,
-    per_tensor: bool = True,
-) -> optax.GradientTransformationExtraArgs:
-    """The direction of `koala_m`, not negated."""
     check_settings(initial_variance, process_noise, noise, noise_decay, initial_noise, weight_decay)
     checks.number("velocity_noise", velocity_noise)
     checks.number("b1", b1, 0, 1)
@@ -122,7 +89,11 @@ def scale_by_koala_m(
         )
         return unflatten_like(updates, moved), kept
 
-    return optax.GradientTransformationExtraArgs(init, update)
+    direction = optax.GradientTransformationExtraArgs(init, update)
+    return optax.chain(direction, scale_by_rate(learning_rate))
+
+
+scale_by_koala_m = functools.partial(koala_m, None)
 
 
 class ScaleByKoalaMState(NamedTuple):

@@ -1,11 +1,11 @@
 """KOALA++: the Kalman filter of the loss that keeps only a product with its covariance; see `seqdec.optim._koala`."""
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from optax import ScalarOrSchedule
 
 from seqdec.core import Array, PyTree
 from seqdec.optim import linear
@@ -20,14 +20,12 @@ from seqdec.optim._koala import (
     tracked_noise,
     unflatten_like,
 )
-from seqdec.optim.chains import scale_by_rate
+from seqdec.optim.chains import Rate, scale_by_rate
 from seqdec.optim.common import Mask, zeros_like_state
-from seqdec.optim.injection import injectable
 
 
-@injectable
 def koala_plus_plus(
-    learning_rate: ScalarOrSchedule,
+    learning_rate: Rate,
     *,
     initial_variance: Any = 0.1,
     process_noise: Any = 0.1,
@@ -51,20 +49,17 @@ def koala_plus_plus(
         v = (alpha - lambda) v' + q (H - lambda H') + omega H'
         S = H.v + q |H|^2 + R                                      u = L (v + q H) / S
 
-    The first step, of a filter with covariance p_0 I, has v = p_0 H. The authors' code filters the first gradient twice
-    (`first_twice`): once without a move, and then as if the same gradient came again, with
+    The first step has v = p_0 H; with `first_twice`, as if the first gradient came once before without a move,
 
         v = (1 - lambda) (p_0 + q) H = (p_0 + q) R / ((p_0 + q) |H|^2 + R) H
 
-    The symmetric matrix of least norm is in general indefinite. Where the variance H (P + q I) H^T that it predicts for
-    the loss is not positive, the step would go uphill or divide by S <= 0; there the tensor starts anew, with v of the
-    first step. The paper does not treat this case. Memory: 2 copies of the parameters and 3 numbers per tensor. Work:
-    three inner products and two passes.
+    The symmetric matrix of least norm can be indefinite. Where the predicted variance H (P + q I) H^T is not positive,
+    which the paper does not treat, the tensor starts anew with v of the first step. Memory: 2 copies of the parameters
+    and 3 numbers per tensor. Work: three inner products and two passes.
 
     Args:
-        learning_rate: a number or a schedule; the authors' are 1 to 2 for images and 2e-3 for language models. With
-            initial_variance = process_noise = 10 and rates from 0.1 to 0.3 the first hundreds of steps learn faster:
-            q |H|^2 then outweighs R, and the length of a step follows from the loss. Figures are in docs/optimizers.md.
+        learning_rate: the authors' are 1 to 2 for images and 2e-3 for language models. With initial_variance =
+            process_noise = 10 and rates from 0.1 to 0.3 the first hundreds of steps learn faster: q |H|^2 outweighs R.
         symmetric: the symmetric matrix of least norm; False is the paper's "NS".
         first_twice: filter the first gradient once before the first step, as the authors' code does.
         initial_variance, process_noise, noise, noise_decay, initial_noise, weight_decay, mask, per_tensor: see
@@ -76,36 +71,6 @@ def koala_plus_plus(
     Source: Xia, Davtyan, Favaro, "KOALA++: Efficient Kalman-Based Optimization of Neural Networks with
     Gradient-Covariance Products", 2025.
     """
-    direction = scale_by_koala_plus_plus(
-        initial_variance=initial_variance,
-        process_noise=process_noise,
-        noise=noise,
-        noise_decay=noise_decay,
-        initial_noise=initial_noise,
-        weight_decay=weight_decay,
-        mask=mask,
-        symmetric=symmetric,
-        per_tensor=per_tensor,
-        first_twice=first_twice,
-    )
-    return optax.chain(direction, scale_by_rate(learning_rate))
-
-
-@injectable
-def scale_by_koala_plus_plus(
-    *,
-    initial_variance: Any = 0.1,
-    process_noise: Any = 0.1,
-    noise: Any = None,
-    noise_decay: Any = 0.9,
-    initial_noise: Any = 1.0,
-    weight_decay: Any = 0.0,
-    mask: Mask | None = None,
-    symmetric: bool = True,
-    per_tensor: bool = True,
-    first_twice: bool = False,
-) -> optax.GradientTransformationExtraArgs:
-    """The direction of `koala_plus_plus`, not negated."""
     check_settings(initial_variance, process_noise, noise, noise_decay, initial_noise, weight_decay)
 
     def init(params):
@@ -158,7 +123,11 @@ def scale_by_koala_plus_plus(
         )
         return unflatten_like(updates, scaled(gain, moved)), fresh
 
-    return optax.GradientTransformationExtraArgs(init, update)
+    direction = optax.GradientTransformationExtraArgs(init, update)
+    return optax.chain(direction, scale_by_rate(learning_rate))
+
+
+scale_by_koala_plus_plus = functools.partial(koala_plus_plus, None)
 
 
 class ScaleByKoalaPlusPlusState(NamedTuple):
@@ -204,7 +173,7 @@ def _weights(
         state: of the last step.
         first: () or (s,), v over H in the first step.
         process_noise: q.
-        symmetric: as in `scale_by_koala_plus_plus`.
+        symmetric: as in `koala_plus_plus`.
     """
     contraction = (crossed + process_noise * along) * state.information
     correction = crossed - state.variance * along if symmetric else jnp.zeros_like(along)

@@ -1,21 +1,19 @@
 """KOALA-V: the Kalman filter of the loss with a scalar covariance; see `seqdec.optim._koala`."""
 
+import functools
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import optax
-from optax import ScalarOrSchedule
 
 from seqdec.core import Array
 from seqdec.optim._koala import check_settings, innovation, observe, scaled, state_scalar, tracked_noise, unflatten_like
-from seqdec.optim.chains import scale_by_rate
+from seqdec.optim.chains import Rate, scale_by_rate
 from seqdec.optim.common import Mask
-from seqdec.optim.injection import injectable
 
 
-@injectable
 def koala_v(
-    learning_rate: ScalarOrSchedule,
+    learning_rate: Rate,
     *,
     initial_variance: Any = 0.1,
     process_noise: Any = 1.0,
@@ -30,10 +28,10 @@ def koala_v(
 
         p' = p + q      S_l = p' |H_l|^2 + R      u_l = L p' H_l / S_l      p <- p' min_l(R / S_l)
 
-    over the tensors l. Memory: 2 numbers. Work: one pass over the gradient for the norms and one for the step.
+    over the tensors l. Memory: 2 numbers. Work: two passes over the gradient.
 
     Args:
-        learning_rate: a number or a schedule; the authors' are 0.1 and 1.
+        learning_rate: the authors' are 0.1 and 1.
         initial_variance, process_noise, noise, noise_decay, initial_noise, weight_decay, mask, per_tensor: see
             `seqdec.optim._koala`.
 
@@ -42,32 +40,6 @@ def koala_v(
 
     Source: Davtyan et al., "KOALA: A Kalman Optimization Algorithm with Loss Adaptivity", 2022.
     """
-    direction = scale_by_koala_v(
-        initial_variance=initial_variance,
-        process_noise=process_noise,
-        noise=noise,
-        noise_decay=noise_decay,
-        initial_noise=initial_noise,
-        weight_decay=weight_decay,
-        mask=mask,
-        per_tensor=per_tensor,
-    )
-    return optax.chain(direction, scale_by_rate(learning_rate))
-
-
-@injectable
-def scale_by_koala_v(
-    *,
-    initial_variance: Any = 0.1,
-    process_noise: Any = 1.0,
-    noise: Any = None,
-    noise_decay: Any = 0.9,
-    initial_noise: Any = 1.0,
-    weight_decay: Any = 0.0,
-    mask: Mask | None = None,
-    per_tensor: bool = True,
-) -> optax.GradientTransformationExtraArgs:
-    """The direction of `koala_v`, not negated."""
     check_settings(initial_variance, process_noise, noise, noise_decay, initial_noise, weight_decay)
 
     def init(params):
@@ -84,7 +56,11 @@ def scale_by_koala_v(
         kept = ScaleByKoalaVState(variance.astype(state.variance.dtype), noise_variance)
         return unflatten_like(updates, scaled(observed.loss * gain, observed.rows)), kept
 
-    return optax.GradientTransformationExtraArgs(init, update)
+    direction = optax.GradientTransformationExtraArgs(init, update)
+    return optax.chain(direction, scale_by_rate(learning_rate))
+
+
+scale_by_koala_v = functools.partial(koala_v, None)
 
 
 class ScaleByKoalaVState(NamedTuple):

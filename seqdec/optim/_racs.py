@@ -1,25 +1,23 @@
 """RACS: row and column scaled SGD."""
 
+import functools
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import optax
 from jax import lax
-from optax import ScalarOrSchedule
 
 from seqdec.boundary import checks
 from seqdec.core import Array
 from seqdec.optim import linear
-from seqdec.optim.chains import routed
+from seqdec.optim.chains import Rate, routed
 from seqdec.optim.common import Mask, matrixwise
 from seqdec.optim.groups import Matrices
-from seqdec.optim.injection import injectable
 from seqdec.runtime import alike
 
 
-@injectable
 def racs(
-    learning_rate: ScalarOrSchedule,
+    learning_rate: Rate,
     *,
     b2: Any = 0.9,
     scale: Any = 0.05,
@@ -41,16 +39,15 @@ def racs(
 
         u = scale limit( diag(q)^{-1/2} G diag(s)^{-1/2} )
 
-    Averages start at zero without bias correction, so the first steps are long, the first by 1 / (1 - b2): warm the
-    learning rate up over a tenth of the run. The limiter slows recovery too: a direction that was short once grows by
-    at most one percent per step. q belongs to the short side, which matters because the sweeps are finite. Memory:
-    m + n + 1 numbers for a matrix. Work: 10 matrix-vector products. Invariant to the scale of all gradients.
+    Averages start at zero without bias correction, so the first step is longer by 1 / (1 - b2): warm the learning rate
+    up over a tenth of the run. q belongs to the short side. Memory of a matrix: m + n + 1 numbers. Work: 10
+    matrix-vector products. Invariant to the scale of all gradients.
 
     Args:
-        learning_rate: a number or a schedule; the authors' is 0.02, with warm-up, and Adam's 0.001.
+        learning_rate: the authors' is 0.02, with warm-up, and Adam's 0.001.
         b2: the paper's beta, decay of the averages of s and q.
         scale: the paper's alpha.
-        growth: the norm of the direction may grow by this factor per step.
+        growth: factor by which the norm of the direction may grow per step.
         sweeps: number of sweeps of the fixed-point iteration.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
@@ -60,15 +57,6 @@ def racs(
     Source: Gong, Scetbon, Ma, Meeds, "Towards Efficient Optimizer Design for LLM via Structured Fisher Approximation
     with a Low-Rank Extension", 2025, Algorithm 1.
     """
-    direction = scale_by_racs(b2=b2, scale=scale, growth=growth, sweeps=sweeps, matrices=matrices)
-    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
-
-
-@injectable
-def scale_by_racs(
-    *, b2: Any = 0.9, scale: Any = 0.05, growth: Any = 1.01, sweeps: int = 5, matrices: Matrices | None = None
-) -> optax.GradientTransformationExtraArgs:
-    """The direction of `racs`, not negated, for trees of matrices."""
     checks.number("b2", b2, 0, 1)
     checks.number("scale", scale, exclusive=True)
     checks.number("growth", growth, 1)
@@ -87,7 +75,11 @@ def scale_by_racs(
         direction, norm = linear.limit_growth(scaled, state.norm, growth)
         return scale * direction, RacsState(columns, rows, norm)
 
-    return matrixwise("racs", RacsState, init, update, matrices=matrices)
+    direction = matrixwise("racs", RacsState, init, update, matrices=matrices)
+    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
+
+
+scale_by_racs = functools.partial(racs, None)
 
 
 class RacsState(NamedTuple):

@@ -1,23 +1,21 @@
 """Shampoo and SWAN: gradients preconditioned by inverse roots of their own second moments."""
 
+import functools
 from typing import Any, NamedTuple, get_args
 
 import jax.numpy as jnp
 import optax
-from optax import ScalarOrSchedule
 
 from seqdec.boundary import checks
 from seqdec.core import Array
 from seqdec.optim import linear
-from seqdec.optim.chains import routed
+from seqdec.optim.chains import Rate, routed
 from seqdec.optim.common import Mask, matrixwise
 from seqdec.optim.groups import Matrices
-from seqdec.optim.injection import injectable
 
 
-@injectable
 def shampoo(
-    learning_rate: ScalarOrSchedule,
+    learning_rate: Rate,
     *,
     eps: Any = 1e-6,
     b2: Any = None,
@@ -31,14 +29,13 @@ def shampoo(
 
         L <- L + G G^T,  R <- R + G^T G,  from eps I        u = L^{-1/4} G R^{-1/4}
 
-    The second moments are sums, so steps shrink like AdaGrad's; `b2` averages them instead. With eps = 0 the inverse
-    roots are those on the range of L and R. Memory of a matrix m x n: m^2 + n^2 numbers, twice as many with an interval
-    above 1. Work: two eigendecompositions, O(m^3 + n^3), every `interval` steps.
+    With eps = 0 the inverse roots are those on the range of L and R. Memory of a matrix m x n: m^2 + n^2 numbers, twice
+    as many with an interval above 1. Work: two eigendecompositions, O(m^3 + n^3), every `interval` steps.
 
     Args:
         learning_rate: a number or a schedule.
-        eps: L and R are eps I at first.
-        b2: None sums the second moments, as in the paper; a number averages them with that decay.
+        eps: initial L and R are eps I.
+        b2: None sums the second moments, as in the paper, so steps shrink as AdaGrad's; a number averages them.
         interval: steps between two computations of the roots; 1 as in the paper.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
@@ -47,15 +44,6 @@ def shampoo(
 
     Source: Gupta, Koren, Singer, "Shampoo: Preconditioned Stochastic Tensor Optimization", 2018.
     """
-    direction = scale_by_shampoo(eps=eps, b2=b2, interval=interval, matrices=matrices)
-    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
-
-
-@injectable
-def scale_by_shampoo(
-    *, eps: Any = 1e-6, b2: Any = None, interval: int = 1, matrices: Matrices | None = None
-) -> optax.GradientTransformationExtraArgs:
-    """The direction of `shampoo`, not negated, for trees of matrices."""
     checks.number("eps", eps)
     if b2 is not None:
         checks.number("b2", b2, 0, 1)
@@ -80,12 +68,15 @@ def scale_by_shampoo(
         left_root, right_root = step.renewed(interval, (state.left_root, state.right_root), roots, left, right)
         return left_root @ gradient @ right_root, ShampooState(left, right, left_root, right_root)
 
-    return matrixwise("shampoo", ShampooState, init, update, matrices=matrices)
+    direction = matrixwise("shampoo", ShampooState, init, update, matrices=matrices)
+    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
 
 
-@injectable
+scale_by_shampoo = functools.partial(shampoo, None)
+
+
 def swan(
-    learning_rate: ScalarOrSchedule,
+    learning_rate: Rate,
     *,
     polar: linear.Polar = "newton_schulz",
     polar_steps: int = 5,
@@ -98,31 +89,20 @@ def swan(
 
         N = (G - row means) / row standard deviations       u = (N N^T)^{-1/2} N
 
-    There is no state. A row (along the longer side) with equal entries normalizes to zero, and the inverse root is that
-    on the range: u is the polar factor of N. The means of a gradient's rows are discarded, so parameters do not change
-    in these directions. Work: O(m^2 n).
+    There is no state. Rows lie along the longer side; one with equal entries normalizes to zero, and the inverse root
+    is that on the range. Parameters do not move along row means. Work: O(m^2 n).
 
     Args:
-        learning_rate: a number or a schedule.
-        polar, polar_steps: "newton_schulz", "cubic" or "exact", and steps of the iteration; see `linear.polar`.
+        learning_rate: as for Muon.
+        polar, polar_steps: as in `linear.polar`.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
     Raises:
         ValueError: a setting is out of its range.
 
     Source: Ma, Gong, Scetbon, Meeds, "SWAN: SGD with Normalization and Whitening Enables Stateless LLM Training", 2024,
-    as stated in Gong, Scetbon, Ma, Meeds, "Towards Efficient Optimizer Design for LLM via Structured Fisher
-    Approximation with a Low-Rank Extension", 2025, Appendix B.
+    as stated in Gong et al. (see `alice`), Appendix B.
     """
-    direction = scale_by_swan(polar=polar, polar_steps=polar_steps, matrices=matrices)
-    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
-
-
-@injectable
-def scale_by_swan(
-    *, polar: linear.Polar = "newton_schulz", polar_steps: int = 5, matrices: Matrices | None = None
-) -> optax.GradientTransformationExtraArgs:
-    """The direction of `swan`, not negated, for trees of matrices."""
     checks.choice("polar", polar, get_args(linear.Polar))
     polar_steps = checks.count("polar_steps", polar_steps)
 
@@ -132,7 +112,11 @@ def scale_by_swan(
         deviation = linear.norm(centered, 1) / gradient.shape[1] ** 0.5
         return linear.polar(linear.safe_divide(centered, deviation[:, None]), polar, polar_steps), state
 
-    return matrixwise("swan", SwanState, lambda zeros: SwanState(), update, matrices=matrices)
+    direction = matrixwise("swan", SwanState, lambda zeros: SwanState(), update, matrices=matrices)
+    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
+
+
+scale_by_swan = functools.partial(swan, None)
 
 
 class ShampooState(NamedTuple):

@@ -11,10 +11,13 @@ from seqdec.boundary import checks
 from seqdec.optim.common import Mask, mask_tree, promoting, widened, zeros_like_state
 from seqdec.optim.groups import Matrices, is_matrix
 
+Rate = ScalarOrSchedule | None
+"""A learning rate, or a schedule of it; None leaves out the multiplication by minus the learning rate."""
+
 
 def routed(
     direction: GradientTransformation,
-    learning_rate: ScalarOrSchedule,
+    learning_rate: Rate,
     weight_decay: Any = 0.0,
     mask: Mask | None = None,
     adam_ratio: Any = 0.05,
@@ -24,8 +27,8 @@ def routed(
 
     Args:
         direction: of the matrices.
-        learning_rate: a number or a schedule.
-        weight_decay: this share of the parameters, times the learning rate of their group, is subtracted in each step.
+        learning_rate: a number, a schedule, or None.
+        weight_decay: share of the parameters, times the learning rate of their group, that each step subtracts.
         mask: which parameters decay, as in `optax.adamw`: a tree of bools like the parameters, or a function that
             returns such a tree; None: all, including biases and norms.
         adam_ratio: Adam's learning rate as a multiple of `learning_rate`.
@@ -48,7 +51,7 @@ def routed(
 
 
 def add_decay(weight_decay: Any, mask: Mask | None) -> GradientTransformationExtraArgs:
-    """Plus a share of the parameters, of those that the mask names; a Python 0 needs no parameters."""
+    """Plus a share of the parameters that the mask names; a Python 0 needs no parameters."""
     checks.number("weight_decay", weight_decay)
     if isinstance(weight_decay, int | float) and not weight_decay:
         return optax.with_extra_args_support(optax.identity())
@@ -56,14 +59,16 @@ def add_decay(weight_decay: Any, mask: Mask | None) -> GradientTransformationExt
     return promoting(optax.add_decayed_weights(weight_decay, named))
 
 
-def scale_by_rate(learning_rate: ScalarOrSchedule) -> GradientTransformationExtraArgs:
+def scale_by_rate(learning_rate: Rate) -> GradientTransformationExtraArgs:
     """Times minus the learning rate."""
+    if learning_rate is None:
+        return optax.with_extra_args_support(optax.identity())
     checks.rate("learning_rate", learning_rate)
     return promoting(optax.scale_by_learning_rate(learning_rate))
 
 
 def _wide(transform: GradientTransformation) -> GradientTransformationExtraArgs:
-    """A transformation of optax with state and arithmetic as those of the methods here, in float32 at least."""
+    """A transformation of optax with state and arithmetic in float32 at least."""
     inner = promoting(transform)
 
     def update(updates, state, params=None, **extra):

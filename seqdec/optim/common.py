@@ -17,10 +17,7 @@ from seqdec.optim.groups import Axes, Matrices, axes_of
 
 
 def accumulator(leaf: Array) -> jnp.dtype:
-    """The dtype of state and arithmetic for a parameter: its own, but at least float32.
-
-    Raises TypeError for complex numbers, of which the methods would lose a part.
-    """
+    """The dtype of state and arithmetic for a parameter: its own, at least float32. TypeError for complex numbers."""
     dtype = jnp.result_type(leaf)
     if jnp.issubdtype(dtype, jnp.complexfloating):
         raise TypeError(
@@ -52,10 +49,7 @@ def widened(gradients: PyTree) -> PyTree:
 
 
 def promoting(transform: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:
-    """A transformation of optax whose updates keep their dtype.
-
-    Settings that are arrays, of float32 say, would widen updates of bfloat16.
-    """
+    """A transformation of optax whose updates keep their dtype where settings are arrays of a wider one."""
     inner = optax.with_extra_args_support(transform)
 
     def update(updates, state, params=None, **extra):
@@ -80,16 +74,15 @@ class Step(NamedTuple):
     """relative precision of the gradient's dtype"""
 
     def due(self, interval: int) -> Array:
-        """() bool: t = 1, or t + phase divisible by the interval K.
+        """() bool: t = 1, or t + i max(1, K // N) divisible by the interval K, for the i-th of N matrices.
 
-        The phase of the i-th of N matrices is i max(1, K // N) mod K: as many in each step as in any other, to within
-        one, and of the largest matrices too. A single matrix has phase 0: t = 1, K, 2 K, ...
+        To within one, as many are due in each step as in any other, and of the largest matrices too.
         """
         phase = self.place * max(1, interval // self.among) % interval
         return (self.number == 1) | ((self.number + phase) % interval == 0)
 
     def renewed(self, interval: int, kept: Any, compute: Callable[..., Any], *operands: Any) -> Any:
-        """`compute(*operands)` in the steps that are `due`, `kept` in between; trees of equal structure and shapes."""
+        """`compute(*operands)` in the steps that are `due`, `kept` in between."""
 
         def renew(kept, due, *operands):
             return jax.tree.map(lambda new, old: jnp.where(due, new, old), compute(*operands), kept)
@@ -99,7 +92,7 @@ class Step(NamedTuple):
 
 
 class MatrixwiseState(NamedTuple):
-    """State of a method that treats every parameter alone, as a matrix."""
+    """State of `matrixwise`."""
 
     steps: Array
     """() steps taken"""
@@ -121,13 +114,12 @@ def matrixwise(
 
     Args:
         method: name, for messages.
-        kind: the method's named tuple.
+        kind: the method's named tuple; of an array of several matrices, its arrays have their number as first axis.
         init: (matrix of zeros) -> kind of arrays.
         update: (gradient matrix, kind, step) -> (direction, kind).
-        matrices: axes of the parameters where they are not those of `seqdec.optim.groups`. An array of several matrices
-            has the states of all of them, with their number as the first axis.
+        matrices: as in `seqdec.optim.chains.routed`.
         transpose: hand matrices over with their short side first, the papers' m <= n.
-        seed: of the keys of the matrices; it may be a traced array.
+        seed: for the keys of the matrices; it may be a traced array.
     """
     bits = seed if isinstance(seed, Array) else checks.seed_bits(checks.seed("seed", seed))
 

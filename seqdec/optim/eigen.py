@@ -1,23 +1,21 @@
 """Eigen-Adam and SOAP: Adam in the eigenbasis of the gradient's second moments."""
 
+import functools
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import optax
-from optax import ScalarOrSchedule
 
 from seqdec.boundary import checks
 from seqdec.core import Array
 from seqdec.optim import linear
-from seqdec.optim.chains import routed
+from seqdec.optim.chains import Rate, routed
 from seqdec.optim.common import Mask, matrixwise
 from seqdec.optim.groups import Matrices
-from seqdec.optim.injection import injectable
 
 
-@injectable
 def eigen_adam(
-    learning_rate: ScalarOrSchedule,
+    learning_rate: Rate,
     *,
     b1: Any = 0.9,
     b2: Any = 0.999,
@@ -35,19 +33,16 @@ def eigen_adam(
 
         v = b2 v + (1 - b2) (U^T G)^2            u = U ( U^T m / (sqrt(v) + eps) )
 
-    m averages G; it is kept as U^T m and turned when the basis changes. v is in the coordinates of the basis too and is
-    not transformed. There is no bias correction. With b3 = 0 it is AdaDiag. 0 / 0 counts as 0, so that eps = 0, as in
-    the paper's algorithms, is allowed. Where gradients have no component in the basis, m and v are rounding errors and
-    the step is zero: sqrt(v) counts as zero below 10 sqrt(m + n) times the precision of the dtype, relative to the
-    largest of the column.
+    m averages G; it is kept as U^T m and turned with the basis, v is not. There is no bias correction. With b3 = 0 it
+    is AdaDiag. 0 / 0 counts as 0, and sqrt(v) as zero below 10 sqrt(m + n) times the precision of the dtype, relative
+    to the largest of the column: there m and v are rounding errors.
 
     Memory of a matrix: 2 m n + 2 m^2 numbers. Work: 3 products O(m^2 n), and one eigendecomposition O(m^3) every K.
 
     Args:
-        learning_rate: a number or a schedule.
-        b1: decay of the first moment.
-        b2: decay of the second moment in the basis.
-        b3: decay of G G^T; 0 uses only the current gradient.
+        learning_rate: as for Adam.
+        b1, b2, b3: decay of the first moment, of the second moment in the basis, and of G G^T; b3 = 0 uses only the
+            current gradient.
         eps: added to the denominator; 0 is as printed.
         interval: K, steps between two bases.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
@@ -58,21 +53,6 @@ def eigen_adam(
     Source: Gong, Scetbon, Ma, Meeds, "Towards Efficient Optimizer Design for LLM via Structured Fisher Approximation
     with a Low-Rank Extension", 2025, Algorithm 7.
     """
-    direction = scale_by_eigen_adam(b1=b1, b2=b2, b3=b3, eps=eps, interval=interval, matrices=matrices)
-    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
-
-
-@injectable
-def scale_by_eigen_adam(
-    *,
-    b1: Any = 0.9,
-    b2: Any = 0.999,
-    b3: Any = 0.999,
-    eps: Any = 1e-8,
-    interval: int = 10,
-    matrices: Matrices | None = None,
-) -> optax.GradientTransformationExtraArgs:
-    """The direction of `eigen_adam`, not negated, for trees of matrices."""
     _check(b1, b2, b3, eps)
     interval = checks.count("interval", interval)
 
@@ -94,12 +74,15 @@ def scale_by_eigen_adam(
         direction = basis @ linear.adaptive(moment, square, eps, 0)
         return direction, EigenAdamState(moment, square, left, basis)
 
-    return matrixwise("eigen_adam", EigenAdamState, init, update, matrices=matrices)
+    direction = matrixwise("eigen_adam", EigenAdamState, init, update, matrices=matrices)
+    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
 
 
-@injectable
+scale_by_eigen_adam = functools.partial(eigen_adam, None)
+
+
 def soap(
-    learning_rate: ScalarOrSchedule,
+    learning_rate: Rate,
     *,
     b1: Any = 0.9,
     b2: Any = 0.999,
@@ -117,9 +100,8 @@ def soap(
 
         v = b2 v + (1 - b2) (U_L^T G U_R)^2        u = U_L ( U_L^T m U_R / (sqrt(v) + eps) ) U_R^T
 
-    sqrt(v) counts as zero relative to the largest of the matrix; the first step, whose bases make U_L^T G U_R diagonal,
-    needs this most. With b3 = 0 it is AdaDiag++. Memory of a matrix: 2 m n + 2 m^2 + 2 n^2 numbers. Work: 6 products
-    O(m n (m + n)), and two eigendecompositions O(m^3 + n^3) every K steps.
+    sqrt(v) counts as zero relative to the largest of the matrix. With b3 = 0 it is AdaDiag++. Memory of a matrix: 2 m n
+    + 2 m^2 + 2 n^2 numbers. Work: 6 products O(m n (m + n)), and two eigendecompositions O(m^3 + n^3) every K steps.
 
     Args:
         learning_rate, b1, b2, b3, eps, interval: as in `eigen_adam`; b3 also of G^T G.
@@ -130,21 +112,6 @@ def soap(
 
     Source: Vyas et al., "SOAP: Improving and Stabilizing Shampoo using Adam", 2024.
     """
-    direction = scale_by_soap(b1=b1, b2=b2, b3=b3, eps=eps, interval=interval, matrices=matrices)
-    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
-
-
-@injectable
-def scale_by_soap(
-    *,
-    b1: Any = 0.9,
-    b2: Any = 0.999,
-    b3: Any = 0.999,
-    eps: Any = 1e-8,
-    interval: int = 10,
-    matrices: Matrices | None = None,
-) -> optax.GradientTransformationExtraArgs:
-    """The direction of `soap`, not negated, for trees of matrices."""
     _check(b1, b2, b3, eps)
     interval = checks.count("interval", interval)
 
@@ -168,7 +135,11 @@ def scale_by_soap(
         direction = left_basis @ linear.adaptive(moment, square, eps) @ right_basis.T
         return direction, SoapState(moment, square, left, left_basis, right, right_basis)
 
-    return matrixwise("soap", SoapState, init, update, matrices=matrices)
+    direction = matrixwise("soap", SoapState, init, update, matrices=matrices)
+    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
+
+
+scale_by_soap = functools.partial(soap, None)
 
 
 class EigenAdamState(NamedTuple):

@@ -1,4 +1,4 @@
-r"""Greedy optimizers in closed form: the symmetric Q >= 0 of fastest descent within a trust region.
+"""Greedy optimizers in closed form: the symmetric Q >= 0 of fastest descent within a trust region.
 
 With gradient moment Sigma = E[g g^T], the flow theta' = -Q grad L lowers the loss at the rate P(Q) = tr(Q Sigma). Each
 function here is a family of trust regions and returns its maximizer Q*, its maximum P*, and its gauge, the least
@@ -11,11 +11,11 @@ multiple of the region that contains a given Q:
 
 They need Sigma itself, d x d: for small d, or for blocks. An indefinite Sigma, such as a cross moment of training and
 validation gradients, is replaced by its positive part. The Lyapunov region depends on Sigma, so its P* is neither
-convex nor homogeneous of degree one, unlike the others.
+convex nor homogeneous of degree one.
 
-Source: Lee, Lee, "Optimizing Optimizers for Fast Gradient-Based Learning", 2025, Corollary 2. Its interpretation
-of the Lyapunov family as natural gradient and of the diagonal one as Adam does not follow from these forms; the Adam of
-its experiments is `self_tuning_adamw`.
+Source: Lee, Lee, "Optimizing Optimizers for Fast Gradient-Based Learning", 2025, Corollary 2. Its interpretation of the
+Lyapunov family as natural gradient and of the diagonal one as Adam does not follow from these forms; the Adam of its
+experiments is `self_tuning_adamw`.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ class Family(NamedTuple):
 
 
 def frobenius(budget: Any) -> Family:
-    """|Q|_F^2 <= budget: the proportional optimizer. Raises ValueError for a budget that is not positive."""
+    """|Q|_F^2 <= budget: the proportional optimizer."""
     checks.number("budget", budget, exclusive=True)
 
     def optimum(moment):
@@ -54,7 +54,7 @@ def frobenius(budget: Any) -> Family:
 
 
 def spectral(trace: Any, largest: Any) -> Family:
-    """Tr Q <= trace and Q <= largest I: water-filling. Raises ValueError for bounds that are not positive.
+    """Tr Q <= trace and Q <= largest I: water-filling.
 
     With trace >= d largest it is gradient descent; with trace <= largest, a step along the leading eigenvector.
     """
@@ -76,10 +76,7 @@ def spectral(trace: Any, largest: Any) -> Family:
 
 
 def lyapunov(budget: Any) -> Family:
-    """Tr(Q^2 Sigma) <= budget: equal power in every direction of Sigma's range.
-
-    Raises ValueError for a budget that is not positive.
-    """
+    """Tr(Q^2 Sigma) <= budget: equal power in every direction of Sigma's range."""
     checks.number("budget", budget, exclusive=True)
 
     def optimum(moment):
@@ -96,7 +93,7 @@ def lyapunov(budget: Any) -> Family:
 
 
 def diagonal(budget: Any, costs: Array) -> Family:
-    """Q = diag(q) with sum costs q^2 <= budget; costs (d,) > 0. Raises ValueError for a budget that is not positive."""
+    """Q = diag(q) with sum costs q^2 <= budget; costs (d,) > 0."""
     checks.number("budget", budget, exclusive=True)
 
     def optimum(moment):

@@ -1,8 +1,8 @@
 """Which parameters are matrices, and by which of their axes: one rule for flax (linen, nnx), haiku and equinox.
 
-The group of a parameter follows from its own names and shape alone, so that it is the same where an optimizer gets a
-part of the parameters, as from `optax.masked`. The first line that holds decides; names are compared in lower case and
-without a number at their end:
+The group of a parameter follows from its own names and shape alone, so it stays the same in a part of the parameters,
+as from `optax.masked`. The first line that holds decides; names are compared in lower case and without a number at
+their end:
 
     vector      fewer than two axes, named bias, scale or offset, or m or n below 2 as a matrix m x n
     embedding   a name of the path contains embed, or is wte or wpe
@@ -19,9 +19,9 @@ An array with two axes or more is a matrix of inputs x outputs. Its first line t
     otherwise, so kernels of layers, of convolutions
     and of the output of attention                      (..., in, out)        the last axis is the outputs
 
-so that a convolution (height, width, in, out) is the matrix of its patches, and flax's kernels of attention are the
-matrices of width x heads * size. What no name tells, such as a `DenseGeneral` with several axes of outputs and another
-name, or layers that are stacked along an axis, is said with `matrices=` of every method for matrices.
+so a convolution (height, width, in, out) is the matrix of its patches, and flax's kernels of attention are the matrices
+of width x heads * size. For what no name tells, such as layers stacked along an axis, every method for matrices has
+`matrices=`.
 """
 
 import math
@@ -73,10 +73,7 @@ class Axes(NamedTuple):
 
 
 def partition(params: PyTree) -> PyTree:
-    """Tree of the groups of parameters: "matrix", "vector", "embedding" or "head"; see the head of this file.
-
-    They are labels for `optax.partition`.
-    """
+    """Tree of the groups of parameters: "matrix", "vector", "embedding" or "head"; labels for `optax.partition`."""
     return _mapped(lambda names, leaf: _group(names, np.shape(leaf)), params)
 
 
@@ -87,7 +84,7 @@ def hidden_matrices(params: PyTree, *, include_head: bool = False) -> PyTree:
 
 
 def matrix_axes(params: PyTree) -> PyTree:
-    """Tree of the axes of the hidden matrices, None for other parameters; see the head of this file.
+    """Tree of the axes of the hidden matrices, None for other parameters.
 
     It serves as `muon_weight_dimension_numbers` of `optax.contrib.muon` and, with changes, as `matrices` of the methods
     here.
@@ -118,18 +115,18 @@ def axes_of(method: str, params: PyTree, matrices: Matrices | None) -> list[Axes
 
     Raises:
         TypeError: `matrices` has a leaf that is no choice.
-        ValueError: a leaf has fewer than two axes, `matrices` calls it no matrix or has axes that it has not.
+        ValueError: a leaf has fewer than two axes, or not those that `matrices` names.
     """
     chosen, result = None if matrices is None else _choices(matrices, params), []
     flat = jax.tree_util.tree_flatten_with_path(params)[0]
     for (path, leaf), names in zip(flat, _names(params), strict=True):
         shape, choice = np.shape(leaf), True if chosen is None else _choice(chosen, path)
-        if len(shape) < 2 or not choice:
+        if len(shape) < 2:
             raise ValueError(
-                f"scale_by_{method} takes matrices, but the parameter {'/'.join(names)!r} of shape {shape} is not one; "
-                f"use {method}, which sends such parameters to Adam, or optax.partition"
+                f"{method} takes matrices, but the parameter {'/'.join(names)!r} of shape {shape} is not one: leave it "
+                "out of matrices="
             )
-        result.append(_rule(names, shape) if choice is True else _given(choice, names, shape))
+        result.append(_given(choice, names, shape) if isinstance(choice, MuonDimensionNumbers) else _rule(names, shape))
     return result
 
 
@@ -164,7 +161,6 @@ def _text(path: tuple) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name in lower case, without a number at its end."""
     return re.sub(r"(?<=.)_?\d+$", "", name.lower())
 
 
@@ -208,7 +204,7 @@ def _choices(matrices: Matrices, params: PyTree) -> dict[tuple, Any]:
 
 
 def _choice(chosen: dict[tuple, Any], path: tuple) -> Any:
-    """That of the path, or of a part of the tree that contains it."""
+    """The choice for the path, or for a part of the tree that contains it."""
     for length in range(len(path), -1, -1):
         if path[:length] in chosen:
             value = chosen[path[:length]]

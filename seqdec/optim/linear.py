@@ -15,10 +15,7 @@ _MUON = (3.4445, -4.7750, 2.0315)
 
 
 def eigenvectors(symmetric: Array, count: int | None = None) -> Array:
-    """(m, count) orthonormal eigenvectors of (m, m), those of the largest eigenvalues, largest first.
-
-    Their derivatives are those among eigenvectors of different eigenvalues; those of equal ones do not turn.
-    """
+    """(m, count) orthonormal eigenvectors of (m, m), largest eigenvalue first; derivatives turn no equal ones."""
     return _eigenvectors(symmetric)[:, ::-1][:, :count]
 
 
@@ -41,8 +38,8 @@ def power(positive: Array, exponent: float, damping: Array | float = 0.0, errors
     """A^exponent of a symmetric positive semi-definite A = S + d I (m, m), on the range of S.
 
     Where S is zero up to rounding, or up to `errors`, relative to the largest eigenvalue of A, the eigenvalue is d, but
-    at least eps^{1/4} times the largest. Errors of a product between two such A^{-1/2}, which is multiplied by both
-    once more, then grow from eps to eps^{1/2} at most. Without a damping d, the power of such eigenvalues is zero.
+    at least eps^{1/4} times the largest: errors of a product between two such A^{-1/2} then grow from eps to eps^{1/2}
+    at most. Without a damping d, the power of such eigenvalues is zero.
     """
     return _power(exponent, errors, positive, jnp.asarray(damping, positive.dtype))
 
@@ -85,10 +82,7 @@ def root(values: Array) -> Array:
 
 
 def reciprocal(values: Array) -> Array:
-    """Elementwise 1 / x, with 1 / 0 = 0.
-
-    Factors, because XLA turns two divisions into one by the product of their denominators, which may overflow.
-    """
+    """Elementwise 1 / x, with 1 / 0 = 0. XLA joins two divisions into one, whose denominator may overflow."""
     return safe_divide(jnp.ones_like(values), values)
 
 
@@ -99,9 +93,9 @@ def norm(values: Array, axis: int | None = None) -> Array:
 
 
 def bounded(gradient: Array) -> Array:
-    """The gradient of one parameter, scaled to a norm of at most max^{3/8}, 2.6e14 in float32.
+    """The gradient of one parameter, scaled to a norm of at most max^{3/8}, 2.6e14 in float32; not finite ones stay.
 
-    Squares then stay below max^{3/4}, which leaves room for their sums over steps. Infinities and NaN stay.
+    Squares then stay below max^{3/4}, which leaves room for their sums over steps.
     """
     limit = float(jnp.finfo(gradient.dtype).max) ** 0.375
     length = norm(gradient)
@@ -116,15 +110,14 @@ def safe_divide(numerator: Array, denominator: Array) -> Array:
 
 
 def rounding(shape: tuple[int, ...], dtype: jnp.dtype) -> float:
-    """What errors of products with orthogonal matrices stay below, relative to the norms of the factors."""
+    """Bound of the errors of products with orthogonal matrices, relative to the norms of the factors."""
     return 10 * float(sum(shape)) ** 0.5 * float(jnp.finfo(dtype).eps)
 
 
 def adaptive(moment: Array, square: Array, eps: Array | float, axis: int | None = None) -> Array:
-    """The ratio m / (sqrt(v) + eps), elementwise, for moments (m, n) of a gradient in a basis.
+    """Ratio m / (sqrt(v) + eps), elementwise, for moments (m, n) of a gradient in a basis.
 
-    Where the gradient has no component, m and v are rounding errors of it, and their ratio is arbitrary: it counts as
-    zero where sqrt(v) is one, relative to the largest along the axis.
+    Zero where sqrt(v) is a rounding error relative to the largest along the axis: the ratio would be arbitrary.
     """
     deviation = root(square)
     errors = rounding(square.shape, square.dtype) * jnp.max(deviation, axis, keepdims=True)
@@ -182,11 +175,10 @@ def _quintic(matrix: Array, steps: int) -> Array:
 
 
 def _quintic_by_gram(matrix: Array, steps: int) -> Array:
-    """The same, with products of (m, m) matrices only between two of the matrix: fewer where n > 1.6 m.
+    """The same by products of (m, m) matrices, for n > 1.6 m: A = X X^T moves by A <- F A F, F = a I + b A + c A^2.
 
-    A = X X^T moves by A <- F A F with F = a I + b A + c A^2. Rounding errors of A grow with its smallest eigenvalues,
-    by a^2 = 12 in a step, and a negative eigenvalue diverges: A is formed anew after five steps, when they are below
-    a hundredth in float32.
+    Rounding errors of A grow by a^2 = 12 in a step, and a negative eigenvalue diverges: A is formed anew after five
+    steps, when they are below a hundredth in float32.
     """
     a, b, c = _MUON
     eye = jnp.eye(len(matrix), dtype=matrix.dtype)

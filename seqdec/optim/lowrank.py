@@ -1,26 +1,24 @@
 """Fira and APOLLO: Adam in a projection of the gradient, completed, or as a scaling of the gradient."""
 
+import functools
 from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
 import optax
-from optax import ScalarOrSchedule
 
 from seqdec.boundary import checks
 from seqdec.core import Array
 from seqdec.optim import linear
-from seqdec.optim.chains import routed
+from seqdec.optim.chains import Rate, routed
 from seqdec.optim.common import Mask, Step, matrixwise
 from seqdec.optim.groups import Matrices
-from seqdec.optim.injection import injectable
 
 Projection = Literal["random", "svd"]
 
 
-@injectable
 def fira(
-    learning_rate: ScalarOrSchedule,
+    learning_rate: Rate,
     *,
     rank: int = 128,
     interval: int = 200,
@@ -46,40 +44,20 @@ def fira(
     per step, and a singular value decomposition, O(m^2 n), every K.
 
     Args:
-        learning_rate: a number or a schedule; usual is 0.02.
-        rank: r; for a matrix with a shorter side, the length of that side.
+        learning_rate: usual is 0.02.
+        rank: r, at most m.
         interval: K, steps between two projections.
         b1, b2, eps: as in Adam.
         scale: the paper's alpha.
-        growth: the norm of the compensation may grow by this factor per step.
+        growth: factor by which the norm of the compensation may grow per step.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
     Raises:
         ValueError: a setting is out of its range.
 
     Source: Chen et al., "Fira: Can We Achieve Full-rank Training of LLMs Under Low-rank Constraint?", 2024, as stated
-    in Gong, Scetbon, Ma, Meeds, "Towards Efficient Optimizer Design for LLM via Structured Fisher Approximation with a
-    Low-Rank Extension", 2025, Algorithm 9.
+    in Gong et al. (see `alice`), Algorithm 9.
     """
-    direction = scale_by_fira(
-        rank=rank, interval=interval, b1=b1, b2=b2, eps=eps, scale=scale, growth=growth, matrices=matrices
-    )
-    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
-
-
-@injectable
-def scale_by_fira(
-    *,
-    rank: int = 128,
-    interval: int = 200,
-    b1: Any = 0.9,
-    b2: Any = 0.999,
-    eps: Any = 1e-8,
-    scale: Any = 0.3,
-    growth: Any = 1.01,
-    matrices: Matrices | None = None,
-) -> optax.GradientTransformationExtraArgs:
-    """The direction of `fira`, not negated, for trees of matrices."""
     rank, interval = checks.count("rank", rank), checks.count("interval", interval)
     _check(b1, b2, eps, scale)
     checks.number("growth", growth, 1)
@@ -95,12 +73,15 @@ def scale_by_fira(
         rest, norm = linear.limit_growth(rest, state.norm, growth)
         return scale * (basis @ within + rest), FiraState(basis, moment, square, norm)
 
-    return matrixwise("fira", FiraState, init, update, matrices=matrices)
+    direction = matrixwise("fira", FiraState, init, update, matrices=matrices)
+    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
 
 
-@injectable
+scale_by_fira = functools.partial(fira, None)
+
+
 def apollo(
-    learning_rate: ScalarOrSchedule,
+    learning_rate: Rate,
     *,
     rank: int = 128,
     interval: int = 200,
@@ -127,12 +108,12 @@ def apollo(
 
     Args:
         learning_rate: a number or a schedule.
-        rank: r; for a matrix with a shorter side, the length of that side. 1 is APOLLO-Mini.
+        rank: r, at most m; 1 is APOLLO-Mini.
         interval: K, steps between two projections.
         b1, b2, eps: as in Adam.
         scale: the paper's alpha.
         projection: "random", or "svd" for the leading left singular vectors of the gradient.
-        seed: of the random projections. Replicas with the same seed use the same projections.
+        seed: for the random projections.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
     Raises:
@@ -140,34 +121,6 @@ def apollo(
 
     Source: Zhu et al., "APOLLO: SGD-like Memory, AdamW-level Performance", 2024.
     """
-    direction = scale_by_apollo(
-        rank=rank,
-        interval=interval,
-        b1=b1,
-        b2=b2,
-        eps=eps,
-        scale=scale,
-        projection=projection,
-        seed=seed,
-        matrices=matrices,
-    )
-    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
-
-
-@injectable
-def scale_by_apollo(
-    *,
-    rank: int = 128,
-    interval: int = 200,
-    b1: Any = 0.9,
-    b2: Any = 0.999,
-    eps: Any = 1e-8,
-    scale: Any = 1.0,
-    projection: Projection = "random",
-    seed: int = 0,
-    matrices: Matrices | None = None,
-) -> optax.GradientTransformationExtraArgs:
-    """The direction of `apollo`, not negated, for trees of matrices."""
     rank, interval = checks.count("rank", rank), checks.count("interval", interval)
     _check(b1, b2, eps, scale)
     checks.choice("projection", projection, get_args(Projection))
@@ -192,7 +145,11 @@ def scale_by_apollo(
         kept = ApolloState(None if state.basis is None else basis, moment, square)
         return scale * gradient * ratios, kept
 
-    return matrixwise("apollo", ApolloState, init, update, seed=seed, matrices=matrices)
+    direction = matrixwise("apollo", ApolloState, init, update, seed=seed, matrices=matrices)
+    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
+
+
+scale_by_apollo = functools.partial(apollo, None)
 
 
 class FiraState(NamedTuple):

@@ -1,25 +1,24 @@
-r"""Self-tuning momentum: several momenta in parallel; every step uses the one with the largest expected decrease.
+"""Self-tuning momentum: several momenta in parallel; every step uses the one with the largest expected decrease.
 
 All candidates k, with momentum beta_k, accumulate the same gradients, m_k <- beta_k m_k + g. For a symmetric
 preconditioner P the expected decrease of the loss per unit of trust region is
 
     J_k = sqrt((1 - beta_k^2) / tr P) <g, P m_k>
 
-where the gradient of the current step replaces the expectation, over all parameters. The candidate with the largest J_k
-(the first of equal ones) is used. After five successive steps in which all J_k are negative, every m_k is halved. On
-gradients with autocorrelation rho^lag the best momentum is rho.
+over all parameters, with the gradient of the current step. The candidate with the largest J_k (the first of equal ones)
+is used. After five successive steps in which all J_k are negative, every m_k is halved. On gradients with
+autocorrelation rho^lag the best momentum is rho.
 
     momentum   P = I (tr P counts as 1: the dimension is part of the learning rate)       u = m_k
     Adam       P = diag(1 / (sqrt(v) + eps)), v <- b2 v + (1 - b2) g^2                    u = (1 - beta_k) P m_k
     Muon       m_k <- beta_k m_k + g, matrix by matrix                                    u = polar(m_k)
 
-`budget_matched` gives the steps of all candidates equal length in the metric of the theory instead,
-u = sqrt((1 - beta_k^2) / tr P) P m_k, whose first-order gain is J_k; by default, as in the paper, a candidate of 0.99
-makes steps up to a hundred times as long as one of 0.01. There is no bias correction: in the first steps the smallest
-beta has the largest J.
+`budget_matched` gives the steps of all candidates equal length in the metric of the theory, u = sqrt((1 - beta_k^2) /
+tr P) P m_k, whose first-order gain is J_k; by default, as in the paper, a candidate of 0.99 makes steps up to a hundred
+times as long as one of 0.01. There is no bias correction: in the first steps the smallest beta has the largest J.
 
-The extra argument `validation_grads=`, a tree like the gradients, replaces them in J: `update(grads, state, params,
-validation_grads=...)`. It changes neither momentum nor step; pass the sum with the training gradients to weigh both.
+The extra argument `validation_grads=` of `update`, a tree like the gradients, replaces them in J alone; pass the sum
+with the training gradients to weigh both.
 
 Muon's step does not depend on the length of m_k, and for the current gradient the smallest momentum always has the
 largest score. Its candidates are therefore scored before the gradient is accumulated, J_k = <g, polar(m_k)>, which is
@@ -40,15 +39,13 @@ from typing import Any, NamedTuple, get_args
 import jax
 import jax.numpy as jnp
 import optax
-from optax import ScalarOrSchedule
 
 from seqdec.boundary import checks
 from seqdec.core import Array, PyTree
 from seqdec.optim import linear
-from seqdec.optim.chains import add_decay, routed, scale_by_rate
+from seqdec.optim.chains import Rate, add_decay, routed, scale_by_rate
 from seqdec.optim.common import Mask, widened, zeros_like_state
 from seqdec.optim.groups import Matrices, axes_of
-from seqdec.optim.injection import injectable
 
 _PATIENCE, _SHRINK = 5, 0.5
 
@@ -72,10 +69,7 @@ def identity() -> Preconditioner:
 
 
 def diagonal_ema(b2: Any = 0.999, eps: Any = 1e-8) -> Preconditioner:
-    """P = diag(1 / (sqrt(v) + eps)) with an average v of squared gradients: Adam's, without bias correction.
-
-    Raises ValueError for settings out of their range.
-    """
+    """P = diag(1 / (sqrt(v) + eps)) with an average v of squared gradients: Adam's, without bias correction."""
     checks.number("b2", b2, 0, 1)
     checks.number("eps", eps)
 
@@ -86,7 +80,7 @@ def diagonal_ema(b2: Any = 0.999, eps: Any = 1e-8) -> Preconditioner:
 
 
 def diagonal_sum(eps: Any = 1e-8) -> Preconditioner:
-    """P = diag(1 / sqrt(eps + v)) with the sum v of squared gradients: AdaGrad's. Raises ValueError for eps < 0."""
+    """P = diag(1 / sqrt(eps + v)) with the sum v of squared gradients: AdaGrad's."""
     checks.number("eps", eps)
 
     def observe(gradients, state):
@@ -162,7 +156,6 @@ def _checked_momenta(momenta: Any) -> Any:
     return momenta
 
 
-@injectable
 def scale_by_self_tuning(
     momenta: Sequence[float],
     preconditioner: Preconditioner | None = None,
@@ -176,8 +169,7 @@ def scale_by_self_tuning(
         momenta: beta_k of the candidates.
         preconditioner: P; None is the identity.
         normalized: take steps (1 - beta_k) P m_k, an average as in Adam, instead of P m_k.
-        budget_matched: give the steps of all candidates equal length in the metric of the theory; overrides
-            `normalized`.
+        budget_matched: steps of equal length in the metric of the theory; overrides `normalized`.
 
     Raises:
         ValueError: no candidate, or one outside [0, 1).
@@ -215,26 +207,81 @@ def scale_by_self_tuning(
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-@injectable
-def scale_by_self_tuning_muon(
-    momenta: Sequence[float] = (0.8, 0.99),
+def self_tuning_sgd(
+    learning_rate: Rate,
     *,
+    momenta: Sequence[float] = (0.01, 0.99),
+    budget_matched: bool = False,
+    weight_decay: Any = 0.0,
+    mask: Mask | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """SGD with a momentum chosen in every step (Algorithm 2); see `seqdec.optim.self_tuning`.
+
+    Args:
+        learning_rate: as for SGD with momentum.
+        momenta, budget_matched: as in `scale_by_self_tuning`.
+        weight_decay: L2 penalty: this share of the parameters is added to the gradient.
+        mask: which parameters decay, as in `optax.adamw`; None: all, including biases and norms.
+
+    Raises:
+        ValueError: a setting is out of its range.
+    """
+    direction = scale_by_self_tuning(momenta, budget_matched=budget_matched)
+    return optax.chain(add_decay(weight_decay, mask), direction, scale_by_rate(learning_rate))
+
+
+def self_tuning_adamw(
+    learning_rate: Rate,
+    *,
+    momenta: Sequence[float] = (0.8, 0.99),
+    b2: Any = 0.999,
+    eps: Any = 1e-8,
+    budget_matched: bool = False,
+    weight_decay: Any = 0.0,
+    mask: Mask | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """AdamW without bias correction, with a first moment chosen in every step; see `seqdec.optim.self_tuning`.
+
+    Algorithm 3. The candidates share b2: with different ones their scores would belong to different trust regions.
+
+    Args:
+        learning_rate: as for AdamW.
+        momenta, budget_matched: as in `scale_by_self_tuning`.
+        b2, eps: as in `diagonal_ema`.
+        weight_decay: decoupled: this share of the parameters, times the learning rate, is subtracted in every step.
+        mask: which parameters decay, as in `optax.adamw`; None: all, including biases and norms.
+
+    Raises:
+        ValueError: a setting is out of its range.
+    """
+    metric = diagonal_ema(b2, eps)
+    direction = scale_by_self_tuning(momenta, metric, normalized=True, budget_matched=budget_matched)
+    return optax.chain(direction, add_decay(weight_decay, mask), scale_by_rate(learning_rate))
+
+
+def self_tuning_muon(
+    learning_rate: Rate,
+    *,
+    momenta: Sequence[float] = (0.8, 0.99),
     polar: linear.Polar = "newton_schulz",
     polar_steps: int = 5,
+    weight_decay: Any = 0.0,
+    mask: Mask | None = None,
+    adam_ratio: Any = 0.05,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """Muon with a momentum chosen in every step; see the head of this file. The direction is not negated.
+    """Muon with a momentum chosen in every step for hidden matrices, Adam for all other parameters.
 
     Directions are scaled by sqrt(max(1, outputs / inputs)), as Muon's are.
 
     Args:
-        momenta: beta_k of the candidates.
-        polar: "newton_schulz", "cubic" or "exact"; see `seqdec.optim.linear.polar`.
-        polar_steps: number of steps of the iteration.
-        matrices: axes of the parameters, if they are not those of `seqdec.optim.matrix_axes`.
+        learning_rate: as for Muon.
+        momenta: beta_k of the candidates; see `seqdec.optim.self_tuning`.
+        polar, polar_steps: as in `linear.polar`.
+        weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
     Raises:
-        ValueError: no candidate, or one outside [0, 1); in `init`, a parameter is not a matrix.
+        ValueError: a setting is out of its range.
     """
     momenta = _checked_momenta(momenta)
     checks.choice("polar", polar, get_args(linear.Polar))
@@ -264,86 +311,8 @@ def scale_by_self_tuning_muon(
         accumulated, negative_steps = _halved_after_patience(accumulated, scores, state.negative_steps)
         return steps, SelfTuningState(accumulated, (), scores.astype(state.scores.dtype), chosen, negative_steps)
 
-    return optax.GradientTransformationExtraArgs(init, update)
-
-
-@injectable
-def self_tuning_sgd(
-    learning_rate: ScalarOrSchedule,
-    *,
-    momenta: Sequence[float] = (0.01, 0.99),
-    budget_matched: bool = False,
-    weight_decay: Any = 0.0,
-    mask: Mask | None = None,
-) -> optax.GradientTransformationExtraArgs:
-    """SGD with a momentum chosen in every step (Algorithm 2); see `seqdec.optim.self_tuning`.
-
-    Args:
-        learning_rate: a number or a schedule, as for SGD with momentum.
-        momenta, budget_matched: as in `scale_by_self_tuning`.
-        weight_decay: of an L2 penalty: this share of the parameters is added to the gradient.
-        mask: which parameters decay, as in `optax.adamw`; None: all, including biases and norms.
-
-    Raises:
-        ValueError: a setting is out of its range.
-    """
-    direction = scale_by_self_tuning(momenta, budget_matched=budget_matched)
-    return optax.chain(add_decay(weight_decay, mask), direction, scale_by_rate(learning_rate))
-
-
-@injectable
-def self_tuning_adamw(
-    learning_rate: ScalarOrSchedule,
-    *,
-    momenta: Sequence[float] = (0.8, 0.99),
-    b2: Any = 0.999,
-    eps: Any = 1e-8,
-    budget_matched: bool = False,
-    weight_decay: Any = 0.0,
-    mask: Mask | None = None,
-) -> optax.GradientTransformationExtraArgs:
-    """AdamW without bias correction, with a first moment chosen in every step; see `seqdec.optim.self_tuning`.
-
-    Algorithm 3. The candidates share b2, as in all experiments of the paper: with different ones their scores would
-    belong to different trust regions.
-
-    Args:
-        learning_rate: a number or a schedule.
-        momenta, budget_matched: as in `scale_by_self_tuning`.
-        b2, eps: as in `diagonal_ema`.
-        weight_decay: decoupled: this share of the parameters, times the learning rate, is subtracted in every step.
-        mask: which parameters decay, as in `optax.adamw`; None: all, including biases and norms.
-
-    Raises:
-        ValueError: a setting is out of its range.
-    """
-    metric = diagonal_ema(b2, eps)
-    direction = scale_by_self_tuning(momenta, metric, normalized=True, budget_matched=budget_matched)
-    return optax.chain(direction, add_decay(weight_decay, mask), scale_by_rate(learning_rate))
-
-
-@injectable
-def self_tuning_muon(
-    learning_rate: ScalarOrSchedule,
-    *,
-    momenta: Sequence[float] = (0.8, 0.99),
-    polar: linear.Polar = "newton_schulz",
-    polar_steps: int = 5,
-    weight_decay: Any = 0.0,
-    mask: Mask | None = None,
-    adam_ratio: Any = 0.05,
-    matrices: Matrices | None = None,
-) -> optax.GradientTransformationExtraArgs:
-    """Muon with a momentum chosen in every step for hidden matrices, Adam for all other parameters.
-
-    Args:
-        learning_rate: a number or a schedule.
-        momenta: beta_k of the candidates; see `seqdec.optim.self_tuning`.
-        polar, polar_steps: "newton_schulz", "cubic" or "exact", and steps of the iteration; see `linear.polar`.
-        weight_decay, mask, adam_ratio, matrices: as in `routed`.
-
-    Raises:
-        ValueError: a setting is out of its range.
-    """
-    direction = scale_by_self_tuning_muon(momenta, polar=polar, polar_steps=polar_steps, matrices=matrices)
+    direction = optax.GradientTransformationExtraArgs(init, update)
     return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
+
+
+scale_by_self_tuning_muon = functools.partial(self_tuning_muon, None)

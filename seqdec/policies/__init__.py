@@ -52,7 +52,7 @@ def make(name: str, **options: Any) -> Acquisition:
     """The policy called `name`; `options` go to the function of that name.
 
     Raises:
-        ValueError: no policy has that name; the message suggests one. Or an option is out of its range.
+        ValueError: no policy has that name; or an option is out of its range.
     """
     return REGISTRY.make(name, **options)
 

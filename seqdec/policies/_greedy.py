@@ -24,11 +24,10 @@ def greedy() -> Acquisition:
 def epsilon_greedy(epsilon=0.05) -> Acquisition:
     """Greedy, but with probability epsilon an allowed candidate chosen uniformly.
 
+    The probability of an action, epsilon / n plus 1 - epsilon for the greedy one, is exact.
+
     Args:
         epsilon: share of exploration in [0, 1]; may be traced.
-
-    Returns:
-        The acquisition; the probability of an action, epsilon / n plus 1 - epsilon for the greedy one, is exact.
 
     Raises:
         ValueError: epsilon lies outside [0, 1].

@@ -32,13 +32,10 @@ def chosen(scores: Array) -> Array:
 
 
 def monte_carlo(score, samples: int):
-    """Probabilities of a randomized score from S more draws of it: `smoothed` counts of the winners.
+    """Probabilities of a randomized score from S more draws of it: `smoothed` counts of the winners; None for S = 0.
 
     The bias is at most 1 / (S + 1), the standard error at most 1 / (2 sqrt(S)). Whatever does not depend on the key is
     computed once for all draws.
-
-    Returns:
-        A function with the signature of `seqdec.core.Acquisition.probabilities`, or None for samples = 0.
     """
     samples = _samples(samples)
     if not samples:
@@ -55,21 +52,20 @@ def monte_carlo(score, samples: int):
 
 
 def marginal_quadrature(marginals, samples: int):
-    r"""Probabilities that independent normal scores are the largest, by a quadrature with 24 nodes.
+    """Probabilities that independent normal scores are the largest, by a quadrature with 24 nodes.
 
         P(a) = int phi(z) G(z) dz        G(z) = prod_{b != a} Phi((mean_a + std_a z - mean_b) / std_b)
 
-    Deterministic. G rises at most once steeply: it is next to 0 below the rival b with the largest lower end
-    mean_b - 3.5 std_b, and above that end no rival is more certain than this one and still undecided. The nodes start
-    there, at distances in proportion to std_b, and grow apart exponentially up to z = 5:
+    Deterministic. G rises at most once steeply: it is next to 0 below the rival b with the largest lower end mean_b -
+    3.5 std_b, and above that end no rival is more certain than this one and still undecided. The nodes start there, at
+    distances in proportion to std_b, and grow apart exponentially up to z = 5:
 
         z(t) = start + 3 d (exp(t log(1 + (5 - start) / (3 d))) - 1)        d = std_b / std_a in [0.001, 1]
 
     at the midpoints t of 24 intervals of [0, 1]; where the end lies below z = -5, start = -5 and d = 1. The error is
-    below 0.002, and below 1% of P(a) + 0.01; about 0.0001 on average.
-
-    `smoothed` with S draws then mixes in a share of 1 / (S + 1) of uniform play. Certain scores that are equal count as
-    one of them each time, evenly. O(n) time for one candidate; for all of them, whose sum is made 1, O(n^2).
+    below 0.002, and below 1% of P(a) + 0.01; about 0.0001 on average. `smoothed` with S draws then mixes in a share of
+    1 / (S + 1) of uniform play. Certain scores that are equal count as one of them each time, evenly. O(n) time for one
+    candidate; for all of them, whose sum is made 1, O(n^2).
 
     Args:
         marginals: (posterior, candidates, mask) -> mean (n,) and std (n,).
@@ -77,7 +73,7 @@ def marginal_quadrature(marginals, samples: int):
 
     Returns:
         Functions with the signatures of `seqdec.core.Acquisition.probabilities` and `.probability`, or None for each
-        with samples = 0.
+            with samples = 0.
     """
     samples = _samples(samples)
     if not samples:
@@ -128,14 +124,14 @@ def marginal_quadrature(marginals, samples: int):
 def smoothed(counts: Array, samples: int, mask: Array | None) -> Array:
     """(count + 1/m) / (S + 1) for the m allowed candidates, from counts (n,) that sum to S.
 
-    One extra draw is spread evenly over the allowed candidates, so that inverse-propensity weights are finite.
+    One extra draw is spread evenly, so that inverse-propensity weights are finite.
     """
     allowed = jnp.ones_like(counts) if mask is None else mask.astype(counts.dtype)
     return (counts + allowed / jnp.maximum(jnp.sum(allowed), 1)) / (samples + 1)
 
 
 def _samples(samples) -> int:
-    """Draws for an estimate of probabilities. Raises ValueError unless they are an integer >= 0."""
+    """Draws for an estimate of probabilities; ValueError unless an integer >= 0."""
     try:
         return count("propensity_samples", samples, 0)
     except (TypeError, ValueError):

@@ -7,13 +7,12 @@ from seqdec.policies import common
 
 
 def ucb(width=1.0) -> Acquisition:
-    r"""Play the largest mean_a + width * std_a, with the epistemic standard deviation; ties go to the first.
+    """Play the largest mean_a + width * std_a, with the epistemic standard deviation; ties go to the first.
+
+    The probability of the action, 1, is exact.
 
     Args:
         width: number of standard deviations >= 0; may be traced.
-
-    Returns:
-        The acquisition; the probability of the action, 1, is exact.
 
     Raises:
         ValueError: width is negative.

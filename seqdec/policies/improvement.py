@@ -29,12 +29,11 @@ _FAR = 10.0
 def log_expected_improvement(best=None, noise_std=None) -> Acquisition:
     """Play the largest log EI over `best`, with the epistemic standard deviation; ties go to the first.
 
+    The probability of the action, 1, is exact.
+
     Args:
         best: response to be exceeded; may be traced. None is the largest expected response of the allowed candidates.
         noise_std: tau of the augmented EI; may be traced. None and 0 are EI.
-
-    Returns:
-        The acquisition; the probability of the action, 1, is exact.
     """
 
     def score(key, posterior, candidates, mask):

@@ -19,15 +19,12 @@ from seqdec.policies import common
 
 
 def predictive_sampling(*, joint: bool = False, propensity_samples: int = 100) -> Acquisition:
-    """Predictive sampling of outcomes, observation noise included: Algorithm 1.
+    """Predictive sampling of outcomes, observation noise included: Algorithm 1. Its probabilities are estimates.
 
     Args:
         joint: draw all outcomes from their joint distribution; False draws each from its marginal, as in Algorithm 1.
         propensity_samples: S draws (joint) or a quadrature (otherwise) for the estimate of the action's probability, of
             which 1 / (S + 1) is spread evenly; 0 gives no estimate.
-
-    Returns:
-        The acquisition; its probabilities are estimates, Monte Carlo ones if joint.
 
     Raises:
         ValueError: propensity_samples is not an integer >= 0.
@@ -39,11 +36,7 @@ def epistemic_sampling(*, joint: bool = False, propensity_samples: int = 100) ->
     """Predictive sampling of expected responses, without observation noise: epistemic uncertainty only.
 
     Args:
-        joint: as in `predictive_sampling`.
-        propensity_samples: as in `predictive_sampling`.
-
-    Returns:
-        The acquisition; its probabilities are estimates, Monte Carlo ones if joint.
+        joint, propensity_samples: as in `predictive_sampling`.
 
     Raises:
         ValueError: propensity_samples is not an integer >= 0.

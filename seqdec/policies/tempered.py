@@ -25,16 +25,13 @@ from seqdec.policies import common
 
 
 def tempered_sampling(*, neglect: float = 5.0, propensity_samples: int = 100) -> Acquisition:
-    """Thompson sampling with less variance where a candidate is observed often.
+    """Thompson sampling with less variance where a candidate is observed often. Its probabilities are estimates.
 
     Args:
         neglect: a candidate that is observed less than one in neglect n times near the context is drawn at its full
             variance, others in proportion less.
         propensity_samples: S; of the estimate of the action's probability 1 / (S + 1) is spread evenly; 0 gives no
             estimate.
-
-    Returns:
-        The acquisition; its probabilities are estimates.
 
     Raises:
         ValueError: neglect is not positive, or propensity_samples not an integer >= 0.
