@@ -164,7 +164,7 @@ class Acquisition(NamedTuple):
     """Scores candidates; the largest score acts, the k largest make a slate."""
 
     score: Callable[[Key, Posterior, PyTree, Array | None], Array]
-    """(key, posterior, candidates, mask) -> (n,) scores; -inf where the mask (n,) bool is False."""
+    """(key, posterior, candidates, mask) -> (n,) scores: -inf where the mask (n,) bool is False, finite elsewhere."""
     probabilities: Callable[[Key, Posterior, PyTree, Array | None], Array] | None
     """(key, posterior, candidates, mask) -> (n,) probability that each candidate is played; None when not estimated."""
     exact: bool

@@ -210,12 +210,3 @@ def test_exact_observations_stay_finite():
         assert not info.rejected
     assert 0 <= flt.moments(belief, x).cov[1, 1] < 1e-4 * before[1, 1]
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(belief))
-
-
-def test_settings_out_of_range_are_refused():
-    likelihood = likelihoods.gaussian(0.1)
-    with pytest.raises(ValueError, match=r"initial_std must lie in \(0, inf\); got 0"):
-        filters.lofi(NETWORK, likelihood, rank=2, initial_std=0)
-    flt = filters.lofi(NETWORK, likelihood, rank=SIZE + 1)
-    with pytest.raises(ValueError, match=f"rank {SIZE + 1} exceeds the {SIZE} parameters"):
-        flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))

@@ -10,7 +10,7 @@ from seqdec import agents, models
 from seqdec.agents._neural import last_layer, vbll
 from seqdec.agents._neural.experience import Batch, Experience
 from seqdec.agents._neural.loop import descend
-from tests.test_agents import ARMS, CONTEXT, NUM_ARMS, NUM_FEATURES, Custom, contexts
+from tests.test_agents import CONTEXT, NUM_ARMS, NUM_FEATURES, Custom, contexts
 
 NETWORK = models.network(Custom(), jnp.zeros(NUM_FEATURES))
 SHARED = NETWORK._replace(example=None)
@@ -141,19 +141,6 @@ def test_the_bound_rises_in_training(head):
         bounds.append(-loss)
     assert np.all(np.diff(bounds) > 0)
     assert bounds[-1] > bounds[0] + 0.2
-
-
-@pytest.mark.extended
-def test_a_classifier_learns_from_rewards_of_single_actions():
-    agent = agents.make("vbll", ARMS, model=NETWORK, head="classification", learning_rate=0.02, inner_steps=5)
-    state, update, xs = agent.init(jax.random.key(0)), jax.jit(agent.update), contexts(120, seed=3)
-    for step, x in enumerate(xs):
-        action = jnp.int32(step % NUM_ARMS)
-        state, info = update(state, x, action, (jnp.argmax(x[:NUM_ARMS]) == action).astype(jnp.float32))
-        assert not info.rejected
-    network = state.params.network
-    guesses = jax.vmap(lambda x: jnp.argmax(NETWORK.apply(network, x)))(xs)
-    assert np.mean(guesses == np.argmax(xs[:, :NUM_ARMS], 1)) > 0.8
 
 
 def test_what_does_not_fit_a_head_is_refused():

@@ -38,17 +38,17 @@ from seqdec.likelihoods import Likelihood
 from seqdec.linalg import Outer, Rows
 
 
-def full_rank(initial_std: Array | float, process_noise: ProcessNoise, *, buffer: int | None) -> Covariance:
+def full_rank(initial_std: Array | float, process_noise: ProcessNoise, numerics: Numerics) -> Covariance:
     """Sigma = T^T T (D x D), with the products F = J T^T. The recursion adds q J J^T and R to F F^T for S.
 
     Process noise enters S and the gain but not Sigma, the surrogate of HiLoFi: K^T = S^{-1} (F T + q J).
     """
     static_span = known_zero(process_noise)
-    spare = 0 if static_span else (128 if buffer is None else buffer)
 
     def init(key, leaves, dtype, like):
         del key, like
         size = sum(leaf.size for leaf in leaves)
+        spare = 0 if static_span else (128 if numerics.buffer is None else numerics.buffer)
         factor = linalg.full_rank_from(initial_std * jnp.eye(size, dtype=dtype), spare)
         return initial_state(factor, dtype, process_noise)
 
@@ -192,6 +192,6 @@ def ekf(
         state = without_noise.init(*args)
         return initial_state(state.factor, state.accumulated_noise.dtype, process_noise)
 
-    without_noise = full_rank(initial_std, 0.0, buffer=None)
+    without_noise = full_rank(initial_std, 0.0, numerics)
     covariance = without_noise if known_zero(process_noise) else without_noise._replace(init=init, predict=predict)
     return kalman.build("ekf", network, likelihood, (covariance,), initial_std_table, numerics)

@@ -35,7 +35,6 @@ from seqdec.filters.covariance import (
     Observation,
     ProcessNoise,
     check_process_noise,
-    checked_numerics,
     zero_where_rejected,
 )
 from seqdec.filters.embeddings import TableStd
@@ -75,20 +74,19 @@ def hilofi(
         ValueError, TypeError: as `lrkf`; or, in `init`, `is_last` matches nothing or everything, or `per_output` does
             not fit.
     """
-    numerics = checked_numerics(numerics)
     rank = count("rank", rank)
     non_negative("initial_std_hidden", initial_std_hidden)
     non_negative("initial_std_last", initial_std_last)
     check_process_noise("process_noise_hidden", process_noise_hidden)
     check_process_noise("process_noise_last", process_noise_last)
     hidden = low_rank(rank, initial_std_hidden, process_noise_hidden, initial_span, numerics)
-    last = (by_output if per_output else full_rank)(initial_std_last, process_noise_last, buffer=numerics.buffer)
+    last = (by_output if per_output else full_rank)(initial_std_last, process_noise_last, numerics)
     return kalman.build("hilofi", network, likelihood, (hidden, last), initial_std_table, numerics)
 
 
-def by_output(initial_std: Array | float, process_noise: ProcessNoise, *, buffer: int | None) -> Covariance:
+def by_output(initial_std: Array | float, process_noise: ProcessNoise, numerics: Numerics) -> Covariance:
     """As `full_rank`, with a root for the parameters of each output, the last axis of every leaf."""
-    one = full_rank(initial_std, process_noise, buffer=buffer)
+    one = full_rank(initial_std, process_noise, numerics)
     # All roots have the same number of columns in use.
     state_axes: Any = CovarianceState(linalg.FullRankFactor(0, None), None)  # pyright: ignore[reportArgumentType] (axes)
     observation_axes: Any = Observation(0, 1, 0, None, None, None, None)  # pyright: ignore[reportArgumentType] (axes)

@@ -34,7 +34,6 @@ from seqdec.filters.covariance import (
     ProcessNoise,
     accumulate,
     check_process_noise,
-    checked_numerics,
     initial_state,
     known_zero,
     pack_whole,
@@ -51,7 +50,7 @@ def low_rank(
 ) -> Covariance:
     """Sigma = C^T C, with the products H B. Process noise turns the span of C unless it is known to be zero."""
     choice("initial_span", span, _SPANS)
-    numerics, static_span = checked_numerics(numerics), known_zero(process_noise)
+    static_span = known_zero(process_noise)
 
     def init(key, leaves, dtype, like):
         size = sum(leaf.size for leaf in leaves)

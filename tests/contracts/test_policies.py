@@ -116,14 +116,6 @@ def test_scores_have_the_moments_of_the_predictive(name):
     assert np.all(np.abs(stats.kurtosis(scores)) < SIGMAS * np.sqrt(24 / DRAWS))
 
 
-@pytest.mark.parametrize("name", RANDOMIZED)
-def test_two_arms_win_as_often_as_the_normal_distribution_says(name):
-    scores, (mean, cov) = scores_of(name), law(name)
-    wins = np.mean(scores[:, 0] > scores[:, 1])
-    p = stats.norm.cdf((mean[0] - mean[1]) / np.sqrt(cov[0, 0] + cov[1, 1] - 2 * cov[0, 1]))
-    assert abs(wins - p) < SIGMAS * np.sqrt(p * (1 - p) / DRAWS)
-
-
 def test_joint_and_separate_draws_choose_differently():
     """Two arms that go up and down together: drawn jointly the better one always wins."""
     question = belief(np.array([0.0, 0.1], np.float32), np.ones((2, 2), np.float32), np.zeros((2, 2), np.float32))
@@ -133,37 +125,6 @@ def test_joint_and_separate_draws_choose_differently():
     )
     assert jointly == 1
     assert alone == pytest.approx(stats.norm.cdf(0.1 / np.sqrt(2)), abs=SIGMAS * 0.5 / np.sqrt(DRAWS))
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("mask", [None, MASK], ids=["all allowed", "some allowed"])
-@pytest.mark.parametrize("name", VARIANTS)
-def test_probabilities_are_the_frequencies_of_the_actions(name, mask):
-    policy = VARIANTS[name]()
-    mask = None if mask is None else jnp.asarray(mask)
-    frequency = np.bincount(scores_of(name, mask=mask).argmax(1), minlength=4) / DRAWS
-    if policy.exact:
-        expected = np.asarray(policy.probabilities(jax.random.key(1), belief(), None, mask))
-        error = np.sqrt(expected * (1 - expected) / DRAWS)
-        assert np.all(np.abs(frequency - expected) <= SIGMAS * error + 1e-6)
-        return
-    keys = jax.random.split(jax.random.key(1), 500)
-    estimates = jax.jit(jax.vmap(lambda key: policy.probabilities(key, belief(), None, mask)))(keys)
-    estimates = np.asarray(estimates)
-    samples = 32 if name == "thompson" else 100
-    allowed = np.ones(4) if mask is None else np.asarray(mask, float)
-    # One of the samples + 1 draws is shared out evenly.
-    expected = (samples * frequency + allowed / allowed.sum()) / (samples + 1)
-    spread = np.sqrt(frequency * (1 - frequency) * (1 / DRAWS + 1 / (samples * len(keys))))
-    assert np.all(np.abs(estimates.mean(0) - expected) <= SIGMAS * spread + 1e-6)
-    np.testing.assert_allclose(estimates.sum(1), 1, rtol=1e-5)
-
-
-def test_monte_carlo_probabilities_agree_with_numpy():
-    policy = policies.predictive_sampling(joint=True, propensity_samples=10_000)
-    estimate = np.asarray(policy.probabilities(jax.random.key(3), belief(), None, None))
-    p = winners(MEAN.astype(float), (COV + NOISE).astype(float))
-    assert np.all(np.abs(estimate - p) < SIGMAS * np.sqrt(p * (1 - p) / 10_000) + 1 / 10_000)
 
 
 @pytest.mark.parametrize("scale", [0.01, 1.0, 100.0])
@@ -267,17 +228,6 @@ def belief_of(cov):
     return Posterior(None, lambda candidates: Predictive(jnp.zeros(len(cov)), cov, jnp.zeros_like(cov)), None)  # pyright: ignore[reportArgumentType]
 
 
-def test_scores_of_a_large_singular_covariance_still_have_its_moments():
-    """The ridge that keeps the root finite does not show: 64 arms that share one unknown move as one."""
-    direction = np.linspace(0.5, 1.5, 64).astype(np.float32)
-    policy = policies.epistemic_sampling(joint=True, propensity_samples=0)
-    keys = jax.random.split(jax.random.key(0), 2000)
-    scores = jax.vmap(lambda key: policy.score(key, belief_of(jnp.outer(direction, direction)), None, None))(keys)
-    common = np.asarray(scores) / direction
-    assert np.std(common - common.mean(1, keepdims=True)) < 0.01
-    assert np.var(common[:, 0]) == pytest.approx(1, abs=SIGMAS * np.sqrt(2 / 2000))
-
-
 def test_upper_confidence_bound_by_hand():
     scores = policies.ucb(2.0).score(jax.random.key(0), belief(), None, None)
     np.testing.assert_allclose(scores, MEAN + 2 * np.sqrt(np.diag(COV)), rtol=1e-6)
@@ -322,22 +272,6 @@ def test_of_equal_scores_the_first_allowed_is_played_and_its_probability_is_one(
     policy = MAKERS[name]()
     assert jnp.argmax(policy.score(jax.random.key(0), question, None, mask)) == 1
     np.testing.assert_array_equal(policy.probabilities(jax.random.key(0), question, None, mask), [0, 1, 0, 0])
-
-
-def test_the_moments_behind_an_estimate_are_computed_once_for_all_samples():
-    """What the draws share is not repeated for each of them, for it is far dearer than they are."""
-    weights = jnp.ones((4, 1000))
-
-    def joint(candidates):
-        return Predictive(jnp.zeros(4), weights @ weights.T, jnp.eye(4))
-
-    posterior = Posterior(lambda candidates: jnp.zeros(4), joint, lambda key: lambda candidates: jnp.zeros(4))
-    policy = policies.predictive_sampling(joint=True, propensity_samples=50)
-    assert policy.probabilities is not None
-    program = jax.make_jaxpr(lambda key: policy.probabilities(key, posterior, None, None))(jax.random.key(0))
-    large = [line for line in str(program).splitlines() if "dot_general" in line]
-    assert sum("f32[4,4]" in line for line in large) == 1
-    assert not any("[50,4,4]" in line or "[50,4,1000]" in line for line in str(program).splitlines())
 
 
 @pytest.mark.parametrize("name", ["predictive_sampling", "thompson"])

@@ -137,12 +137,6 @@ def test_runs_of_the_sweep_can_be_shorter_than_the_reported(toy: Task, tmp_path:
     assert (both["rate"] == both["best_rate"])[~both["sweep"]].all()
 
 
-def test_perplexity_of_a_run_that_diverged_is_drawn_without_overflow() -> None:
-    facts = {"validation": True, "perplexity": True, "judged": True}
-    drawn = optimizers._drawn(pd.DataFrame({"test_loss": [2.0, 1e6]}).assign(**facts))["drawn"]
-    np.testing.assert_allclose(drawn, np.exp([2.0, 100.0]))
-
-
 @pytest.mark.parametrize(
     ("schedule", "shares"),
     [("steps", {0.04: 0.8, 0.29: 1.0, 0.31: 0.1, 0.61: 0.01, 0.91: 0.001}), ("cosine", {0.05: 1.0, 0.525: 0.5, 1: 0})],
@@ -276,14 +270,6 @@ def test_text_task_predicts_the_next_character_without_seeing_it() -> None:
     logits, later = (module.apply({"params": params}, t) for t in (tokens, tokens.at[40:].set((tokens[40:] + 1) % 20)))
     np.testing.assert_allclose(logits[:40], later[:40], atol=1e-4)
     assert np.max(np.abs(np.asarray(logits[40:]) - np.asarray(later[40:]))) > 1e-3
-
-
-@pytest.mark.extended
-def test_residual_network() -> None:
-    module, image = tasks.ResNet(), jnp.ones((32, 32, 3))
-    params = module.init(jax.random.key(0), image)["params"]
-    assert module.apply({"params": params}, image).shape == (10,)
-    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 31_610
 
 
 @pytest.mark.parametrize(("size", "stride"), [(3, 1), (3, 2), (1, 2)])
