@@ -87,18 +87,6 @@ def test_networks_and_some_of_the_rows(module):
         np.testing.assert_allclose(linalg.dense(row), linalg.dense(full[which]), rtol=1e-3, atol=1e-5)
 
 
-def test_a_batch_of_parameters():
-    batch = jax.tree.map(lambda leaf: jnp.stack([leaf, -2 * leaf]), KERNELS)
-
-    def dense_rows(params):
-        return [linalg.dense(row) for row in jacobians.rows(lambda p, x: (plain(p, x), ()), params, X)[2]]
-
-    for member in range(2):
-        own = jax.tree.map(lambda leaf, member=member: leaf[member], batch)
-        for many, one in zip(jax.vmap(dense_rows)(batch), dense_rows(own), strict=True):
-            np.testing.assert_allclose(many[member], one, rtol=1e-6)
-
-
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_products_with_a_basis(dtype):
     # Only the basis is rounded where it is narrow.

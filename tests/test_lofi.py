@@ -1,7 +1,6 @@
 """LoFi against the dense filter and the dense inverse of its precision; the printed box is in `test_filters`."""
 
 import functools
-import re
 
 import jax
 import jax.numpy as jnp
@@ -107,17 +106,6 @@ def test_moments_and_a_time_step_are_those_of_the_dense_covariance():
     np.testing.assert_allclose(dense(form.predict(state)), dense(state) + 0.3 * np.eye(12), rtol=1e-9, atol=1e-12)
 
 
-def test_the_precision_keeps_its_diagonal_when_directions_are_dropped():
-    likelihood, data = likelihoods.gaussian(0.1), stream(30)
-    flt = compiled(filters.lofi)(NETWORK, likelihood, rank=3, initial_std=0.5, numerics=DOUBLE)
-    belief, _ = run(flt, data)
-    at, (xs, ys, _) = belief.params, stream(1, seed=5)
-    jacobian = np.asarray(parameters.ravel(jax.tree.leaves(jax.jacrev(NETWORK.apply)(at, xs[0])), 1))
-    want = np.diag(np.linalg.inv(dense(belief.blocks[0])) + jacobian.T @ jacobian / 0.1)
-    after, _ = flt.update(belief, xs[0], ys[0])
-    np.testing.assert_allclose(np.diag(np.linalg.inv(dense(after.blocks[0]))), want, rtol=1e-9)
-
-
 SPARE = 4
 
 
@@ -167,36 +155,6 @@ def test_members_of_a_batch_cut_back_when_their_own_spare_columns_are_full():
         own = jax.tree.map(lambda leaf, member=member: leaf[member], together)
         np.testing.assert_allclose(mean_of(own), mean_of(alone), rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(dense(own.blocks[0]), dense(alone.blocks[0]), rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("spare", [0, 4])
-def test_acting_and_updating_share_every_product_with_the_parameters(spare):
-    """Both in one scan, under `jax.vmap`, have as many of them as an update alone, and one more for the moments."""
-    with jax.enable_x64(False):
-        network = models.network(models.MLP(4, (23,)), jnp.zeros(5))
-        flt = filters.lofi(network, likelihoods.gaussian(0.1), rank=3, spare=spare)
-        belief = flt.init(jax.random.key(1), network.init(jax.random.key(0)))
-
-        def act_and_update(belief, x):
-            at = flt.moments(belief, x)
-            return flt.update(belief, x, 1.0, jnp.argmax(at.mean + jnp.diagonal(at.cov)))[0], None
-
-        def update(belief, x):
-            return flt.update(belief, x, 1.0, 2)[0], None
-
-        def products(step):
-            """With an operand or a result that is as long as all parameters."""
-            many = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), belief)
-            loop = jax.vmap(lambda start: jax.lax.scan(step, start, jnp.ones((3, 5)))[0])
-            text = jax.jit(loop).lower(many).compile().as_text()
-            shapes = dict(re.findall(r"(%[\w.-]+) = \w+\[([\d,]*)\]", text))
-            found = re.findall(r"(%[\w.-]+) = \w+\[[\d,]*\]\S* dot\((%[\w.-]+), (%[\w.-]+)\)", text)
-            size = str(5 * 23 + 23 + 24 * 4)
-            return sum(any(size in shapes[name].split(",") for name in names) for names in found)
-
-        both, alone = products(act_and_update), products(update)
-    assert 0 < alone <= both <= alone + 1
 
 
 def test_exact_observations_stay_finite():

@@ -234,12 +234,6 @@ def test_alice_keeps_the_authors_number_of_columns():
     assert [default_leading(rank) for rank in (1, 32, 128, 256, 512)] == [1, 10, 40, 40, 160]
 
 
-def test_alice_of_full_rank_is_eigen_adam():
-    sequence = gradients()
-    one, _ = run(optim.scale_by_alice(rank=M, leading=M, interval=100, b2=0.999, scale=1.0), sequence)
-    np.testing.assert_allclose(one, list(eigen_adam(sequence, 100)), rtol=1e-8)
-
-
 def test_alice_0_that_keeps_its_basis_is_galore_without_bias_correction():
     sequence, r = gradients(), 2
     options = {"rank": r, "leading": r, "interval": 100, "b2": 0.999, "scale": 1.0, "compensation": "none"}

@@ -77,15 +77,6 @@ def test_algorithm_1(shape, damping):
     np.testing.assert_allclose([state.right for state in states], [q for _, _, q in wanted], rtol=1e-9)
 
 
-@pytest.mark.parametrize("options", [{"b2": 1.0}, {"eps": 1e12}])
-def test_muon_is_the_limit(options):
-    sequence, momentum = gradients(), 0.0
-    directions, _ = run(fismo(polar="exact", **options), sequence)
-    for gradient, direction in zip(sequence, directions, strict=True):
-        momentum = 0.95 * momentum + 0.05 * gradient
-        np.testing.assert_allclose(direction, polar(momentum), rtol=1e-7, atol=1e-10)
-
-
 def test_scale_free_statistics():
     sequence = gradients(steps=12)
     for statistics, free in (("scale_free", True), ("printed", False)):

@@ -106,16 +106,6 @@ def run(transform, gradients, **extra):
     return np.array(path), states
 
 
-def test_golden_trace_of_sgd():
-    path, states = run(optim.self_tuning_sgd(0.1, momenta=(0.5, 0.9)), CONSTANT)
-    assert [int(state.chosen) for state in states] == [0] * 4 + [1] * 8
-    np.testing.assert_allclose(states[0].scores, [4.330127, 2.179449], rtol=1e-6)
-    np.testing.assert_allclose(states[4].scores, [8.389621, 8.925064], rtol=1e-6)
-    np.testing.assert_allclose(path[3], [-0.6125, -1.225], rtol=1e-6)
-    np.testing.assert_allclose(path[4], [-1.02201, -2.04402], rtol=1e-6)
-    np.testing.assert_allclose(path[11], [-5.249466, -10.498932], rtol=1e-6)
-
-
 def test_golden_trace_of_the_hysteresis():
     path, states = run(optim.self_tuning_sgd(0.1, momenta=(0.9, 0.99)), TURNING)
     np.testing.assert_allclose(states[10].scores, [-0.633336, -0.332079], rtol=1e-5)

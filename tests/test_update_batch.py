@@ -10,7 +10,7 @@ from jax import export
 from jax.scipy.linalg import block_diag
 
 import seqdec
-from seqdec import filters, likelihoods, linalg
+from seqdec import filters, likelihoods
 from seqdec import params as parameters
 from seqdec.filters import Numerics
 from tests.test_embeddings import MAKERS as WITH_TABLES
@@ -37,22 +37,6 @@ def learned(flt, steps=4):
 def assert_close(one, other, tolerance=1e-10):
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         assert relative(a, b) < tolerance
-
-
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize(("name", "observed"), [("ekf", None), ("hilofi", None), ("hilofi", 2), ("lrkf", 2)])
-def test_one_input_is_an_ordinary_update(name, observed):
-    flt = MAKERS[name](NETWORK, LIKELIHOODS["categorical"], 1e-3, dtype=jnp.float64)
-    belief, x, y = learned(flt), jnp.array([0.3, -1.0, 0.4]), jnp.array([0.0, 0.0, 1.0, 0.0])
-    y = y if observed is None else y[observed]
-    one, info = flt.update(belief, x, y, observed)
-    which = None if observed is None else jnp.array([observed])
-    several, joint = jax.jit(flt.update_batch)(belief, x[None], y[None], which)
-    for a, b in zip(one.blocks, several.blocks, strict=True):
-        assert relative(dense_of(a), dense_of(b)) < 1e-12
-    assert_close((one.params, info.log_density), (several.params, joint.log_density), 1e-12)
-    np.testing.assert_allclose(joint.innovation, info.innovation[None], atol=1e-12)
-    assert joint.rejected.tolist() == [False]
 
 
 @pytest.mark.parametrize("observed", [None, [1, 3, 1]], ids=["all outputs", "one output each"])
@@ -121,21 +105,6 @@ def test_batches_equal_the_box_with_stacked_jacobians(name):
     assert relative(ours, theirs) < 1e-10
     for state, cov in zip(belief.blocks, box.covariances(), strict=True):
         assert relative(dense_of(state), cov) < 1e-9
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("name", ["lrkf", "hilofi"])
-def test_batches_are_the_same_where_rows_are_kept_as_outer_products(name, monkeypatch):
-    monkeypatch.setattr(parameters, "_LARGE", 15)  # so that the kernels are pieces of their own
-    ends = []
-    for example in (None, NETWORK.example):
-        net = NETWORK._replace(example=example)
-        flt = MAKERS[name](net, LIKELIHOODS["bernoulli"], 1e-3, dtype=jnp.float64)
-        ends.append(after_batches(flt, flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))))
-    assert isinstance(ends[1].blocks[0].factor.basis[0], linalg.Extended)
-    at = jnp.array([0.3, -1.0, 0.4])
-    assert_close(ends[0].params, ends[1].params)
-    assert_close(*(flt.moments(belief, at) for belief in ends))
 
 
 @pytest.mark.sampled(3)

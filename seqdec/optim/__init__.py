@@ -24,7 +24,9 @@ have equal singular values. `optax.adam`, which treats all other parameters, has
 gradient that is exactly zero.
 """
 
+import functools as _functools
 import inspect as _inspect
+import types as _types
 
 import optax
 
@@ -75,7 +77,8 @@ REGISTRY: Registry[optax.GradientTransformationExtraArgs] = Registry(
     {
         name: value
         for name, value in dict(vars()).items()
-        if callable(value) and next(iter(_inspect.signature(value).parameters), "") == "learning_rate"
+        if isinstance(value, _types.FunctionType | _functools.partial)
+        and next(iter(_inspect.signature(value).parameters), "") == "learning_rate"
     },
 )
 """Every function imported above whose first parameter is `learning_rate`, by name."""

@@ -337,13 +337,6 @@ def test_weight_decay_falls_on_the_parameters_of_its_mask(name):
         leaves_close(part, {"hidden": hidden, "scale": plain["scale"]})
 
 
-def test_equal_seeds_give_equal_runs_and_different_ones_do_not():
-    start = STARTS["quadratic"]
-    ends = [descend(make("apollo", 0.01, seed=seed), quadratic, start, 20)[0][0]["hidden"] for seed in (1, 1, 2)]
-    np.testing.assert_array_equal(ends[0], ends[1])
-    assert np.max(np.abs(ends[0] - ends[2])) > 1e-6
-
-
 def test_a_schedule_of_any_number_may_be_injected():
     scheduled = optax.inject_hyperparams(optim.scale_by_racs, static_args="sweeps")(b2=lambda step: 0.5 + 0.1 * step)
     assert scheduled.init({"hidden": PARAMS["hidden"]}).hyperparams["b2"] == 0.5

@@ -116,17 +116,6 @@ def test_scores_have_the_moments_of_the_predictive(name):
     assert np.all(np.abs(stats.kurtosis(scores)) < SIGMAS * np.sqrt(24 / DRAWS))
 
 
-def test_joint_and_separate_draws_choose_differently():
-    """Two arms that go up and down together: drawn jointly the better one always wins."""
-    question = belief(np.array([0.0, 0.1], np.float32), np.ones((2, 2), np.float32), np.zeros((2, 2), np.float32))
-    jointly, alone = (
-        scores_of(name, question=question).argmax(1).mean()
-        for name in ("epistemic_sampling, jointly", "epistemic_sampling")
-    )
-    assert jointly == 1
-    assert alone == pytest.approx(stats.norm.cdf(0.1 / np.sqrt(2)), abs=SIGMAS * 0.5 / np.sqrt(DRAWS))
-
-
 @pytest.mark.parametrize("scale", [0.01, 1.0, 100.0])
 def test_separate_draws_win_with_the_probabilities_of_the_quadrature(scale):
     """Also where one arm is a hundred times as uncertain as the others, or they as it."""
