@@ -1,7 +1,7 @@
 """The entry of the command `seqdec`, which Ctrl-C ends with exit code 130 at any moment.
 
-A module beside the package, because importing anything of the package imports JAX, which takes a second in which
-KeyboardInterrupt would print a traceback, or be lost: extension modules turn it into an ImportError.
+It is beside the package because the package imports JAX, during which KeyboardInterrupt would be lost or print a
+traceback.
 """
 
 import io
@@ -40,20 +40,14 @@ def main() -> int:
 
 
 def _search_here() -> None:
-    """Make "module:function" find the modules of the working directory, as `python -m` does.
-
-    It is the last place that is searched, so that no file in it hides a library.
-    """
+    """Let "module:function" find the modules of the working directory, the last place that is searched."""
     if not sys.flags.safe_path:
         with suppress(OSError):  # the folder is gone
             sys.path.append(os.getcwd())
 
 
 def _open_streams() -> None:
-    """Give the process an output where it was started without one, and let every output take every character.
-
-    Standard error drops what it cannot take, as on a full disk: the exit code says it too.
-    """
+    """Make standard output and error exist, and take every character; standard error drops what it cannot write."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (until the process ends)
@@ -67,7 +61,7 @@ def _open_streams() -> None:
 
 
 class _Dropping(io.FileIO):
-    """A file that drops what it cannot take."""
+    """A file that drops what it cannot write."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -86,11 +80,7 @@ def _command() -> int:
 
 
 class _Interrupts:
-    """Raises KeyboardInterrupt on Ctrl-C, again if Python had to drop it.
-
-    Python drops exceptions in callbacks of the garbage collector, of which JAX has one, and in finalizers. After a long
-    call of compiled code, such a callback is often the first that Python runs.
-    """
+    """Raises KeyboardInterrupt on Ctrl-C, and again if Python had to drop it in a finalizer or callback of JAX."""
 
     def __init__(self) -> None:
         self.heard, self._report = False, sys.unraisablehook
@@ -116,12 +106,7 @@ def _leave_at_once(number: int, frame: FrameType | None) -> None:
 
 
 def _leave(code: int) -> None:
-    """End the process without finalizing the interpreter.
-
-    After an interruption or an error, a computation may still run on XLA's threads. They crash the process, with a
-    segmentation fault in place of the exit code, when the interpreter unloads what they use. All files are written and
-    closed by now.
-    """
+    """End the process without finalizing the interpreter, which would crash computations on XLA's threads."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()

@@ -29,7 +29,7 @@ from seqdec import states
 from seqdec.core import Action, Agent, HasSpaces, Spaces
 from seqdec.ope import make_log
 from seqdec.service import Catalog, store
-from seqdec.service.catalog import read_shelf
+from seqdec.service.items import Inventory
 from seqdec.service.store import lowest_of
 
 SITE = Spaces(spaces.Box(-5, 5, (2,)), spaces.Discrete(3))
@@ -38,14 +38,12 @@ _TRACED = [
     str(Path("seqdec", "service", f"{name}.py"))
     for name in (
         "actions",
-        "catalog",
         "contexts",
         "facade",
-        "history",
         "items",
         "learner",
         "model",
-        "reading",
+        "logs",
         "rewards",
         "store",
         "transactions",
@@ -239,9 +237,9 @@ def check(one: seqdec.OnlineAgent, kind: str = "arms") -> None:
     log = one._store
     database = log.database
     if kind == "catalog":
-        shelf, kept = one._actions.shelf, read_shelf(database.items(), one._actions._contexts.record)
-        assert shelf.ids == kept.ids and shelf.numbers == kept.numbers
-        assert shelf.features.tobytes() == kept.features.tobytes()
+        inventory, kept = one._actions.inventory, Inventory.read(database.items(), one._actions._contexts.record)
+        assert inventory.ids == kept.ids and inventory.numbers == kept.numbers
+        assert inventory.features.tobytes() == kept.features.tobytes()
     else:
         assert one._actions.arms == log.arms()
     for count, table in ((log.decisions, "decisions"), (log.rewards, "rewards")):

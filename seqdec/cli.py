@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
 
+import gymnasium
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from seqdec import commands, pages
+from seqdec import agents, commands, envs, pages, policies
 from seqdec.commands.base import Experiment, description, preset
-from seqdec.commands.catalog import catalog
 from seqdec.commands.folder import CHECKPOINT, finish, opened, read_manifest, reporting, resumed, write_manifest
 from seqdec.persistence import located, version
 from seqdec.registry import Registry
@@ -125,10 +125,7 @@ def _execute(argv: Sequence[str]) -> int:
 
 
 def _split_global_options(argv: Sequence[str]) -> tuple[list[str], argparse.Namespace]:
-    """The arguments without the options that every command has, and those.
-
-    `compilation_cache` is `_DEFAULT` for the default folder; it and `resume` are None where they are not given.
-    """
+    """The arguments without the options that every command has, and those; None where they are not given."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--compilation-cache", nargs="?", const=_DEFAULT, metavar="DIR")
     parser.add_argument("--resume", metavar="DIR")
@@ -138,10 +135,7 @@ def _split_global_options(argv: Sequence[str]) -> tuple[list[str], argparse.Name
 
 
 def _resumed(arguments: list[str], folder: Path) -> Experiment:
-    """The experiment that was started in `folder`, with its options.
-
-    Raises ValueError for a command that names another experiment or options, and for a folder without an experiment.
-    """
+    """The experiment that was started in `folder`, with its options. Raises ValueError for a command with others."""
     try:
         name = read_manifest(folder)["experiment"]
     except FileNotFoundError as error:
@@ -157,9 +151,7 @@ def _resumed(arguments: list[str], folder: Path) -> Experiment:
 def _parse(arguments: list[str]) -> Any:
     """The options of the command, as an instance of its class.
 
-    Raises:
-        ValueError: no command or experiment has that name; the message suggests one.
-        SystemExit: help was asked for, or options are wrong.
+    Raises ValueError for an unknown name, SystemExit after help or wrong options.
     """
     entry: Any = COMMANDS
     program = "seqdec"
@@ -273,10 +265,38 @@ def _report(asked: Report) -> int:
 
 def _list() -> int:
     """Print every name with a line of description."""
-    for title, entries in catalog().items():
+    for title, entries in _named().items():
         width = max(len(name) for name in entries)
         print(f"{title}:", *(f"  {name:{width}}  {line}" for name, line in entries.items()), "", sep="\n")
     return 0
+
+
+def _named() -> dict[str, dict[str, str]]:
+    """Kind -> name -> one line of description, with the package of names from outside; kinds without names left out."""
+    kinds: dict[str, Registry[Any]] = {
+        "experiments": commands.EVERY,
+        "agents": agents.REGISTRY,
+        "policies": policies.REGISTRY,
+        "environments": envs.REGISTRY,
+    }
+    found = {
+        kind: {name: _line(one, name) for name in (one if one is commands.EVERY else one.names())}
+        for kind, one in kinds.items()
+    }
+    ids = [spec for spec in gymnasium.registry.values() if spec.id.startswith("seqdec/")]
+    found["gymnasium ids"] = {spec.id: found["environments"][spec.kwargs["name"]] for spec in ids}
+    found["without effect"] = {name: why for one in kinds.values() for name, why in one.ignored().items()}
+    return {kind: names for kind, names in found.items() if names}
+
+
+def _line(registry: Registry[Any], name: str) -> str:
+    """What a name stands for, or why it cannot be used."""
+    if name in registry.own():
+        return registry.describe(name)
+    try:
+        return f"{registry.describe(name)} ({registry.origin(name)})"
+    except ValueError as error:
+        return f"CANNOT BE USED: {error}"
 
 
 def _output_error() -> OSError | None:

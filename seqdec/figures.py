@@ -235,10 +235,7 @@ def steps(run: Run) -> np.ndarray:
 
 
 def styles(names: Iterable[str]) -> list[dict[str, Any]]:
-    """Color and dash of each agent: those of `COLORS`, other names in order.
-
-    Those of one color differ in their dashes, and where there are more of them than dashes in how light the color is.
-    """
+    """Color and dash of each agent: those of `COLORS`, others in order; equal colors differ in dash, then shade."""
     names = list(names)
     kinds = [max((kind for kind in COLORS if _is_kind(name, kind)), key=len, default="") for name in names]
     used = {COLORS[kind] for kind in kinds if kind}
@@ -272,8 +269,8 @@ def curve(
 ) -> None:
     """Mean of `samples` (seeds, steps) over `x` (steps,) and its 95% band, thinned to `_POINTS` points.
 
-    Two seeds say little about the width of a band: instead of it each of them is drawn as a thin line. The band is
-    clipped to the `possible` values, from a least to a largest, () or (steps,) each; None draws no band.
+    Instead of a band, two seeds are drawn as thin lines. The band is clipped to the `possible` values, least and
+    largest, () or (steps,) each; None draws no band.
     """
     keep = np.unique(np.linspace(0, len(x) - 1, min(len(x), _POINTS)).round().astype(int))
     mean, margin = mean_and_margin(samples[:, keep])

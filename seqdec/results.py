@@ -111,11 +111,9 @@ class Run(NamedTuple):
     def log(self, seed: int, *, num_actions: int | None = None) -> ope.Log:
         """The steps of one of `seeds` as a log for off-policy evaluation; time is the number of the step.
 
-        The run must have kept the observations: `seqdec.run(..., diagnostics=("observation",))`. `num_actions` is the
-        number of actions; with masks, it follows from their length.
-
-        Raises ValueError for a run without observations, propensities or known rewards, or whose actions are not
-        indices, and for a seed that is not in the run.
+        Needs `seqdec.run(..., diagnostics=("observation",))`, and without masks the number of actions. Raises
+        ValueError for a run without observations, propensities or known rewards, or whose actions are not indices, and
+        for a seed that is not in the run.
         """
         observed = {name: part for name, part in self.diagnostics.items() if name.split(".")[0] == "observation"}
         if seed not in self.seeds or not observed or self.actions.ndim > 2:
@@ -137,10 +135,9 @@ class Run(NamedTuple):
         )
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write `directory`/steps.parquet, with the settings and versions in its metadata; an earlier run is replaced.
+        """Write `directory`/steps.parquet with settings and versions in its metadata; an earlier run is replaced.
 
-        Raises FileExistsError when the directory holds anything else, ValueError where it is named as a file, and
-        OSError when it cannot be written.
+        Raises FileExistsError when the directory holds anything else, ValueError where it is named as a file, OSError.
         """
         folder = located(directory)
         check_folder_name(folder)
@@ -185,9 +182,8 @@ def compare(runs: Mapping[str, Run]) -> "pd.DataFrame":
     """One row for each run: sums over its steps, averaged over its seeds.
 
     Columns: steps, seeds; reward and regret with the half-widths `reward_95`, `regret_95` of their 95% t-intervals over
-    seeds (NaN for one seed); `optimum_share`, reward / (reward + regret), where that sum is positive;
-    `seconds_per_1000_steps` of one seed, run time over all seeds divided by their number; `compile_seconds`; `rejected`
-    updates of all seeds.
+    seeds (NaN for one seed); `optimum_share`, reward / (reward + regret), if positive; `seconds_per_1000_steps` of one
+    seed; `compile_seconds`; `rejected` updates of all seeds.
     """
     import pandas as pd
 

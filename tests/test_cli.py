@@ -99,13 +99,6 @@ def test_report_makes_a_page_vector_figures_and_latex(team: Any, tmp_path: Path,
     assert "call it page.html" in one_line(capsys)
 
 
-def test_a_second_run_takes_the_place_of_the_first(team: Any, tmp_path: Path) -> None:
-    for steps in (20, 30):
-        assert cli.main(["run", "digits", "--steps", str(steps), "--seeds", "1", "--out", str(tmp_path)]) == 0
-    assert files(tmp_path) == BANDIT_FILES
-    assert all(run.rewards.shape == (1, 30) for run in folder.load_runs(tmp_path).values())
-
-
 def test_classify_reports_accuracy(team: Any, tmp_path: Path, capsys: Any) -> None:
     assert cli.main(["run", "classify", "--steps", "50", "--seeds", "2", "--out", str(tmp_path)]) == 0
     assert re.match(r" +accuracy / % +last 8 steps / %", capsys.readouterr().out)
@@ -250,28 +243,6 @@ def test_list_names_everything(capsys: Any) -> None:
     out = capsys.readouterr().out
     for name in (*agents.names(), *policies.names(), *envs.names(), "seqdec/Digits-v0", *commands.EVERY):
         assert re.search(rf"^  {re.escape(name)}  +\w", out, re.MULTILINE), name
-
-
-@pytest.mark.extended
-@pytest.mark.slow
-def test_real_agents_on_real_digits(tmp_path: Path, capsys: Any) -> None:
-    out = tmp_path / "bandit"
-    team = "lrkf+epsilon_greedy,adamw"
-    arguments = ["--steps", "150", "--seeds", "2", "--rank", "5", "--process-noise", "1e-3"]
-    assert cli.main(["run", "digits", "--agents", team, *arguments, "--out", str(out)]) == 0
-    runs = folder.load_runs(out)
-    assert list(runs) == team.split(",")
-    settings = runs["lrkf+epsilon_greedy"].settings
-    assert (settings["policy"], settings["rank"], settings["process_noise"]) == ("epsilon_greedy", 5, 1e-3)
-    assert all(set(np.unique(run.rewards)) == {0, 1} and run.rejected.sum() == 0 for run in runs.values())
-    assert all((run.rewards + run.regret == 1).all() for run in runs.values())
-
-    out = tmp_path / "classify"
-    arguments = ["--dataset", "digits", "--agents", "hilofi", "--steps", "300"]
-    assert cli.main(["run", "classify", *arguments, "--out", str(out)]) == 0
-    run = folder.load_runs(out)["hilofi"]
-    assert run.rewards[:, -100:].mean() > 0.5 and run.settings["policy"] == "greedy"
-    assert "last 50 steps / %" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -228,7 +228,7 @@ def test_rewards_are_told_in_pairs() -> None:
         record = {"token": token, "reward": 1.0}
         for wrong in ({token: 1.0}, [record], [token], "ab", pd.DataFrame([record]), [(token, 1.0, 0)], [None]):
             with pytest.raises(
-                TypeError, match=r"must be told as pairs \(token, reward\); got .*zip\(tokens, rewards\)"
+                TypeError, match=r"must be given as pairs \(token, reward\); got .*zip\(tokens, rewards\)"
             ):
                 one.learn_many(wrong)  # pyright: ignore[reportArgumentType]
         assert one.learn_many({token: 1.0}.items()) == ["learned"]

@@ -98,7 +98,7 @@ def test_items_of_a_catalog() -> None:
     site = Catalog(spaces.Box(-5, 5, (WIDTH,)), spaces.Box(-5, 5, (WIDTH,)))
     with service(site=site, make=exceptions.rows) as one:
         one.add_items({"a": sparse.csr_array(ROWS[1:2]), "b": ROWS[2]})
-        np.testing.assert_array_equal(one._actions.shelf.features, ROWS[1:3].astype(np.float32))
+        np.testing.assert_array_equal(one._actions.inventory.features, ROWS[1:3].astype(np.float32))
 
 
 def test_a_pipeline_whose_features_are_sparse(tmp_path: Path) -> None:

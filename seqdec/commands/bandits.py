@@ -92,24 +92,15 @@ class Options(Located):
     """Settings of agents that take precedence over the experiment's own: a settings.json of `seqdec tune`."""
 
     def environment(self) -> Environment:
-        """The environment. Raises OSError for missing data."""
         return envs.make(self.name)
 
     def check(self) -> Plan:
-        """The environment and the agents by name.
-
-        Raises ValueError or TypeError for wrong options, and OSError for missing data.
-        """
         names = self.names()
         env = self.environment()
         return Plan(env, {name: self.agent(name, env) for name in names}, self.steps)
 
     def names(self) -> list[str]:
-        """The names of the agents.
-
-        Raises ValueError for numbers out of range, settings that cannot be read, or an agent that does not exist or is
-        named twice.
-        """
+        """The names of the agents, once all options are checked. Raises ValueError."""
         check_minimum(self, steps=1, checkpoint_every=1, rank=1)
         check_seeds(self.seed, self.seeds)
         non_negative("process_noise", 0.0 if self.process_noise is None else self.process_noise)
@@ -166,20 +157,16 @@ class Options(Located):
         return {} if self.settings is None else read_settings(self.settings, self.name)
 
     def response(self) -> dict[str, Any]:
-        """Keywords of the filtering agents that say how responses are distributed."""
         return {}
 
     def kept(self, name: str) -> tuple[str, ...]:
-        """The diagnostics to keep of an agent."""
         del name
         return ("observation",) if self.logs else ()
 
     def restore(self) -> list[tuple[str, Run]]:
-        """The finished runs by agent."""
         return finished_runs(self.out)
 
     def play(self, plan: Plan, finished: Sequence[tuple[str, Run]]) -> Iterator[tuple[str, Run]]:
-        """Yield (agent, run) one agent after the other; a run that Ctrl-C cut short is the last."""
         done = {name for name, _ in finished}
         for name, agent in plan.agents.items():
             if name in done:
@@ -198,7 +185,6 @@ class Options(Located):
                 raise KeyboardInterrupt
 
     def save(self, parts: list[tuple[str, Run]]) -> None:
-        """Save the last run and the manifest."""
         save_run(self.out, *parts[-1])
         names = [name for name, _ in parts]
         own = (contenders.split(name, self.choices["agents"].known) for name in names)
@@ -208,7 +194,6 @@ class Options(Located):
 
     @classmethod
     def report(cls, folder: Path) -> str:
-        """Write summary.csv and the figures of the runs in `folder`; returns the table as text."""
         runs = load_runs(folder)
         table = write_report(folder, runs, noted(cls.pictures(runs), cls.captions)).to_string()
         tuned = read_manifest(folder).get("tuned")
@@ -228,7 +213,6 @@ class Bandit(Options):
     """Variance of the observation noise, of the filtering agents."""
 
     def response(self) -> dict[str, Any]:
-        """The variance, if it is given."""
         return {} if self.noise_variance is None else {"noise_variance": self.noise_variance}
 
 

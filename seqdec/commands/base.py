@@ -34,6 +34,10 @@ class Located:
             if isinstance(value, Path):
                 object.__setattr__(self, field.name, located(value))
 
+    def restore(self) -> list[Any]:
+        """Nothing: by default all results are one part."""
+        return []
+
 
 class Experiment(Protocol):
     """Options of an experiment, as a frozen dataclass, with the methods that check, run, save and report it.
@@ -54,25 +58,20 @@ class Experiment(Protocol):
     def check(self) -> Any:
         """Validate the options and build what `play` needs, before anything is computed or written.
 
-        Raises:
-            ValueError, TypeError: an option is wrong; the command line reports a usage error.
-            OSError: data are missing.
+        Raises ValueError or TypeError for wrong options, which the command line reports as a usage error, and OSError
+        for missing data.
         """
         ...
 
     def restore(self) -> list[Any]:
-        """The finished parts that `save` wrote to `out`, in the order in which `play` yields them.
-
-        Raises FileNotFoundError or ValueError where files are missing or damaged.
-        """
+        """The finished parts that `save` wrote to `out`, in the order in which `play` yields them."""
         ...
 
     def play(self, plan: Any, finished: Sequence[Any]) -> Iterator[Any]:
         """Run the experiment with what `check` returned, and yield each part of the results when it is complete.
 
-        Leaves out the parts that are `finished`; the others are what they would be without them.
-
-        Raises KeyboardInterrupt on Ctrl-C, after yielding a part that was cut short but can be reported.
+        Leaves out the `finished` parts, without effect on the others. Raises KeyboardInterrupt on Ctrl-C, after
+        yielding a part that was cut short but can be reported.
         """
         ...
 
@@ -106,7 +105,7 @@ def is_experiment(kind: Any) -> bool:
 
 
 def preset(options: Any) -> dict[str, Any]:
-    """The defaults that the flags --published and --quick change, by option; those of --quick count where both do."""
+    """The defaults that the flags --published and --quick change, by option; --quick has precedence."""
     chosen: dict[str, Any] = {}
     for flag in _FLAGS:
         if getattr(options, flag, False):
@@ -125,12 +124,7 @@ def description(experiment: Any) -> str:
 
 
 def split_names(kind: str, text: str) -> list[str]:
-    """The names in a comma-separated list.
-
-    Raises:
-        ValueError: a name occurs twice.
-        TypeError: no text.
-    """
+    """The names in a comma-separated list. Raises ValueError for a name that occurs twice, TypeError for no text."""
     if not isinstance(text, str):
         raise TypeError(f"{kind}s must be a text of names separated by commas; got {text!r}")
     names = [name.strip() for name in text.split(",")]
@@ -140,12 +134,7 @@ def split_names(kind: str, text: str) -> list[str]:
 
 
 def check_choices(options: Any) -> None:
-    """Refuse names that are not among those of `options.choices`; None passes.
-
-    Raises:
-        ValueError: with the closest known name as a suggestion.
-        TypeError: no text.
-    """
+    """Refuse names that are not among those of `options.choices`, with a suggestion; None passes."""
     for field, (kind, known, several, free) in options.choices.items():
         value = getattr(options, field)
         if value is None or free:
@@ -155,30 +144,18 @@ def check_choices(options: Any) -> None:
 
 
 def check_seeds(seed: int, seeds: int = 1) -> None:
-    """Refuse seeds SEED, ..., SEED + SEEDS - 1 if there are none, or one of them is not in [0, 2**63).
-
-    Raises:
-        ValueError: with the values.
-    """
+    """Refuse seeds SEED, ..., SEED + SEEDS - 1 if there are none, or one of them is not in [0, 2**63)."""
     checks.seeds(seed, checks.count("seeds", seeds))
 
 
 def check_path(option: str, path: str | Path) -> None:
-    """Refuse the path of a file or folder that does not exist.
-
-    Raises:
-        ValueError: with the name of the option and the path.
-    """
+    """Refuse the path of a file or folder that does not exist, as ValueError."""
     if not Path(path).exists():
         raise ValueError(f"{option}: there is no {path}")
 
 
 def check_minimum(options: Any, **minimum: int) -> None:
-    """Refuse fields of `options` below their minimum; None passes.
-
-    Raises:
-        ValueError: with the name of the field and its value.
-    """
+    """Refuse fields of `options` below their minimum, as ValueError; None passes."""
     for name, least in minimum.items():
         value = getattr(options, name)
         if value is not None and value < least:

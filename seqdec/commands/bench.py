@@ -73,7 +73,6 @@ class Bench(Located):
     """Folder for filters.parquet, filters.md and filters.png."""
 
     def check(self) -> None:
-        """Raises ValueError for wrong options."""
         check_choices(self)
         check_minimum(self, rank_last=1, arms=1, repeats=1)
         for name, values, least in (("sizes", self.sizes, _mlp_size(1, self.arms)), ("ranks", self.ranks, 1)):
@@ -81,12 +80,7 @@ class Bench(Located):
             if wrong or not values:
                 raise ValueError(f"{name} must be one number or more, each at least {least}; got {values}")
 
-    def restore(self) -> list[dict[str, Any]]:
-        """Nothing: the measurements of a table are taken in one process."""
-        return []
-
     def play(self, plan: None, finished: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Yield a row for each filter, network and rank, with the columns of `COLUMNS`."""
         copied = copy_bandwidth()
         names = split_names("filter", self.filters)
         cases = [(name, size, rank) for size in self.sizes for rank in self.ranks for name in names]
@@ -97,13 +91,11 @@ class Bench(Located):
                 shown.update()
 
     def save(self, parts: list[dict[str, Any]]) -> None:
-        """Write the measurements and the manifest. Raises OSError where that is impossible."""
         write_table(self.out / _TABLE, pd.DataFrame(parts))
         write_manifest(self.out, self)
 
     @staticmethod
     def report(folder: Path) -> str:
-        """Write filters.md and filters.png from the measurements in `folder`; returns the table as text."""
         table = read_table(folder / _TABLE)[0]
         shown = text(table)
         write_file(folder / "filters.md", lambda path: path.write_text(shown + "\n"))

@@ -33,8 +33,7 @@ class Contender(NamedTuple):
 def split(name: str, known: Collection[str]) -> Contender:
     """The parts of "kind:rank+policy.variant"; kinds such as koala++ contain "+", and "module:function" is a kind.
 
-    Raises:
-        ValueError: the rank is not an integer, or the kind has no rank or no policy.
+    Raises ValueError where the rank is not an integer, or the kind has no rank or no policy.
     """
     variant = next((variant for variant in _VARIANTS if name.endswith(f".{variant}")), "")
     name = name.removesuffix(f".{variant}")
@@ -52,11 +51,7 @@ def split(name: str, known: Collection[str]) -> Contender:
 
 
 def rehearsal(contender: Contender) -> dict[str, agents.Rehearsal]:
-    """Keyword of the variant `rehearsal`: a step of AdamW with 1e-3 on 32 of at most 20,000 observations.
-
-    Raises:
-        ValueError: agents of that kind cannot rehearse.
-    """
+    """Keyword of the variant `rehearsal`. Raises ValueError where agents of that kind cannot rehearse."""
     if contender.variant != "rehearsal":
         return {}
     if not agents.capabilities(contender.kind).rehearses:
@@ -77,9 +72,7 @@ def has_filter(kind: str) -> bool:
 def filter_settings(
     kind: str, tuned: Mapping[str, Any], *, rank: int | None, process_noise: float | None
 ) -> dict[str, Any]:
-    """Rank and process noise, unless None, as keywords of the agent called `kind`, and contexts as they are.
-
-    The environments of experiments have contexts in units of order one, for which settings were found and published.
+    """Rank and process noise, unless None, as keywords of the agent called `kind`, and contexts not standardized.
 
     Where an agent has several, they are those of the hidden layers. HiLoFi's last layer has the same process noise
     unless `tuned` gives it another.

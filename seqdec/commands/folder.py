@@ -41,9 +41,7 @@ T = TypeVar("T")
 
 @contextmanager
 def opened(folder: Path) -> Iterator[None]:
-    """Make `folder`, check that files can be written to it, and keep other processes from running in it.
-
-    What killed processes left in the folder of an experiment is removed.
+    """Make and lock `folder`, and remove what killed processes left in the folder of an experiment.
 
     Raises FileExistsError when it is in use or holds a manifest that is not an experiment's, and OSError when it cannot
     be written.
@@ -110,8 +108,6 @@ def write_manifest(
     folder: Path, options: Any, runs: Sequence[str] = (), *, command: str | None = None, **results: Any
 ) -> None:
     """Write the manifest of the experiment `options`: its name and options, the names of its runs, other `results`.
-
-    The name is that in `seqdec.commands.EVERY`, and "module:class" of one that has none.
 
     `command` identifies the command, so that a resumed one does not take an earlier one's results for its own; None
     keeps what the present manifest says.
@@ -205,10 +201,7 @@ def reporting(*formats: str) -> Iterator[Reported]:
 
 
 def write_summary(folder: Path, table: "pd.DataFrame", figures: Mapping[str, "Figure"]) -> None:
-    """Write the table as summary.csv, and the figures as PNG files of the given names.
-
-    Raises OSError when a file cannot be written.
-    """
+    """Write the table as summary.csv, and the figures as PNG files of the given names."""
     save_table(folder / "summary.csv", table)
     for name, figure in figures.items():
         save_figure(folder / name, figure)
@@ -247,10 +240,7 @@ SETTINGS = "seqdec settings 1"
 
 
 def read_settings(path: Path, experiment: str) -> dict[str, dict[str, Any]]:
-    """What was found for each agent.
-
-    Raises ValueError for a file that is missing, damaged or another experiment's, and OSError where it cannot be read.
-    """
+    """What was found for each agent. Raises ValueError for a file that is missing, damaged or another experiment's."""
     if not path.is_file():
         raise ValueError(f"settings: there is no file {path}")
     content = read_json(path)

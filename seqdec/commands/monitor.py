@@ -1,11 +1,8 @@
 """The log of a service at a glance: rewards over time, arms, propensities, late rewards, and drift of the contexts.
 
-DIR/manifest.json          options, arms
-DIR/history.parquet        all decisions (`seqdec.service.read_history`)
-DIR/periods.csv            decisions, rewards with 95% intervals and propensities, by time
-DIR/arms.csv               of each arm, in the first and in the last part of the log
-DIR/drift.csv              of each number in a context: how far its last part is from its first
-DIR/monitor.png, .html     the same as a figure, and as one page
+DIR/manifest.json, history.parquet   options; all decisions (`seqdec.service.read_history`)
+DIR/periods.csv, arms.csv, drift.csv the tables of `Summary`
+DIR/monitor.png, .html               the same as a figure, and as one page
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +20,7 @@ from seqdec import figures, pages
 from seqdec.commands.base import Choice, Located, check_minimum, check_path
 from seqdec.commands.folder import read_manifest, save_figure, save_table, write_manifest
 from seqdec.persistence import read_table, write_table
-from seqdec.service.reading import is_database, read_history
+from seqdec.service.logs import is_database, read_history
 from seqdec.service.store import COLLECTED, REPORTED
 from seqdec.statistics import mean_and_margin
 
@@ -48,31 +45,23 @@ class Monitor(Located):
     """Folder for the tables, the figure and the page."""
 
     def check(self) -> None:
-        """Raises ValueError for wrong options, and where there is no log."""
         check_minimum(self, periods=1)
         check_path("folder", str(self.folder))
         if not is_database(self.folder):
             raise ValueError(f"{self.folder} is not the folder of an OnlineAgent: it has no decisions.sqlite")
 
-    def restore(self) -> list[pd.DataFrame]:
-        """Nothing: the log is one part."""
-        return []
-
     def play(self, plan: None, finished: Sequence[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """Yield the log."""
         history = read_history(self.folder)
         if history.empty:
             raise ValueError(f"the log of {self.folder} has no decisions yet")
         yield history
 
     def save(self, parts: list[pd.DataFrame]) -> None:
-        """Write the log and the manifest. Raises OSError where that is impossible."""
         write_table(self.out / "history.parquet", parts[0])
         write_manifest(self.out, self)
 
     @staticmethod
     def report(folder: Path) -> str:
-        """Write tables, figure and page in `folder`; returns the tables as text."""
         options = read_manifest(folder)["options"]
         history = read_table(folder / "history.parquet")[0]
         found = summary(history, options["periods"])
@@ -102,7 +91,7 @@ class Summary(NamedTuple):
 
 
 def summary(history: pd.DataFrame, periods: int = 20) -> Summary:
-    """The tables of a log with at least one decision, as `seqdec.service.read_history` returns it."""
+    """The tables of a log with at least one decision."""
     rows = len(history)
     reward: Any = history["reward"]
     source: Any = history["source"]

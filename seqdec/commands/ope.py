@@ -30,7 +30,7 @@ from seqdec.features import Encoder
 from seqdec.ope import Log, Overlap
 from seqdec.ope.estimators import parsed
 from seqdec.persistence import located, read_any_table, read_table, write_table
-from seqdec.service.reading import is_database, read_log
+from seqdec.service.logs import is_database, read_log
 
 _LOGGED = ("uniform", "bts")
 """Policies that act without a belief."""
@@ -94,7 +94,6 @@ class Evaluation(Located):
             object.__setattr__(self, "policy", str(located(self.policy)))
 
     def check(self) -> None:
-        """Raises ValueError for wrong options."""
         if self.folds < 0 or self.folds == 1:
             raise ValueError(f"folds must be 0 (prequential) or at least 2; got {self.folds}")
         check_minimum(self, samples=2, actions=1)
@@ -133,16 +132,10 @@ class Evaluation(Located):
                 if column not in known:
                     raise ValueError(f"{name}: {self.log} has no column {column!r}; it has {', '.join(known[:12])}")
 
-    def restore(self) -> list["Result"]:
-        """Nothing: all estimates are one part."""
-        return []
-
     def play(self, plan: None, finished: Sequence["Result"]) -> Iterator["Result"]:
-        """Yield the estimates."""
         yield evaluate(self)
 
     def save(self, parts: list["Result"]) -> None:
-        """Write the estimates and the manifest. Raises OSError where that is impossible."""
         (result,) = parts
         write_table(self.out / "weights.parquet", pd.DataFrame({"weight": result.weights}))
         write_table(self.out / "estimates.parquet", result.estimates)
@@ -151,7 +144,6 @@ class Evaluation(Located):
 
     @staticmethod
     def report(folder: Path) -> str:
-        """Write estimates.csv and the figure of the estimates in `folder`; returns them as text."""
         manifest, table = read_manifest(folder), read_table(folder / "estimates.parquet")[0]
         policy, logged, known = manifest["options"]["policy"], manifest["logged"], manifest["known"]
         save_table(folder / "estimates.csv", table)
@@ -263,10 +255,7 @@ def model_for(log: Log, kind: str) -> tuple[Filter, PyTree]:
 
 
 def _learn(log: Log, options: Evaluation, policy: str | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """Predicted rewards (n, k) of a model that has not seen the row, and probabilities of a policy on its belief.
-
-    The predictions are those of the filter or of `ope.predict_rewards`, whichever has the higher held-out likelihood.
-    """
+    """Predicted rewards (n, k), those with the higher held-out likelihood, and probabilities of a policy."""
     predicted, law = _filtered(log, options, policy)
     if options.folds:
         other = ope.predict_rewards(log, seed=options.seed, folds=options.folds)

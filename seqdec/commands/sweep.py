@@ -69,10 +69,7 @@ class Cell(NamedTuple):
     seed: int
 
     def key(self) -> str:
-        """A digest of all that determines the result, with the versions of seqdec and JAX in this process.
-
-        Of a factory from outside the library it is the file that defines it.
-        """
+        """A digest of all that determines the result: versions, and the files of factories from outside the library."""
         named = [(envs.REGISTRY, self.environment.kind), (agents.REGISTRY, self.agent.kind)]
         named += [
             (_NAMED[key], value)
@@ -111,10 +108,6 @@ class Sweep(Located):
     """Folder of the results."""
 
     def check(self) -> list[Cell]:
-        """The cells, each of whose environments and agents has been built once.
-
-        Raises ValueError or TypeError for a wrong option or key, and OSError for a missing file or data.
-        """
         check_choices(self)
         check_minimum(self, workers=1)
         if self.backend == "ray":
@@ -125,15 +118,8 @@ class Sweep(Located):
             raise ValueError("--workers is for a cluster that is started here; leave it out with --address")
         return read_cells(self.config)
 
-    def restore(self) -> list[tuple[str, pd.DataFrame | None]]:
-        """Nothing, because `play` yields the finished cells too."""
-        return []
-
     def play(self, plan: list[Cell], finished: Sequence[Any]) -> Iterator[tuple[str, pd.DataFrame | None]]:
-        """Yield (key, table) of each cell; those that are saved come first, with None for the table.
-
-        Raises RuntimeError after all others are done if cells have failed.
-        """
+        # Finished cells are found by their files, whatever command computed them.
         from seqdec.progress import bar
 
         cells = {cell.key(): cell for cell in plan}
@@ -172,14 +158,12 @@ class Sweep(Located):
         return executors.Ray(self.address, self.workers) if self.backend == "ray" else executors.Local(self.workers)
 
     def save(self, parts: list[tuple[str, pd.DataFrame | None]]) -> None:
-        """Write the last cell. Raises OSError where that is impossible."""
         key, table = parts[-1]
         if table is not None:
             write_table(_file(self.out, key), table, {"format": _FORMAT})
 
     @staticmethod
     def report(folder: Path) -> str:
-        """Write sweep.parquet, summary.csv and the figure of the finished cells; returns the table as text."""
         planned = read_manifest(folder).get("cells", [])
         files = [path for path in (_file(folder, key) for key in planned) if path.is_file()]
         if not files:
@@ -201,10 +185,7 @@ def _file(folder: Path, key: str) -> Path:
 
 
 def run_cell(cell: Cell, key: str) -> pd.DataFrame:
-    """One row for each seed: rewards and regret of all steps, mean reward of the last tenth, rejected updates.
-
-    Raises RuntimeError where this process has other versions than the one that made the key.
-    """
+    """One row for each seed. Raises RuntimeError where this process has other versions than that of the key."""
     if cell.key() != key:
         raise RuntimeError(f"a worker has other versions than this machine: {_present()}")
     env = build(cell.environment)

@@ -83,10 +83,6 @@ class Tune(Located):
     """Folder for settings, trials and the figure; agents tuned one after the other may share it."""
 
     def check(self) -> Plan:
-        """The search space and the program of a trial.
-
-        Raises ValueError for wrong options or an experiment that is no bandit, and OSError for missing data.
-        """
         check_minimum(self, budget=1, steps=1)
         check_seeds(self.seed, self.seeds)
         chosen = _experiment(self.experiment)
@@ -117,12 +113,10 @@ class Tune(Located):
         return Plan(kind, start, [bo.Real(*limit, log=True) for limit in limits.values()], reward)
 
     def restore(self) -> list[pd.DataFrame]:
-        """The rows of the agent's finished trials."""
         parts = saved_parts(self.out / _TRIALS, ["agent", "trial"])
         return [part.dropna(axis=1, how="all") for part in parts if part["agent"].iloc[0] == self.agent]
 
     def play(self, plan: Plan, finished: Sequence[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """Yield the row of each trial; finished ones are told to the optimizer again."""
         from seqdec import progress
 
         optimizer = bo.BayesianOptimizer(
@@ -147,10 +141,6 @@ class Tune(Located):
                 yield pd.DataFrame([row | settings])
 
     def save(self, parts: list[pd.DataFrame]) -> None:
-        """Write the trials so far, those of other agents in the folder with them, the best settings and the manifest.
-
-        Raises OSError where that is impossible, and ValueError for settings of another experiment in the folder.
-        """
         own, path = pd.concat(parts, ignore_index=True), self.out / _TRIALS
         others = read_table(path)[0].query("agent != @self.agent") if path.is_file() else None
         trials = own if others is None or others.empty else pd.concat([others, own], ignore_index=True)
@@ -173,7 +163,6 @@ class Tune(Located):
 
     @staticmethod
     def report(folder: Path) -> str:
-        """Write the figure of the trials in `folder`; returns the best settings as text."""
         trials, options = read_table(folder / _TRIALS)[0], read_manifest(folder)["options"]
         save_figure(folder / "tuning.png", _picture(trials, options))
         groups = trials.groupby("agent", sort=False)

@@ -1,8 +1,8 @@
 """An agent in a service: decisions and late rewards, a durable log of both, and a belief that survives a crash."""
 
-from seqdec.service.catalog import Catalog
 from seqdec.service.explanation import Explanation
 from seqdec.service.facade import Decision, OnlineAgent
-from seqdec.service.reading import read_encoder, read_history, read_log
+from seqdec.service.items import Catalog
+from seqdec.service.logs import read_encoder, read_history, read_log
 
 __all__ = ["Catalog", "Decision", "Explanation", "OnlineAgent", "read_encoder", "read_history", "read_log"]

@@ -1,18 +1,12 @@
-"""What a service chooses among: arms that come and go, or points of a Box (items: `seqdec.service.items`).
+"""What a service chooses among: arms that come and go, or points of a Box (items: `seqdec.service.items`)."""
 
-Each kind answers the same questions (`Actions`), so that the walk of a decision is one: `ask` checks and converts what
-the caller gave, `choose` decides, and `lesson` says what the model learns of a decision in the log.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from seqdec.boundary import checks
-from seqdec.core import PyTree
-from seqdec.features import Encoder
 from seqdec.introspection import counted
 from seqdec.ope.log import Log
 from seqdec.service import explanation
@@ -53,15 +47,15 @@ class Imported(NamedTuple):
 
 
 class Actions(Protocol):
-    """What a kind of actions answers; `ask`, `ask_many` and `explain` in any thread, the others for one at a time.
+    """The operations of a kind of actions; `ask`, `ask_many` in any thread, the others for one at a time.
 
     restore: follow the log, with a model of so many outputs.
-    ask, ask_many: what a caller gave, checked and converted. Raise TypeError or ValueError.
+    ask, ask_many: check and convert what a caller gave. Raise TypeError or ValueError.
     choose: actions of the decisions from a number on. Raises TypeError or ValueError.
     lesson: what a model learns of an action in the log: its output, or a point; None: it has no output any more.
-    consider, explain: what an explanation is made of, and the explanation, while others decide.
-    records_of: the contexts of another log, as far as they tell it from others, and what else does. Raises ValueError.
-    imported: what is written of another log. Raises ValueError where an action is not known.
+    explain: (context as the caller gave it) -> explanation, from a copy of the belief, to be called in any thread.
+    records_of: the contexts of another log as far as they identify it, and what else does. Raises ValueError.
+    imported: what is written of another log. Raises ValueError where an action is unknown.
     warm_up: compile all programs.
     """
 
@@ -70,8 +64,7 @@ class Actions(Protocol):
     def ask_many(self, stacked: Any, masks: Any, items: Any) -> Any: ...
     def choose(self, model: Model, number: int, asked: Any) -> Chosen: ...
     def lesson(self, action: Any) -> Any: ...
-    def consider(self, store: Store, model: Model, asked: Any) -> Any: ...
-    def explain(self, considered: Any, context: Any) -> Explanation: ...
+    def explain(self, store: Store, model: Model, asked: Any) -> Callable[[Any], Explanation]: ...
     def records_of(self, log: Log) -> tuple[np.ndarray, list[np.ndarray]]: ...
     def imported(self, log: Log, records: np.ndarray) -> Imported: ...
     def warm_up(self, model: Model) -> None: ...
@@ -87,50 +80,38 @@ class Asked(NamedTuple):
     """its axes before that of the ids"""
 
 
-class Contextual:
-    """Contexts as callers give them: observations, or rows of an encoder."""
+def asked(contexts: Contexts, context: Any, mask: Any, items: Any) -> Asked:
+    """Of one decision. Raises TypeError for `items`, which need a catalog."""
+    if items is not None:
+        raise no_catalog()
+    return Asked(contexts.one(context), mask, ())
 
-    def __init__(self, contexts: Contexts, encoder: Encoder | None) -> None:
-        self.contexts, self.encoder = contexts, encoder
 
-    def one(self, context: Any, mask: Any, items: Any) -> Asked:
-        """Of one decision."""
-        if items is not None:
-            raise no_catalog()
-        return Asked(self.contexts.one(context if self.encoder is None else self.encoder(context)), mask, ())
-
-    def many(self, stacked: Any, masks: Any, items: Any) -> Asked:
-        """Of several."""
-        if items is not None:
-            raise no_catalog()
-        rows = self.contexts.many(stacked if self.encoder is None else self.encoder.transform(stacked))
-        return Asked(rows, masks, (len(rows.packed),))
-
-    def records_of(self, log: Log) -> np.ndarray:
-        """Of another log. Raises ValueError where it does not fit."""
-        names = list(self.contexts.record.names or ())
-        shape = self.contexts.shape_of(names[0])
-        features = log.context if log.action_features is None else log.action_features
-        if len(names) > 1 or features[0].size != np.prod(shape, dtype=int):
-            raise ValueError(
-                f"a row of the log has {features[0].shape} numbers; an observation has {self.contexts.record}"
-            )
-        stacked = features.reshape(len(features), *shape)
-        return self.contexts.checked(stacked if self.contexts.is_whole else {names[0]: stacked}, len(features))
+def asked_many(contexts: Contexts, stacked: Any, masks: Any, items: Any) -> Asked:
+    """Of several. Raises TypeError for `items`, which need a catalog."""
+    if items is not None:
+        raise no_catalog()
+    rows = contexts.many(stacked)
+    return Asked(rows, masks, (len(rows.packed),))
 
 
 class Points:
     """Points of a Box."""
 
-    def __init__(self, contexts: Contexts, encoder: Encoder | None, space: gym_spaces.Box) -> None:
-        self._given, self._shape = Contextual(contexts, encoder), space.shape
-        self.ask, self.ask_many = self._given.one, self._given.many
+    def __init__(self, contexts: Contexts, space: gym_spaces.Box) -> None:
+        self._contexts, self._shape = contexts, space.shape
 
     def __str__(self) -> str:
         return "points of a Box"
 
     def restore(self, store: Store, outputs: int) -> None:
         pass
+
+    def ask(self, context: Any, mask: Any, items: Any) -> Asked:
+        return asked(self._contexts, context, mask, items)
+
+    def ask_many(self, stacked: Any, masks: Any, items: Any) -> Asked:
+        return asked_many(self._contexts, stacked, masks, items)
 
     def choose(self, model: Model, number: int, asked: Asked) -> Chosen:
         rows, count = asked.rows, len(asked.rows.packed)
@@ -139,48 +120,28 @@ class Points:
         if not count:
             return NOTHING
         values, propensities, _ = model.decide(number, rows.x, np.ones((count, 0), bool))
-        written = split(values.astype(np.float32).tobytes(), count)
-        none = [None] * count
-        return Chosen(
-            [_frozen(value) for value in values], rows.packed, none, written, propensities.tolist(), none, rows.clipped
-        )
+        written, none = split(values.astype(np.float32).tobytes(), count), [None] * count
+        for value in (points := [value.copy() for value in values]):
+            value.flags.writeable = False
+        return Chosen(points, rows.packed, none, written, propensities.tolist(), none, rows.clipped)
 
     def lesson(self, action: bytes) -> np.ndarray:
         return np.frombuffer(action, np.float32).reshape(self._shape)
 
-    def consider(self, store: Store, model: Model, asked: Asked) -> Any:
+    def explain(self, store: Store, model: Model, asked: Asked) -> Callable[[Any], Explanation]:
         raise TypeError(
             f"{model.agent.name} cannot explain how it would play: its actions are points of a Box, of which it tries "
             "some"
         )
 
-    def explain(self, considered: Any, context: Any) -> Explanation:
-        raise NotImplementedError
-
     def records_of(self, log: Log) -> tuple[np.ndarray, list[np.ndarray]]:
-        return self._given.records_of(log), []
+        return self._contexts.of_log(log), []
 
     def imported(self, log: Log, records: np.ndarray) -> Imported:
         raise ValueError(f"the log has {log.num_actions} actions; this agent has 0 arms")
 
     def warm_up(self, model: Model) -> None:
-        record = np.zeros(1, self._given.contexts.record)
-        model.warm_up(self._given.contexts.clipped(record).x, np.zeros(self._shape, np.float32))
-
-
-class Considered(NamedTuple):
-    """What an agent with arms knows when it is asked for an explanation."""
-
-    model: Model
-    state: PyTree
-    x: Any
-    """the context, as it would be decided on"""
-    mask: np.ndarray
-    """(outputs,) bool"""
-    outputs: dict[int, int]
-    """(id of an arm) -> its output, of arms that are not removed"""
-    middle: np.ndarray | None
-    """mean context of the latest decisions, where contributions can be told"""
+        model.warm_up(self._contexts.zeros(), np.zeros(self._shape, np.float32))
 
 
 class Plan(NamedTuple):
@@ -204,15 +165,11 @@ class Plan(NamedTuple):
 class Arms:
     """Arms with ids 0, 1, ..., each with an output of the model until it is removed and others need that.
 
-    Args:
-        contexts: of decisions.
-        encoder: of contexts.
-        first: arms at the beginning.
+    `first` is the number of arms at the beginning.
     """
 
-    def __init__(self, contexts: Contexts, encoder: Encoder | None, first: int) -> None:
-        self._given, self._first = Contextual(contexts, encoder), first
-        self.ask, self.ask_many = self._given.one, self._given.many
+    def __init__(self, contexts: Contexts, first: int) -> None:
+        self._contexts, self._first = contexts, first
         self._use({}, 0)
 
     def __str__(self) -> str:
@@ -225,6 +182,12 @@ class Arms:
 
     def restore(self, store: Store, outputs: int) -> None:
         self._use(store.arms(), outputs)
+
+    def ask(self, context: Any, mask: Any, items: Any) -> Asked:
+        return asked(self._contexts, context, mask, items)
+
+    def ask_many(self, stacked: Any, masks: Any, items: Any) -> Asked:
+        return asked_many(self._contexts, stacked, masks, items)
 
     def choose(self, model: Model, number: int, asked: Asked) -> Chosen:
         rows, count = asked.rows, len(asked.rows.packed)
@@ -247,33 +210,32 @@ class Arms:
     def lesson(self, action: int) -> int | None:
         return self.arms[action].output
 
-    def consider(self, store: Store, model: Model, asked: Asked) -> Considered:
-        allowed = self._allowed(asked.mask, asked.lead)[None]
+    def explain(self, store: Store, model: Model, asked: Asked) -> Callable[[Any], Explanation]:
+        mask = self._masks(self._allowed(asked.mask, asked.lead)[None])[0]
         outputs = {key: arm.output for key, arm in self.arms.items() if not arm.removed and arm.output is not None}
-        contexts, rows, middle = self._given.contexts, asked.rows, None
+        contexts, rows, middle = self._contexts, asked.rows, None
         if explanation.has_contributions(contexts.space):
             latest = contexts.unpack(store.latest(_LATEST) or rows.packed)
             middle = latest.mean(0, dtype=float).astype(latest.dtype)
         x = rows.x[0] if contexts.is_whole else {name: part[0] for name, part in rows.x.items()}
-        return Considered(model, model.copied(), x, self._masks(allowed)[0], outputs, middle)
+        state = model.copied()
 
-    def explain(self, considered: Considered, context: Any) -> Explanation:
-        model, state, x, mask, outputs, middle = considered
-        found = model.explained(state, x, mask, middle)
-        return explanation.made(outputs, found, x, self._given.encoder, context)
+        def explained(context: Any) -> Explanation:
+            found = model.explained(state, x, mask, middle)
+            return explanation.explain(outputs, found, x, contexts.encoder, context)
+
+        return explained
 
     def records_of(self, log: Log) -> tuple[np.ndarray, list[np.ndarray]]:
-        return self._given.records_of(log), []
+        return self._contexts.of_log(log), []
 
     def imported(self, log: Log, records: np.ndarray) -> Imported:
         if log.num_actions > len(self.arms):
             raise ValueError(f"the log has {log.num_actions} actions; this agent has {len(self.arms)} arms")
-        rows = self._given.contexts.clipped(records)
-        return Imported(rows, split(log.mask.tobytes(), len(records)), log.action.tolist())
+        return Imported(self._contexts.clipped(records), split(log.mask.tobytes(), len(records)), log.action.tolist())
 
     def warm_up(self, model: Model) -> None:
-        record = np.zeros(1, self._given.contexts.record)
-        model.warm_up(self._given.contexts.clipped(record).x, np.int32(0))
+        model.warm_up(self._contexts.zeros(), np.int32(0))
 
     def plan(self, *, can_widen: bool) -> Plan:
         """How another arm gets an output: a free one, or one of a wider model."""
@@ -308,7 +270,7 @@ class Arms:
         return masks
 
     def _allowed(self, mask: Any, lead: tuple[int, ...]) -> np.ndarray:
-        """(*lead, ids) bool, whether each arm may be played; an arm that was added after a mask was made may not."""
+        """(*lead, ids) bool, whether each arm may be played; a mask does not allow arms that were added after it."""
         live = self._live
         if mask is None:
             return np.broadcast_to(live, (*lead, len(live)))
@@ -331,10 +293,3 @@ class Arms:
 def no_catalog() -> TypeError:
     """The error of a call that needs items."""
     return TypeError("items need a catalog: make the agent with a seqdec.service.Catalog as its spaces")
-
-
-def _frozen(point: np.ndarray) -> np.ndarray:
-    """A copy that cannot be written."""
-    own = point.copy()
-    own.flags.writeable = False
-    return own

@@ -10,11 +10,13 @@ from gymnasium import spaces as gym_spaces
 
 from seqdec.boundary import checks
 from seqdec.boundary.spaces import LARGEST, check_values, dtype_of, entries, shaped
+from seqdec.features import Encoder
+from seqdec.ope.log import Log
 
-WHOLE = "context"
-"""Name of the only field of a record, where the space is no Dict."""
+WHOLE, ITEM, USER = "context", "item", "user"
+"""Names of fields of a record: the only one, where the space is no Dict; those of a catalog."""
 _LONG, _SPARSE = 512, 8
-"""Bytes of a record from which on it is compressed, if at most one in so many is not zero: then it gets shorter."""
+"""Bytes of a record from which on it is compressed, if at most one in `_SPARSE` is not zero: then it gets shorter."""
 
 
 class Rows(NamedTuple):
@@ -32,18 +34,22 @@ class Contexts:
     """The contexts of a space: a Box, a Discrete space or a Dict of them. Raises TypeError for another space.
 
     In the log a context is a record of a fixed number of bytes, with a field for each entry of a Dict by name. Numbers
-    beyond the bounds of a Box of floats are moved to them; one that is beyond by no more than rounding stays.
+    beyond the bounds of a Box of floats are clipped to them, unless they are beyond by no more than rounding.
+
+    Args:
+        space: of the contexts.
+        encoder: to that space, of the rows that callers give; None: they give observations.
+        called: name of a context in messages.
     """
 
-    def __init__(self, space: gym_spaces.Space, called: str = "context") -> None:
-        """`called` is the name of a context in messages."""
-        self.space = space
+    def __init__(self, space: gym_spaces.Space, encoder: Encoder | None = None, called: str = "context") -> None:
+        self.space, self.encoder = space, encoder
+        self.is_whole = not isinstance(space, gym_spaces.Dict)
         self._parts: dict[str, tuple[Any, str]] = {WHOLE: (space, called)}
         if isinstance(space, gym_spaces.Dict):
             self._parts = {name: (part, f"{called}[{name!r}]") for name, part in space.items()}
         kinds = {name: (dtype_of(part), part.shape or ()) for name, (part, _) in sorted(self._parts.items())}
         self.record = np.dtype([(name, *kind) for name, kind in kinds.items()])
-        self.is_whole = not isinstance(space, gym_spaces.Dict)
         self._bounds = {name: _bounds_of(part) for name, (part, _) in self._parts.items() if _is_of_floats(part)}
         self._shape, self._dtype = self.shape_of(next(iter(self._parts))), self.record[0].base
         self._inside = None
@@ -58,13 +64,15 @@ class Contexts:
         return fields[name][0].shape
 
     def one(self, value: Any) -> Rows:
-        """An observation.
+        """An observation, or what is encoded to one.
 
         Raises:
             TypeError: not numbers, or not a dict with the entries of a Dict.
             ValueError: another shape than the space has, a number that is not finite, or an integer that the space does
                 not contain.
         """
+        if self.encoder is not None:
+            value = self.encoder(value)
         if self._inside is not None and type(value) is np.ndarray and value.shape == self._shape:
             low, high = self._inside  # the usual case needs no more than this
             if value.dtype.kind in "fiu" and ((low <= value) & (value <= high)).all():
@@ -73,11 +81,21 @@ class Contexts:
         return self.clipped(self.checked(value))
 
     def many(self, stacked: Any) -> Rows:
-        """Several observations, stacked. Raises as `one`, and ValueError where there is no axis to count."""
-        stacked, rows = sized(stacked)
+        """Several, stacked. Raises as `one`, and ValueError where there is no axis to count."""
+        stacked, rows = sized(stacked if self.encoder is None else self.encoder.transform(stacked))
         if not rows:
             return Rows(self._tree(np.empty(0, self.record)), [], 0)
         return self.clipped(self.checked(stacked, rows))
+
+    def of_log(self, log: Log) -> np.ndarray:
+        """The contexts of another log as records (n,). Raises ValueError where it does not fit."""
+        names = list(self.record.names or ())
+        shape = self.shape_of(names[0])
+        features = log.context if log.action_features is None else log.action_features
+        if len(names) > 1 or features[0].size != np.prod(shape, dtype=int):
+            raise ValueError(f"a row of the log has {features[0].shape} numbers; an observation has {self.record}")
+        stacked = features.reshape(len(features), *shape)
+        return self.checked(stacked if self.is_whole else {names[0]: stacked}, len(features))
 
     def pack(self, x: Any) -> list[bytes]:
         """Observations (n, ...) as the log has them: their bytes, compressed where nearly all of them are zero."""
@@ -103,7 +121,7 @@ class Contexts:
         return records
 
     def clipped(self, records: np.ndarray) -> Rows:
-        """Records with numbers moved to the bounds that they are beyond."""
+        """Records, with numbers beyond the bounds moved to them."""
         outside = np.zeros(len(records), bool)
         for name, (low, high, lowest, highest) in self._bounds.items():
             known = records[name].astype(np.float64)
@@ -114,6 +132,10 @@ class Contexts:
                 outside |= beyond.reshape(len(records), -1).any(1)
         packed = _packed(records.tobytes(), len(records), self.record.itemsize)
         return Rows(self._tree(records), packed, int(outside.sum()))
+
+    def zeros(self) -> Any:
+        """An observation (1, ...) of zeros or, where they are beyond bounds, what they are clipped to."""
+        return self.clipped(np.zeros(1, self.record)).x
 
     def _tree(self, records: np.ndarray) -> Any:
         if self.is_whole:
@@ -129,7 +151,7 @@ def unpacked(contents: Sequence[bytes], record: np.dtype) -> np.ndarray:
 
 
 def record_from(described: Any) -> np.dtype:
-    """The record that `described_record` described."""
+    """The inverse of `described_record`."""
     return np.dtype([(name, kind, tuple(shape)) for name, kind, shape in described])
 
 

@@ -1,13 +1,13 @@
-r"""Why an agent would play as it does: its belief about every action in a context, and what moves it away from usual.
+r"""Why an agent would play as it does: its belief about every action in a context, and what each feature adds to it.
 
-With m_a(x) the expected reward of action a and x0 the mean of the latest contexts, feature j moves it by
+With m_a(x) the expected reward of action a and x0 the mean of the latest contexts, feature j contributes
 
     c_aj = (x_j - x0_j) int_0^1 dm_a / dx_j (x0 + t (x - x0)) dt
 
-the gradient times the distance from the mean, averaged over the way from x0 to x (integrated gradients). What is linear
-in x has its coefficient times (x_j - x0_j), and for any model the sum over j is m_a(x) - m_a(x0). The integral is a sum
-over 33 points, both ends among them. What it misses, as at the kink of a feature that is cut off, goes to the features
-in proportion to the mean deviation of their gradients on the way: the sum is right, and what is linear stays exact.
+(integrated gradients): for a linear model the coefficient times (x_j - x0_j), and for any model the sum over j is
+m_a(x) - m_a(x0). The integral is a sum over 33 points, both ends among them. Its error, as at the kink of a clipped
+feature, is given to the features in proportion to the mean deviation of their gradients along the line, so that the sum
+is right and linear features stay exact.
 
 Source: Sundararajan, Taly, Yan, "Axiomatic attribution for deep networks", ICML 2017.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _STEPS = 32
-"""Parts of the way from the mean to the context."""
+"""Parts of the line from the mean to the context."""
 _SHOWN = 5
 """Contributions of an action in its text."""
 _OWN = ("action", "mean", "deviation", "probability", "baseline")
@@ -84,7 +84,7 @@ class Explanation(NamedTuple):
 
 
 def has_contributions(space: gym_spaces.Space) -> bool:
-    """Whether the numbers of a context of this space can be varied one by one."""
+    """Whether the numbers of a context can be varied one by one."""
     return isinstance(space, gym_spaces.Box) and np.issubdtype(space.dtype, np.floating) and 0 not in space.shape
 
 
@@ -106,12 +106,11 @@ def program(agent: Agent) -> Callable[..., tuple[Assessment, Array | None, Array
         found = assess(x)
         if middle is None:
             return found, None, None
-        way = x - middle
-        derivative = jax.jacrev(mean) if len(mask) <= way.size else jax.jacfwd(mean)
-
-        shares = jnp.arange(_STEPS + 1, dtype=way.dtype) / _STEPS
-        slopes = lax.map(lambda share: derivative(middle + share * way), shares)
-        usual, along = mean(middle), way[None].astype(slopes.dtype)
+        line = x - middle
+        derivative = jax.jacrev(mean) if len(mask) <= line.size else jax.jacfwd(mean)
+        shares = jnp.arange(_STEPS + 1, dtype=line.dtype) / _STEPS
+        slopes = lax.map(lambda share: derivative(middle + share * line), shares)
+        usual, along = mean(middle), line[None].astype(slopes.dtype)
         slope = (slopes[1:] + slopes[:-1]).mean(0) / 2
         moved, varying = slope * along, jnp.abs(slopes - slope[None]).mean(0) * jnp.abs(along)
         axes = tuple(range(1, moved.ndim))
@@ -123,14 +122,10 @@ def program(agent: Agent) -> Callable[..., tuple[Assessment, Array | None, Array
     return jax.jit(explained, compiler_options={**UNOPTIMIZED, **UNFUSED})
 
 
-def made(
-    outputs: Mapping[Any, int],
-    found: tuple[Assessment, Any, Any],
-    x: Any,
-    encoder: Encoder | None,
-    context: Any,
+def explain(
+    outputs: Mapping[Any, int], found: tuple[Assessment, Any, Any], x: Any, encoder: Encoder | None, context: Any
 ) -> Explanation:
-    """What the program returned, for the ids of arms; of an encoder's features, those of one column together.
+    """The explanation of a context; contributions of an encoder's features are summed by column.
 
     Args:
         outputs: (id of an arm) -> its output of the model.

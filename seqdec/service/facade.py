@@ -31,14 +31,12 @@ from seqdec.introspection import brief, counted, described, listed
 from seqdec.ope.log import Log, check_log
 from seqdec.persistence import check_folder_name, check_writable, located, locked, versions
 from seqdec.runtime import check_process, is_forked, short_turns
-from seqdec.service import encoders, reading
+from seqdec.service import logs
 from seqdec.service.actions import Actions, Arms, Points, no_catalog
-from seqdec.service.catalog import ROWS, Catalog, Id
 from seqdec.service.contexts import Contexts, described_record
 from seqdec.service.explanation import Explanation
-from seqdec.service.history import add_log
-from seqdec.service.identity import check_facts, has_changed
-from seqdec.service.items import Items
+from seqdec.service.identity import check_facts, described_encoder, has_changed
+from seqdec.service.items import ROWS, Catalog, Id, Items
 from seqdec.service.learner import Learner, Result
 from seqdec.service.model import Maker, identity_of
 from seqdec.service.rewards import Rewards, make_rule, worth
@@ -53,9 +51,9 @@ class Decision(NamedTuple):
     """What to do, and how to report its reward."""
 
     action: Any
-    """id of the arm, or the point of a Box"""
+    """id of the arm or item, or the point of a Box"""
     propensity: float
-    """probability with which the policy plays this arm; NaN where it is not estimated"""
+    """probability with which the policy plays this action; NaN where it is not estimated"""
     token: str
     """for `OnlineAgent.learn`"""
     probabilities: tuple[float, ...] | None = None
@@ -72,31 +70,24 @@ class OnlineAgent:
     >>> service.learn(decision.token, 1.0)  # at any later time, in any order
     'learned'
 
-    An exception in the middle of a call leaves the log right: the next call first learns what is in it and not learned.
-
     Args:
-        make: (spaces) -> agent, or the name of one.
-        spaces: anything with observation_space and action_space, or a `Catalog` of items. Arms have the ids 0, 1, ...,
-            and the next number for each that is added.
-        seed: of all random choices.
+        make, spaces, seed: (spaces) -> agent, or its name; anything with observation_space and action_space, or a
+            `Catalog` of items (arms have the ids 0, 1, ...); the seed of all random choices.
         encoder: of contexts that are rows of mixed columns, to `encoder.space`.
-        folder: of log and snapshots; what it holds is taken up again. None: in memory.
+        folder, fsync, snapshot_every, relearn: of log and snapshots, to be continued (None: in memory); wait for the
+            disk in every call; batches of rewards between snapshots; learn again the log of another agent.
+        capacity, batch_size: outputs of the model (None: a quarter to spare, where possible); rewards of one update.
         expire_after: seconds after which a decision takes no reward any more; None: never.
         rewards, reward_after, reward_default, reward_weights: without `reward_after` the first reward of a decision is
             learned, at once. With it, `reward_after` seconds after the decision, the first, sum, last or max of those
             that came or, where none did, the default. Named rewards, dicts, are learned as their weighted sum.
-        capacity: outputs of the model; None: a quarter more than arms, where arms can be added.
-        batch_size: rewards that `learn_many` learns in one update.
-        snapshot_every: batches of rewards between snapshots, so the most that a start has to learn again.
-        fsync: wait for the disk in every call: a loss of power then loses nothing, as a killed process never does.
-        relearn: learn again a log that was written with another agent or other settings.
 
     Raises:
-        ValueError: the folder's log belongs to another agent, seed or space, or is damaged; a setting is out of range.
+        ValueError: the log belongs to another agent, seed or space, or is damaged; a setting is out of range.
         TypeError: `make` does not make an agent, or a space is of another kind.
         FileExistsError: another process, or another object of this one, uses the folder.
         RuntimeError: this process was forked after seqdec had computed; in all methods but `close`, also once closed.
-        OSError: the folder cannot be written.
+        OSError: the folder cannot be written or, in all calls that use the log, is not in its place any more.
     """
 
     def __init__(
@@ -125,13 +116,11 @@ class OnlineAgent:
         self._rule = make_rule(rewards, reward_after, reward_default, reward_weights)
         function, self._seed = _factory(make), checks.seed("seed", seed)
         self._spaces = spaces_of(spaces) if catalog is None else catalog.spaces(ROWS)  # pyright: ignore
-        batch_size, snapshot_every = (
-            checks.count("batch_size", batch_size),
-            checks.count("snapshot_every", snapshot_every),
-        )
+        batch_size = checks.count("batch_size", batch_size)
+        snapshot_every = checks.count("snapshot_every", snapshot_every)
         observations, actions = self._spaces
-        contexts = Contexts(observations)
-        encoder = encoders.checked(encoder, observations, catalog)
+        _check_encoder(encoder, observations, catalog)
+        contexts = Contexts(observations, encoder)
         first = int(actions.n) if isinstance(actions, gym_spaces.Discrete) and catalog is None else 0
         if catalog is not None and capacity is not None:
             raise ValueError(f"capacity={capacity} is of arms; a catalog has room for all items: leave it out")
@@ -141,14 +130,14 @@ class OnlineAgent:
         if catalog is not None:
             self._actions = Items(contexts, catalog, maker)
         elif first:
-            self._actions = Arms(contexts, encoder, first)
+            self._actions = Arms(contexts, first)
         else:
-            self._actions = Points(contexts, encoder, actions)  # pyright: ignore[reportArgumentType]
+            self._actions = Points(contexts, actions)  # pyright: ignore[reportArgumentType]
         facts = {
             **{"format": FORMAT, "versions": versions(), "seed": self._seed, "generation": 0},
             **{"agent": None, "settings": None, "digest": None, "batch_size": batch_size, **self._rule.options()},
             **{"outputs": 0, "record": described_record(contexts.record)},
-            "encoder": encoders.described(encoder if catalog is None else catalog.encoders),
+            "encoder": described_encoder(encoder if catalog is None else catalog.encoders),
             "reward_names": self._rule.names,
         }
         self._folder = None if folder is None else located(folder)
@@ -173,7 +162,7 @@ class OnlineAgent:
         self._free = weakref.finalize(self, _end, self._transact.lock, self._held)  # of garbage, and at the end
 
     def _open(self, facts: dict[str, Any], first: int, maker: Maker, outputs: int | None, relearn: bool) -> None:
-        """Begin a log, or go on with the folder's."""
+        """Begin a log, or continue the folder's."""
         found = self._store.facts()
         if not found:
             self._learner.begin(outputs)
@@ -216,29 +205,27 @@ class OnlineAgent:
     @property
     def items(self) -> tuple[Id, ...]:
         """The ids of the catalog's items that are not removed; empty without a catalog."""
-        return tuple(self._actions.shelf.numbers) if isinstance(self._actions, Items) else ()
+        return tuple(self._actions.inventory.numbers) if isinstance(self._actions, Items) else ()
 
     @property
     def counts(self) -> Mapping[str, int]:
         """Decisions and rewards in the log; of this process also the results of `learn`, and others by these names.
 
         "clipped": contexts beyond the bounds of their Box; "default": decisions that have learned the default reward;
-        "incomplete": decisions with some of their named rewards; "learned" also counts what was put together of
-        "collected" rewards.
+        "incomplete": decisions with some of their named rewards; "learned" includes combined rewards.
         """
         return self._transact(self._counted)
 
     def warm_up(self) -> None:
-        """Compile all programs, so that no later call has to. Changes nothing."""
+        """Compile all programs, so that no later call has to."""
         self._transact(lambda: self._actions.warm_up(self._learner.model))
 
     def decide(self, context: Any = None, mask: Any = None, *, items: Iterable[Id] | None = None) -> Decision:
         """Choose an action, which is in the log when this returns.
 
         Args:
-            context: an observation of the space, or with an encoder a row as a dict; with a `Catalog` that of its user,
-                or nothing where it has none. Numbers beyond the bounds of a Box of floats are moved to them ("clipped"
-                in `counts`).
+            context: an observation or, with an encoder, a row as a dict; with a `Catalog` that of its user, if it has
+                one. Numbers beyond the bounds of a Box of floats are clipped ("clipped" in `counts`).
             mask: (number of ids) bool, whether each arm may be played; None: all. A shorter one, made before arms were
                 added, does not allow these.
             items: ids of a `Catalog`'s items, of which one is chosen; None: all.
@@ -267,62 +254,54 @@ class OnlineAgent:
     def decide_slate(self, count: int, context: Any = None, *, items: Iterable[Id] | None = None) -> list[Decision]:
         """Choose `count` different items of a `Catalog` for a context, by the present belief.
 
-        Each is a decision of its own, with a token and a propensity, among the items that the ones before have left.
-        Arguments and errors as in `decide`.
+        Each is a decision with its own token, and a propensity among the items that those before have left. Arguments
+        and errors as in `decide`.
         """
         return self._transact(self._decide, self._items().ask_slate(count, context, items), urgent=True)
 
     def explain(self, context: Any = None, mask: Any = None, *, items: Iterable[Id] | None = None) -> Explanation:
-        """What the agent believes of every arm in a context, how it would play, and why; nothing is logged or changed.
+        """What the agent believes of every arm or item in a context, how it would play, and why; nothing is logged.
 
         Arguments as in `decide`. The first call compiles a program, while others go on.
 
-        Returns:
-            Mean, deviation and probability of every arm or item. Where contexts of arms are floats, also by how much
-            each number, or column of the encoder's table, moves the mean away from that at the mean of the latest
-            contexts.
-
-        Raises:
-            TypeError, ValueError: as `decide`; or actions are points of a Box; or the agent has no `Agent.assess`.
+        Raises TypeError or ValueError as `decide`, where actions are points of a Box, and for an agent without
+        `Agent.assess`.
         """
         asked = self._actions.ask(context, mask, items)
-        considered = self._transact(
-            lambda: self._actions.consider(self._store, self._learner.model, asked), urgent=True
-        )
+        explained = self._transact(lambda: self._actions.explain(self._store, self._learner.model, asked), urgent=True)
         if self.agent.assess is None:
             raise TypeError(f"{self.agent.name} cannot explain how it would play: it has no `assess`")
-        return self._actions.explain(considered, context)
+        return explained(context)
 
     def learn(self, token: str, reward: Any) -> Result:
         """Learn the reward of a decision, which is in the log when this returns.
 
         Returns:
-            "learned"; "collected": in the log, and part of what is learned later; "repeated": the decision has its
+            "learned"; "collected": in the log, to be combined and learned later; "repeated": the decision has its
             reward, which stays; "expired"; "unknown": no decision has this token; "rejected": in the log, but it would
             make the belief infinite; "removed": in the log, but the arm has no output any more.
 
         Raises:
-            TypeError, ValueError: the token is not a str, or the reward not a finite number, or of named ones an
-                unknown name, or not all names where they are not collected; the log is unchanged.
+            TypeError, ValueError: the token is not a str, or the reward not a finite number; for named rewards, an
+                unknown name, or not all names where they are not collected. The log is unchanged.
             OSError: the log cannot be written; the log is unchanged.
         """
         return self.learn_many([(token, reward)])[0]
 
     def learn_many(self, pairs: Iterable[tuple[str, Any]]) -> list[Result]:
-        """Learn (token, reward) pairs, those that are new in one update for each `batch_size` of them.
+        """Learn (token, reward) pairs, new ones in one update for each `batch_size` of them; returns as `learn`.
 
-        Agents without `Agent.update_batch` learn one after the other. Returns what became of each, as `learn`, and
-        raises as it, for the first that is wrong; the log is unchanged.
+        Agents without `Agent.update_batch` learn one after the other. Raises as `learn`, for the first that is wrong;
+        the log is unchanged.
         """
         results = self._transact(self._rewards.report, self._rewards.parse(pairs))
         self._learner.snapshot_if_due(self._transact)
         return results
 
     def warm_start(self, log: Log) -> None:
-        """Learn a log of other decisions row by row, and keep it: all of it or, where that fails, nothing.
+        """Import a log of other decisions and learn it row by row: all of it or, where that fails, nothing.
 
-        A log that was kept before, also in another process, is not learned again. Ends with a snapshot. Other calls go
-        on meanwhile.
+        A log that was imported before is not learned again. Ends with a snapshot. Other calls go on meanwhile.
 
         Args:
             log: with contexts as long as a flattened observation, or action features where that is a Dict of one entry,
@@ -333,19 +312,19 @@ class OnlineAgent:
         """
         check_log(log)
         given = self._store, self._actions, self._transact, log, self._rule.of_log(log), list(self._rule.weights)
-        with self._long, short_turns(): clipped = add_log(*given)  # fmt: skip  # noqa: E701
+        with self._long, short_turns(): clipped = logs.import_log(*given)  # fmt: skip  # noqa: E701
         if clipped is not None:
             self._count_clipped(clipped)
             self._learner.follow(self._transact)
             self._learner.try_snapshot(self._transact)
 
     def add_arm(self) -> int:
-        """Admit another arm, of which nothing is known yet; returns its id when it may be played.
+        """Add an arm, of which nothing is known yet; returns its id when it may be played.
 
         Where no output is free, a wider model learns the log beside the one that serves, without the rewards of removed
         arms, and takes over; agents with `Agent.widened` need not learn again. Other calls go on meanwhile.
 
-        Raises TypeError where actions are points of a Box or candidates.
+        Raises TypeError where actions are not arms.
         """
         arms = self._known_arms()
         with self._long, short_turns(): return self._learner.add_arm(self._transact, arms)  # fmt: skip  # noqa: E701
@@ -353,8 +332,7 @@ class OnlineAgent:
     def remove_arm(self, arm: int) -> None:
         """Stop playing an arm; rewards of its earlier decisions are still learned.
 
-        Raises TypeError where actions are points of a Box or candidates, ValueError where there is no such arm or no
-        other.
+        Raises TypeError where actions are not arms, ValueError where there is no such arm or no other.
         """
         arms = self._known_arms()
         self._transact(lambda: self._learner.use(self._learner.model, arms.without(arm)))
@@ -362,8 +340,8 @@ class OnlineAgent:
     def add_items(self, items: Mapping[Any, Any]) -> None:
         """Add items to the catalog, all of them or, where that fails, none; they may be chosen when this returns.
 
-        An item whose id is there takes its place. What was learned stays. Other calls go on meanwhile, also while a
-        program for more items is compiled.
+        An item replaces the one with its id. Other calls go on meanwhile, also while a program for more items is
+        compiled.
 
         Args:
             items: the features (d,) of each by its id, a text or an integer; rows as dicts, if the catalog's `item`
@@ -376,7 +354,7 @@ class OnlineAgent:
         self._count_clipped(clipped)
 
     def remove_items(self, ids: Iterable[Id]) -> None:
-        """Choose items no more; rewards of their earlier decisions are still learned.
+        """Stop choosing items; rewards of their earlier decisions are still learned.
 
         Raises TypeError without a catalog, ValueError for an unknown item, and OSError.
         """
@@ -391,16 +369,12 @@ class OnlineAgent:
         """The decisions whose reward and propensity are known, for `seqdec.ope`. Raises ValueError where none is."""
         self._store.check_place()
         content = self._transact(self._store.content)
-        record = Contexts(self._spaces.observation_space).record
-        database = reading.read_only(self._store.path) if content is None else reading.from_bytes(content)
+        database = logs.read_only(self._store.path) if content is None else logs.from_bytes(content)
         with short_turns(), closing(database):
-            return reading.log_of(database, record)
+            return logs.log_of(database)
 
     def close(self) -> None:
-        """Write a snapshot and release the folder; the agent cannot be used any more.
-
-        Does nothing in a forked process.
-        """
+        """Write a snapshot and release the folder; the agent cannot be used any more. Does nothing after a fork."""
         if is_forked():
             return
         with self._transact.lock, self._learner.writing: self._closed()  # fmt: skip  # noqa: E701
@@ -476,6 +450,21 @@ def _factory(make: str | Callable[[HasSpaces], Agent]) -> Callable[[HasSpaces], 
             f"seqdec.agents.hilofi(spaces, rank=10), or the name of one, such as 'auto'; got {make!r:.80}"
         )
     return make
+
+
+def _check_encoder(encoder: Any, space: gym_spaces.Space, catalog: Catalog | None) -> None:
+    """Refuse an encoder of another space, or beside a catalog, and what is not an encoder."""
+    if encoder is None:
+        return
+    if not isinstance(encoder, Encoder):
+        raise TypeError(f"encoder must be a seqdec.features.Encoder; got {encoder!r:.80}")
+    if catalog is not None:
+        raise TypeError("a catalog has encoders of its own: Catalog(item=encoder, user=encoder), without encoder=")
+    if encoder.space != space:
+        raise ValueError(
+            f"the observation space must be that of the encoder, encoder.space, of {len(encoder.names)} features; got "
+            f"{space!r:.200}"
+        )
 
 
 def _end(lock: Any, held: ExitStack) -> None:

@@ -1,4 +1,4 @@
-"""What a log belongs to: the facts that an agent must share with it, among them a digest of the agent.
+"""What a log belongs to: the facts that an agent must share with it, among them its encoder and a digest of the agent.
 
 The digest is of all that makes an agent what it is: its functions, what they hold, and the settings among it. What the
 libraries define is known by its name; what users define also by its code and the globals that this names.
@@ -18,15 +18,14 @@ import numpy as np
 from flax import linen as nn
 from gymnasium import spaces
 
+from seqdec.features import Encoder
 from seqdec.introspection import listed
 from seqdec.persistence import as_json, check_format
-from seqdec.service import encoders
+from seqdec.service.contexts import ITEM, USER, WHOLE
 
 _LIBRARIES = {"seqdec", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "sklearn", "gymnasium"}
 _LIBRARIES |= set(sys.stdlib_module_names) - {"__main__"}
 _PLAIN = (bool, int, float, complex, str, bytes, np.generic, np.dtype)
-
-
 _NAMED = {
     "first": "number of arms in the action space (0: a Box, or a catalog)",
     "record": "record of a context (name, type, shape)",
@@ -39,7 +38,7 @@ _LEARNED = ("batch_size", "rewards", "reward_after", "reward_default", "reward_w
 def check_facts(path: Path, facts: Mapping[str, Any], own: Mapping[str, Any]) -> None:
     """Refuse, as ValueError, a log with these facts for an agent that has others, and cannot learn it again."""
     check_format(path, facts, own["format"])
-    if other := encoders.difference(facts.get("encoder"), own["encoder"]):
+    if other := encoder_difference(facts.get("encoder"), own["encoder"]):
         raise ValueError(
             f"{path} was written {other}, and its contexts cannot be encoded anew: use the encoder of the log, "
             "seqdec.service.read_encoder(folder), or another folder"
@@ -73,6 +72,58 @@ def has_changed(path: Path, facts: Mapping[str, Any], own: Mapping[str, Any], *,
         f"{path} was written with {' and '.join(before)}, not {' and '.join(here)}: make that agent, or pass "
         "relearn=True to learn the log again with this one"
     )
+
+
+def described_encoder(encoder: Encoder | Mapping[str, Encoder] | None) -> Any:
+    """An encoder as JSON values: its JSON form, or the columns and features of one that has none.
+
+    For a catalog a dict of its encoders, by the parts of a row.
+    """
+    if not encoder:
+        return None
+    if isinstance(encoder, Mapping):
+        return {name: described_encoder(part) for name, part in encoder.items()}
+    if encoder.kinds:
+        return encoder.to_json()
+    return {"columns": list(encoder.columns), "features": list(encoder.names)}
+
+
+def part_of(described: Any, part: str) -> Any:
+    """The described encoder of a part of a catalog's rows."""
+    return described.get(part) if isinstance(described, Mapping) else None
+
+
+def feature_names(described: Any) -> dict[str, list[str]]:
+    """The names of features by the field of a record, as far as the described encoder tells them."""
+    if described is None:
+        return {}
+    if isinstance(described, str):
+        return {WHOLE: list(Encoder.from_json(described).names)}
+    if "columns" in described:
+        return {WHOLE: described["features"]}
+    return {part: [f"{part} {name}" for name in feature_names(one)[WHOLE]] for part, one in described.items()}
+
+
+def encoder_difference(before: Any, here: Any) -> str | None:
+    """In what two described encoders, or those of two catalogs, differ; None where they are equal."""
+    if before == here:
+        return None
+    for part in (ITEM, USER):
+        old, new = part_of(before, part), part_of(here, part)
+        if old != new:
+            return f"{encoder_difference(old, new)} of each {part}"
+    columns = [_columns(each) for each in (before, here)]
+    if not all(columns):
+        return "without an encoder" if before is None else "with an encoder"
+    names = [name for name in {**columns[0], **columns[1]} if columns[0].get(name) != columns[1].get(name)]
+    return f"with an encoder that has another {', '.join(names) or 'order of columns'}"
+
+
+def _columns(described: Any) -> dict[str, Any]:
+    """What is known of each column, by name."""
+    if isinstance(described, str):
+        return {name: repr(kind) for name, kind in Encoder.from_json(described).kinds.items()}
+    return {} if described is None else dict.fromkeys(described["columns"], described["features"])
 
 
 def digest(value: Any) -> str:
@@ -173,13 +224,8 @@ def _attributes(value: Any) -> dict[str, Any]:
         return {}
     slots = {name for one in kind.__mro__ for name in _listed(vars(one).get("__slots__", ()))}
     held = {name: getattr(value, name) for name in slots if hasattr(value, name)} | getattr(value, "__dict__", {})
-    passing = {"__dict__", "__weakref__"} | {name for name in held if _is_lazy(getattr(kind, name, None))}
-    return {name: held[name] for name in sorted(held) if name not in passing}
-
-
-def _is_lazy(attribute: Any) -> bool:
-    """Whether an attribute of a class keeps in its objects what it has computed."""
-    return isinstance(attribute, functools.cached_property)
+    cached = {name for name in held if isinstance(getattr(kind, name, None), functools.cached_property)}
+    return {name: held[name] for name in sorted(held) if name not in {"__dict__", "__weakref__"} | cached}
 
 
 def _listed(slots: Any) -> tuple[str, ...]:

@@ -1,35 +1,138 @@
-"""What a service chooses among, if its spaces are those of a catalog: items that come and go.
+"""What a service chooses among, if its spaces are those of a catalog: items with ids and features that come and go.
 
 The log has of each decision the rows that the agent learns of, the item that was chosen first, and which items were
-offered. So the belief does not depend on what becomes of the catalog.
+offered, so that the belief does not depend on what becomes of the catalog. A change of the catalog is written some rows
+at a time, while other calls go on, and counts once its last transaction says so; what an interrupted change has left is
+overwritten or taken back by the next one.
 
-Each change of the catalog is in the log as a whole or not at all: its rows are written some at a time, while other
-calls go on, and count once its last transaction says so. What a change leaves that does not come to its end is
-overwritten or taken back by the next one. Programs are compiled beside other calls, before a catalog needs them.
+A program is compiled for a fixed number of rows, beside other calls. A decision among few items fills up the next power
+of four, one among more of them the size of the whole catalog, which is at most a quarter larger than it.
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from gymnasium import spaces as gym_spaces
 
 from seqdec.boundary import checks
 from seqdec.boundary.checks import seed_bits
-from seqdec.core import Agent, Masked, PyTree
+from seqdec.boundary.spaces import check_values, shaped
+from seqdec.core import Agent, Masked, PyTree, Spaces
 from seqdec.features import Encoder
 from seqdec.introspection import counted
 from seqdec.ope.log import Log
 from seqdec.runtime import step_options
-from seqdec.service import catalog, explanation
+from seqdec.service import explanation
 from seqdec.service.actions import NOTHING, Chosen, Imported
-from seqdec.service.catalog import ITEM, ROWS, USER, Catalog, Id, Shelf
-from seqdec.service.contexts import WHOLE, Contexts, Rows, sized
+from seqdec.service.contexts import ITEM, USER, WHOLE, Contexts, Rows, sized
 from seqdec.service.explanation import Explanation
 from seqdec.service.model import Maker, Model
 from seqdec.service.store import Store, Transact, portion
+
+Id: TypeAlias = str | int
+ROWS = 8
+"""Rows of a decision that the log has and the agent learns of: the item that was chosen, then some that were offered,
+drawn at random, by which it measures units."""
+_FEWEST = 16
+"""Rows of the smallest program."""
+
+
+class Catalog(NamedTuple):
+    """The spaces of a service that chooses among items: in the place of an environment, for `OnlineAgent`.
+
+    A row of the agent's candidates is an item with the user of the request. What is learned is shared by all items.
+    """
+
+    item: gym_spaces.Box | Encoder
+    """(d,) numbers of an item; or an encoder of items that are rows of mixed columns, as dicts"""
+    user: gym_spaces.Box | Encoder | None = None
+    """(u,) numbers of a request, or an encoder as of items; None: requests have none"""
+
+    @property
+    def encoders(self) -> dict[str, Encoder]:
+        """Those that it has, by the names of the parts of a row."""
+        return {name: part for name, part in ((ITEM, self.item), (USER, self.user)) if isinstance(part, Encoder)}
+
+    def spaces(self, count: int) -> Spaces:
+        """Of an agent that chooses among so many candidates. Raises TypeError where a part is no vector of floats."""
+        parts = {ITEM: _box_of(self.item)} | ({} if self.user is None else {USER: _box_of(self.user)})
+        for name, part in parts.items():
+            vector = isinstance(part, gym_spaces.Box) and len(part.shape) == 1
+            if not vector or not np.issubdtype(part.dtype, np.floating):
+                raise TypeError(
+                    f"{name} of a Catalog must be a Box of floats with one axis, or an encoder; got {part!r:.200}"
+                )
+        stacked = gym_spaces.Dict({name: _stacked(part, count) for name, part in parts.items()})
+        return Spaces(stacked, gym_spaces.Discrete(count))
+
+
+class Inventory(NamedTuple):
+    """The items that were ever added, by number, and those that are not removed."""
+
+    ids: tuple[Id, ...]
+    """of all; an item that is added again has another number"""
+    features: np.ndarray
+    """(all, d)"""
+    numbers: Mapping[Id, int]
+    """of those that are not removed"""
+    live: np.ndarray
+    """their numbers, increasing"""
+
+    @classmethod
+    def of(cls, ids: Sequence[Id], features: np.ndarray, removed: Iterable[bool]) -> "Inventory":
+        """The items by number, (all, d) features, and whether each is removed."""
+        numbers = {name: number for number, (name, gone) in enumerate(zip(ids, removed, strict=True)) if not gone}
+        return cls(tuple(ids), features, numbers, np.fromiter(numbers.values(), np.int64, len(numbers)))
+
+    @classmethod
+    def read(cls, rows: Sequence[tuple[int, str, bytes, int]], record: np.dtype) -> "Inventory":
+        """The items that a log with this record has; none without a catalog."""
+        kind = record[ITEM] if ITEM in (record.names or ()) else np.dtype((np.float32, (1, 0)))
+        _, texts, contents, removed = zip(*rows, strict=True) if rows else ((), (), (), ())
+        features = np.frombuffer(b"".join(contents), kind.base).reshape(len(rows), *kind.shape[1:])
+        return cls.of([json.loads(text) for text in texts], features, map(bool, removed))
+
+    def changed(self, ids: Sequence[Id], features: np.ndarray, gone: Iterable[Id]) -> "Inventory":
+        """Without the items `gone`, and with others in the end."""
+        kept = set(self.numbers.values()) - {self.numbers[name] for name in gone}
+        removed = [number not in kept for number in range(len(self.ids))]
+        every = np.concatenate([self.features, features])
+        return self.of((*self.ids, *ids), every, [*removed, *[False] * len(ids)])
+
+    def chosen(self, ids: Iterable[Id] | None) -> np.ndarray:
+        """The numbers of some items, increasing, each once; of all for None. Raises TypeError or ValueError."""
+        if ids is None:
+            found = self.live
+        else:
+            if isinstance(ids, str | bytes | Mapping) or not isinstance(ids, Iterable):
+                raise TypeError(f"items must be a list of ids; got {ids!r:.80}")
+            given = list(ids)
+            try:
+                unknown = [name for name in given if name not in self.numbers]
+            except TypeError:
+                raise TypeError(f"ids of items are texts or integers; got {given!r:.80}") from None
+            if unknown:
+                raise ValueError(
+                    f"the catalog has no item {unknown[0]!r} ({len(unknown)} of {len(given)} are unknown or removed): "
+                    "add_items first, or leave it out"
+                )
+            found = np.unique(np.array([self.numbers[name] for name in given], np.int64))
+        if not len(found):
+            raise ValueError(f"no item to choose: {'the catalog is empty' if ids is None else 'items is empty'}")
+        return found
+
+    @property
+    def names(self) -> list[str]:
+        """Of all items: their ids, with the number where several have the same."""
+        texts = list(map(str, self.ids))
+        found = Counter(texts)
+        return [text if found[text] == 1 else f"{text}#{number}" for number, text in enumerate(texts)]
 
 
 class AskedItems(NamedTuple):
@@ -43,55 +146,36 @@ class AskedItems(NamedTuple):
     """whether each is chosen from those that are left by the ones before it"""
 
 
-class Considered(NamedTuple):
-    """What an agent knows when it is asked for an explanation."""
-
-    model: Model
-    state: PyTree
-    shelf: Shelf
-    numbers: np.ndarray
-    """of the items that are asked for"""
-    user: np.ndarray | None
-
-
 class Items:
-    """The items of a catalog; its methods are those of `seqdec.service.actions.Actions`, and what changes items.
+    """The items of a catalog: `seqdec.service.actions.Actions`, and what changes them."""
 
-    Args:
-        contexts: of the log.
-        known: the catalog.
-        maker: of agents.
-    """
-
-    shelf: Shelf
+    inventory: Inventory
 
     def __init__(self, contexts: Contexts, known: Catalog, maker: Maker) -> None:
         self._contexts, self._catalog, self._maker = contexts, known, maker
-        self._users = None if known.user is None else Contexts(catalog.box_of(known.user), "the context")
+        self._users = None
+        if (user := known.user) is not None:
+            encoder = user if isinstance(user, Encoder) else None
+            self._users = Contexts(_box_of(user), encoder, "the context")
         self._choosing: dict[int, Callable[..., tuple[int, float]]] = {}
         self._explaining: dict[int, Callable[..., Any]] = {}
 
     def __str__(self) -> str:
-        return f"{counted(len(self.shelf.numbers), 'item')} of a catalog"
+        return f"{counted(len(self.inventory.numbers), 'item')} of a catalog"
 
     def restore(self, store: Store, outputs: int) -> None:
-        self.shelf = catalog.read_shelf(store.database.items(), self._contexts.record)
+        self.inventory = Inventory.read(store.database.items(), self._contexts.record)
 
     def ask(self, context: Any, mask: Any, items: Any) -> AskedItems:
         _no_mask(mask)
-        user = self._catalog.user
-        if self._users is None:
-            if context is not None:
-                raise ValueError(f"the catalog has no user, whose numbers could be told; got {context!r:.80}")
-            return AskedItems(None, [items])
-        return AskedItems(self._users.one(user(context) if isinstance(user, Encoder) else context), [items])
+        if self._users is None and context is not None:
+            raise ValueError(f"the catalog has no user, whose numbers could be given; got {context!r:.80}")
+        return AskedItems(None if self._users is None else self._users.one(context), [items])
 
     def ask_many(self, stacked: Any, masks: Any, items: Any) -> AskedItems:
         _no_mask(masks)
-        user = self._catalog.user
-        users, (_, count) = None, sized(stacked := user.transform(stacked) if isinstance(user, Encoder) else stacked)
-        if self._users is not None:
-            users = self._users.many(stacked)
+        users = None if self._users is None else self._users.many(stacked)
+        count = sized(stacked)[1] if users is None else len(users.packed)
         asked = [None] * count if items is None else list(items)
         if len(asked) != count:
             raise ValueError(f"items must be one list of ids for each of {count} contexts; got {len(asked)}")
@@ -106,8 +190,8 @@ class Items:
         return AskedItems(users, [None if items is None else list(items)] * count, different=True)
 
     def choose(self, model: Model, number: int, asked: AskedItems) -> Chosen:
-        shelf, users = self.shelf, asked.users
-        offered = [shelf.chosen(ids) for ids in asked.items]
+        inventory, users = self.inventory, asked.users
+        offered = [inventory.chosen(ids) for ids in asked.items]
         if not offered:
             return NOTHING
         if asked.different and len(offered[0]) < len(offered):
@@ -117,37 +201,38 @@ class Items:
         for place, given in enumerate(offered):
             numbers = np.setdiff1d(given, written) if asked.different else given
             user = None if users is None else users.x[place]
-            choose = self._program(model, catalog.size_of(len(numbers), len(shelf.live)))
-            features = shelf.features[numbers]
+            choose = self._program(model, size_of(len(numbers), len(inventory.live)))
+            features = inventory.features[numbers]
             index, propensity = choose(model.belief.state, number + place, features, user)
             others = np.random.default_rng((self._maker.seed, number + place)).integers(len(numbers), size=ROWS - 1)
-            contexts += self._contexts.pack(self._record(features[[index, *others]], user))
-            masks.append(catalog.packed(numbers, len(shelf.ids)))
+            contexts += self._contexts.pack(_record(features[[index, *others]], user))
+            masks.append(pack_mask(numbers, len(inventory.ids)))
             written.append(int(numbers[index]))
             propensities.append(propensity)
-        actions = [shelf.ids[key] for key in written]
+        actions = [inventory.ids[key] for key in written]
         clipped = 0 if users is None else users.clipped
         return Chosen(actions, contexts, masks, written, propensities, [None] * len(actions), clipped)
 
     def lesson(self, action: int) -> int:
         return 0  # the first row of a decision is the item that was chosen
 
-    def consider(self, store: Store, model: Model, asked: AskedItems) -> Considered:
+    def explain(self, store: Store, model: Model, asked: AskedItems) -> Callable[[Any], Explanation]:
+        inventory, numbers, state = self.inventory, self.inventory.chosen(asked.items[0]), model.copied()
         user = None if asked.users is None else asked.users.x[0]
-        return Considered(model, model.copied(), self.shelf, self.shelf.chosen(asked.items[0]), user)
+        size = size_of(len(numbers), len(inventory.live))
 
-    def explain(self, considered: Considered, context: Any) -> Explanation:
-        model, state, shelf, numbers, user = considered
-        size = catalog.size_of(len(numbers), len(shelf.live))
-        if size not in self._explaining:
-            self._explaining[size] = explanation.program(self._sized(model, size))
-        x = _joined(_padded(shelf.features[numbers], size), user)
-        found = self._explaining[size](state, seed_bits(self._maker.seed), x, np.arange(size) < len(numbers), None)
-        places = {shelf.ids[number]: place for place, number in enumerate(numbers)}
-        return explanation.made(places, found, x, None, None)
+        def explained(context: Any) -> Explanation:
+            if size not in self._explaining:
+                self._explaining[size] = explanation.program(self._sized(model, size))
+            x = _joined(_padded(inventory.features[numbers], size), user)
+            found = self._explaining[size](state, seed_bits(self._maker.seed), x, np.arange(size) < len(numbers), None)
+            places = {inventory.ids[number]: place for place, number in enumerate(numbers)}
+            return explanation.explain(places, found, x, None, None)
+
+        return explained
 
     def records_of(self, log: Log) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Records with the users alone; the names of the actions and their features."""
+        """Records that hold only the users; the names of the actions and their features."""
         parts: Any = self._contexts.record.names
         width = self._contexts.shape_of(USER)[1] if USER in parts else 0
         if log.context.shape[1] != width:
@@ -168,9 +253,9 @@ class Items:
         return records, [names] if log.action_features is None else [names, log.action_features]
 
     def imported(self, log: Log, records: np.ndarray) -> Imported:
-        shelf = self.shelf
-        in_order = sorted(shelf.numbers, key=lambda name: isinstance(name, str))  # "7" before 7
-        by_name = {str(name): shelf.numbers[name] for name in in_order}
+        inventory = self.inventory
+        in_order = sorted(inventory.numbers, key=lambda name: isinstance(name, str))  # "7" before 7
+        by_name = {str(name): inventory.numbers[name] for name in in_order}
         names = log.action_names or ()
         if missing := [name for name in names if name not in by_name]:
             raise ValueError(
@@ -178,29 +263,29 @@ class Items:
                 "unknown or removed): add_items first"
             )
         numbers = np.array([by_name[name] for name in names])
-        features = shelf.features[numbers] if log.action_features is None else log.action_features
+        features = inventory.features[numbers] if log.action_features is None else log.action_features
         masks: list[bytes | None] = []
         for row, (allowed, action) in enumerate(zip(log.mask, log.action, strict=True)):
             offered = np.flatnonzero(allowed)
             others = np.random.default_rng((self._maker.seed, row)).choice(offered, ROWS - 1)
             of_row = features if log.action_features is None else features[row]
             records[ITEM][row] = of_row[[action, *others]]
-            masks.append(catalog.packed(np.sort(numbers[offered]), len(shelf.ids)))
+            masks.append(pack_mask(np.sort(numbers[offered]), len(inventory.ids)))
         return Imported(self._contexts.clipped(records), masks, numbers[log.action].tolist())
 
     def warm_up(self, model: Model) -> None:
-        model.warm_up(self._contexts.clipped(np.zeros(1, self._contexts.record)).x, np.int32(0), decides=False)
-        self._compile(model, model.copied(), len(self.shelf.live))
+        model.warm_up(self._contexts.zeros(), np.int32(0), decides=False)
+        self._compile(model, model.copied(), len(self.inventory.live))
 
     def add(self, store: Store, model: Model, transact: Transact, items: Any) -> int:
-        """Add items, in the place of those with the same ids, in steps; returns how many were beyond bounds."""
-        ids, features, clipped = catalog.checked_items(self._catalog.item, items)
+        """Add items or replace those with the same ids, in steps; returns how many were beyond bounds."""
+        ids, features, clipped = checked_items(self._catalog.item, items)
         self._change(store, model, transact, ids, features, ())
         return clipped
 
     def remove(self, store: Store, model: Model, transact: Transact, ids: Iterable[Id]) -> None:
         """Remove items, in steps."""
-        none = np.empty((0, *self.shelf.features.shape[1:]), self.shelf.features.dtype)
+        none = np.empty((0, *self.inventory.features.shape[1:]), self.inventory.features.dtype)
         self._change(store, model, transact, (), none, list(ids))
 
     def _change(
@@ -215,7 +300,7 @@ class Items:
         before, change = transact(self._begin, store, urgent=True)
         gone = {before.ids[number] for number in before.chosen(removed)} if removed else set()
         gone |= before.numbers.keys() & set(ids)
-        after = catalog.changed(before, ids, features, gone)
+        after = before.changed(ids, features, gone)
         if self._choosing:  # else nothing has been compiled, and the first call does it
             self._compile(model, transact(model.copied), len(after.live))
         while transact(store.undo_removals, portion(1), urgent=True):
@@ -231,27 +316,28 @@ class Items:
             transact(store.write_items, rows[start : start + step], urgent=True)
         transact(self._show, store, after, change)
 
-    def _begin(self, store: Store) -> tuple[Shelf, int]:
+    def _begin(self, store: Store) -> tuple[Inventory, int]:
         """The items, and the number of the next change of them, whose rows do not count yet."""
         _, last = store.database.catalog()
-        store.show_items(len(self.shelf.ids), last)
-        return self.shelf, last + 1
+        store.show_items(len(self.inventory.ids), last)
+        return self.inventory, last + 1
 
-    def _show(self, store: Store, after: Shelf, change: int) -> None:
+    def _show(self, store: Store, after: Inventory, change: int) -> None:
         store.show_items(len(after.ids), change)
-        self.shelf = after
-
-    def _record(self, features: np.ndarray, user: Any) -> dict[str, Any]:
-        """Rows of an item and others as one context (1, ...)."""
-        joined = {ITEM: features[None]}
-        if user is not None:
-            joined[USER] = np.broadcast_to(user, (1, len(features), *np.shape(user)))
-        return joined
+        self.inventory = after
 
     def _sized(self, model: Model, size: int) -> Agent:
-        """The agent with so many candidates."""
+        """The agent with so many candidates. Raises TypeError where its state depends on their number."""
         agent = self._maker.make(self._catalog.spaces(size))
-        _check_state(agent, model.belief.state, size)
+        own, other = (
+            [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(tree)]
+            for tree in (jax.eval_shape(agent.init, jax.random.key(0)), model.belief.state)
+        )
+        if own != other:
+            raise TypeError(
+                f"{agent.name} cannot choose from a catalog: its state depends on the number of candidates; {size} are "
+                f"not as {ROWS}. Use an agent with one model for all rows, such as auto, linear or hilofi"
+            )
         return agent
 
     def _program(self, model: Model, size: int) -> Callable[..., tuple[int, float]]:
@@ -278,14 +364,79 @@ class Items:
         return choose
 
     def _compile(self, model: Model, state: PyTree, count: int) -> None:
-        """Compile what a catalog of so many items needs, beside what others do."""
-        item = np.zeros((1, *self.shelf.features.shape[1:]), self.shelf.features.dtype)
+        """Compile what a catalog of so many items needs, beside other calls."""
+        item = np.zeros((1, *self.inventory.features.shape[1:]), self.inventory.features.dtype)
         user = None if self._users is None else np.zeros(self._users.shape_of(WHOLE), self._users.record[0].base)
-        for size in catalog.sizes(count):
+        for size in sizes(count):
             if size not in self._choosing:
                 choose = self._compiled(model, size)
                 choose(state, 0, item, user)
                 self._choosing[size] = choose
+
+
+def checked_items(item: gym_spaces.Box | Encoder, items: Any) -> tuple[list[Id], np.ndarray, int]:
+    """Ids, features (n, d) within the bounds, and of how many items they were not. Raises TypeError or ValueError."""
+    if not isinstance(items, Mapping):
+        raise TypeError(f"items must be a dict of features by id; got {items!r:.80}")
+    space = _box_of(item)
+    ids, contexts = [_id(name) for name in items], Contexts(space)
+    records = np.empty(len(ids), contexts.record)
+    for place, (name, given) in enumerate(zip(ids, items.values(), strict=True)):
+        called = f"the features of item {name!r}"
+        row = np.asarray(shaped(space, _encoded(item, given, called), called))
+        check_values(space, row, called, kept=True)
+        records[WHOLE][place] = row
+    rows = contexts.clipped(records)
+    return ids, rows.x, rows.clipped
+
+
+def _encoded(item: gym_spaces.Box | Encoder, row: Any, called: str) -> Any:
+    if not isinstance(item, Encoder):
+        return row
+    try:
+        return item(row)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{called}: {error}") from None
+
+
+def pack_mask(numbers: np.ndarray, count: int) -> bytes:
+    """Some of so many items, as the log has them."""
+    chosen = np.zeros(count, bool)
+    chosen[numbers] = True
+    return zlib.compress(np.packbits(chosen).tobytes(), 1)
+
+
+def unpack_mask(content: bytes, count: int) -> np.ndarray:
+    """(count,) bool of what `pack_mask` packed, perhaps when there were fewer items."""
+    return np.unpackbits(np.frombuffer(zlib.decompress(content), np.uint8), count=count).astype(bool)
+
+
+def sizes(count: int) -> list[int]:
+    """Rows of the programs that choose among the items of a catalog of so many, increasing."""
+    step = max(_FEWEST, 2 ** (max(count - 1, 0).bit_length() - 3))
+    whole = -(-max(count, 1) // step) * step
+    few = [_FEWEST * 4**power for power in range(whole.bit_length())]
+    return [*(size for size in few if size < whole), whole]
+
+
+def size_of(rows: int, count: int) -> int:
+    """That of the program that chooses among so many items of a catalog of `count`."""
+    return next(size for size in sizes(count) if size >= rows)
+
+
+def _box_of(part: gym_spaces.Box | Encoder) -> gym_spaces.Box:
+    return part.space if isinstance(part, Encoder) else part
+
+
+def _stacked(space: gym_spaces.Box, count: int) -> gym_spaces.Box:
+    low, high = (np.broadcast_to(bound, (count, *space.shape)) for bound in (space.low, space.high))
+    return gym_spaces.Box(low, high, dtype=space.dtype.type)  # pyright: ignore[reportArgumentType]
+
+
+def _id(name: Any) -> Id:
+    if isinstance(name, bool | np.bool_) or not isinstance(name, str | int | np.integer):
+        raise TypeError(f"the id of an item must be a text or an integer; got {name!r:.80}")
+    return str(name) if isinstance(name, str) else int(name)
 
 
 def _no_mask(mask: Any) -> None:
@@ -306,14 +457,7 @@ def _joined(features: Any, user: Any) -> dict[str, Any]:
     return {ITEM: features} | ({} if user is None else {USER: jnp.broadcast_to(user, rows)})
 
 
-def _check_state(agent: Agent, state: PyTree, size: int) -> None:
-    """Refuse an agent that knows something else where it has more candidates."""
-
-    def shapes(tree: PyTree) -> Any:
-        return [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(tree)]
-
-    if shapes(jax.eval_shape(agent.init, jax.random.key(0))) != shapes(state):
-        raise TypeError(
-            f"{agent.name} cannot choose from a catalog: its state depends on the number of candidates; {size} are not "
-            f"as {ROWS}. Use an agent with one model for all rows, such as auto, linear or hilofi"
-        )
+def _record(features: np.ndarray, user: Any) -> dict[str, Any]:
+    """Items (k, d), each with the user, as one context (1, ...) of the log."""
+    rows = (1, len(features), *np.shape(user))
+    return {ITEM: features[None]} | ({} if user is None else {USER: np.broadcast_to(user, rows)})

@@ -1,7 +1,6 @@
-"""The belief of a service follows its log: batch by batch, from the last snapshot on, and in a wider model beside it.
+"""The belief of a service follows its log, batch by batch, from the last snapshot on.
 
-What a wider model knows is computed beside the belief that serves, from the same log: calls go on meanwhile, and what
-they report is learned by both. Nothing of it is in the log until it takes over, in one transaction.
+A wider model learns the same log beside the one that serves, while calls go on, and takes over in one transaction.
 """
 
 import math
@@ -28,9 +27,9 @@ SNAPSHOT = "state.safetensors"
 _SPARE = 0.25
 """Share of outputs for arms to come."""
 _BATCHES, _STEP = 256, 16
-"""Batches of the log that are read and learned at once; those that are while other calls wait."""
+"""Batches of the log that are read and learned at once; the same while other calls wait."""
 _FEW, _SOME = 16, 64
-"""Batches that a wider model learns when it takes over, at most; those that it reads at once before."""
+"""Batches that a wider model learns when it takes over, at most; batches that it reads at once before."""
 _MANY = 10_000
 """Batches whose learning shows a progress bar."""
 
@@ -38,20 +37,11 @@ Result = Literal["learned", "repeated", "expired", "unknown", "rejected", "remov
 
 
 class Learner:
-    """The model that serves, and its snapshots.
+    """The model that serves, and its snapshots: in `folder`, if there is one, after `every` so many batches.
 
     Methods are for one thread at a time, except for those that take `transact`: they run in steps between which other
-    calls go on.
-
-    Args:
-        store: the log.
-        actions: whose outputs are learned.
-        contexts: of the log.
-        maker: of models.
-        worth: of a reward in the log, the number that is learned.
-        facts: that the log belongs to, with places for those of the model.
-        folder: of the snapshot; None: there is none.
-        every: batches between snapshots.
+    calls go on. `worth` gives the number that is learned of a reward in the log; `facts` are what the log belongs to,
+    besides those of the model.
     """
 
     model: Model
@@ -80,13 +70,12 @@ class Learner:
                 f"{self._snapshot} belongs to a log, but {self._store.path} is empty: restore it from a copy, or "
                 "delete the snapshot to begin a new log"
             )
-        first = self._maker.first
         agent, outputs = self._first_agent(capacity)
-        arms = {key: Arm(key, removed=False) for key in range(first)}
-        self.use(self._maker.model(outputs, 0, agent), arms, first=first)
+        arms = {key: Arm(key, removed=False) for key in range(self._maker.first)}
+        self.use(self._maker.model(outputs, 0, agent), arms, first=self._maker.first)
 
     def resume(self, agent: Agent, outputs: int, generation: int, *, relearn: bool) -> None:
-        """Go on with a log from the last snapshot or, to learn it again, from the log's beginning."""
+        """Continue a log from the last snapshot or, to learn it again, from its beginning."""
         self.model = self._maker.model(outputs, generation, agent)
         self._actions.restore(self._store, outputs)
         if not relearn:
@@ -95,13 +84,13 @@ class Learner:
         self.use(self.model, self._store.arms())
 
     def use(self, model: Model, arms: Mapping[int, Arm], **facts: Any) -> None:
-        """Write the arms, and what the log belongs to; then use them."""
+        """Commit arms and facts, then use them and the model."""
         self._store.describe({**facts, **self._facts, **model.facts}, arms)
         self.model = model
         self._actions.restore(self._store, model.outputs)
 
     def recover(self) -> None:
-        """Follow the log, where an exception at any point of an earlier call has left something undone."""
+        """Make the model that of the log, after an exception at any point of an earlier call."""
         facts = self._store.facts()
         self._actions.restore(self._store, facts["outputs"])
         if self.model.generation != facts["generation"]:
@@ -113,17 +102,17 @@ class Learner:
         self.catch_up()
 
     def catch_up(self) -> list[Result]:
-        """Learn all batches of the log after those that are learned; returns what became of the last one's rewards."""
+        """Learn the rest of the log; returns the results of the last batch."""
         return self._catch_up(self.model, self._actions.lesson)
 
     def follow(self, transact: Transact) -> None:
-        """Learn what the log has, in steps."""
+        """Learn the rest of the log, in steps."""
         with _bar(self._store.batches - self.model.belief.batch) as advanced:
             while learned := transact(self._step, urgent=True):
                 advanced(learned)
 
     def add_arm(self, transact: Transact, arms: Arms) -> int:
-        """Admit another arm, in steps, for one thread at a time; returns its id."""
+        """Add an arm, in steps, for one thread at a time; returns its id."""
         plan, belief = transact(self._planned, arms)
         if belief is None:
             return plan.key
@@ -137,17 +126,17 @@ class Learner:
         return plan.key
 
     def snapshot(self, transact: Transact) -> None:
-        """Write the state, while other threads go on with what they do."""
+        """Write the state, while other calls go on."""
         marked, agent = transact(self._marked)
         with self.writing, short_turns(): self._write(marked, agent)  # fmt: skip  # noqa: E701
 
     def snapshot_if_due(self, transact: Transact) -> None:
-        """Write one in this thread, unless another thread does."""
+        """Write a snapshot in this thread, unless another thread does."""
         if self.model.belief.batch >= self._due and transact(self._claim):
             self.try_snapshot(transact)
 
     def try_snapshot(self, transact: Transact) -> None:
-        """One that cannot be written is tried again after the next rewards: the log has all that it would hold."""
+        """Write a snapshot; one that fails is tried again after the next rewards, because the log has everything."""
         try:
             self.snapshot(transact)
         except OSError as error:
@@ -157,7 +146,7 @@ class Learner:
             )
 
     def finish(self) -> None:
-        """Write a last snapshot, for the thread that has the locks of calls and of writing."""
+        """Write a last snapshot; the caller holds the locks of calls and of writing."""
         if self._saved != (self.model.generation, self._store.batches):
             self._write(*self._marked())
 
@@ -181,14 +170,14 @@ class Learner:
         return self.model.belief.batch - before
 
     def _learn_some(self, model: Model, lesson: Callable[[Any], Any], most: int) -> list[Result]:
-        """Learn the next batches of the log, at most so many; returns what became of the last one's rewards."""
+        """Learn at most so many of the next batches; returns the results of the last one."""
         lessons, last = self._lessons(model, lesson, most)
         accepted = model.learn(lessons)
         of_last = iter(accepted[len(accepted) - lessons.sizes[-1] :])
         return ["removed" if not known else "learned" if next(of_last) else "rejected" for known in last]
 
     def _lessons(self, model: Model, lesson: Callable[[Any], Any], most: int) -> tuple[Lessons, list[bool]]:
-        """The next batches of the log, at most so many; and of the last one, whether each reward has an output."""
+        """At most so many of the next batches; and of the last one, whether each reward has an output."""
         batches = self._store.batches_after(model.belief.batch, most)
         contexts, actions, rewards, sizes, known = [], [], [], [], []
         for _, found in batches:
@@ -206,7 +195,7 @@ class Learner:
         return Lessons(x, np.array(actions, kind), np.array(rewards, np.float32), sizes, batches[-1][0]), known
 
     def _planned(self, arms: Arms) -> tuple[Plan, Belief | None]:
-        """How another arm gets an output, and a copy of the present belief; None: it has it."""
+        """How another arm gets an output, and a copy of the present belief; None: it has one already."""
         plan = arms.plan(can_widen=self.model.agent.widened is not None)
         if plan.outputs == self.model.outputs and plan.keeps:
             self.use(self.model, {**arms.arms, plan.key: Arm(plan.places[plan.key], removed=False)})
@@ -227,22 +216,22 @@ class Learner:
         return None
 
     def _first_agent(self, capacity: int | None) -> tuple[Agent, int]:
-        """The agent of a new log, and its outputs; for None with some to spare, if that pays."""
-        maker = self._maker
-        agent = maker.agent(maker.first if capacity is None else capacity)
-        candidates = isinstance(maker.spaces.observation_space, gym_spaces.Dict)
-        if capacity is not None or agent.widened is not None or not maker.first or candidates:
-            return agent, maker.first if capacity is None else capacity
-        outputs = maker.first + math.ceil(maker.first * _SPARE)
+        """The agent of a new log, and its outputs; for None with spare ones, where the agent can have them."""
+        first = self._maker.first
+        agent = self._maker.agent(first if capacity is None else capacity)
+        candidates = isinstance(self._maker.spaces.observation_space, gym_spaces.Dict)
+        if capacity is not None or agent.widened is not None or not first or candidates:
+            return agent, first if capacity is None else capacity
+        outputs = first + math.ceil(first * _SPARE)
         try:
-            wide = maker.agent(outputs)
+            wide = self._maker.agent(outputs)
         except ValueError:  # such as of a network with a fixed number of outputs
-            return agent, maker.first
+            return agent, first
         fits = wide.spaces is not None and wide.spaces.action_space == gym_spaces.Discrete(outputs)
-        return (wide, outputs) if fits else (agent, maker.first)  # another may not look at the spaces
+        return (wide, outputs) if fits else (agent, first)  # another may not look at the spaces
 
     def _load(self) -> None:
-        """Load the snapshot, if there is one of this log and this generation of outputs."""
+        """Load the snapshot, if there is one of this generation."""
         if self._snapshot is None or not self._snapshot.is_file():
             return
         try:
@@ -261,10 +250,10 @@ class Learner:
             self._saved, self._due = (self.model.generation, batch), batch + self._every
 
     def _marked(self) -> tuple[dict[str, Any], Agent]:
-        """What a snapshot holds, out of reach of later updates, and the agent."""
-        numbers = {"batch": self.model.belief.batch, "generation": self.model.generation}
-        marks = {name: np.int64(number) for name, number in numbers.items()}
-        return {"state": self.model.copied(), **marks}, self.model.agent
+        """What a snapshot holds, out of reach of later updates; and the agent."""
+        model = self.model
+        marks = {"batch": np.int64(model.belief.batch), "generation": np.int64(model.generation)}
+        return {"state": model.copied(), **marks}, model.agent
 
     def _write(self, marked: Mapping[str, Any], agent: Agent) -> None:
         place = int(marked["generation"]), int(marked["batch"])
@@ -285,7 +274,7 @@ class Learner:
 
 @contextmanager
 def _bar(total: int) -> Iterator[Callable[[int], None]]:
-    """A function that is told how many more batches are learned, and shows it where they are many."""
+    """Progress of learning `total` batches: a bar where they are many; the function takes how many more are learned."""
     if total < _MANY:
         yield lambda learned: None
         return

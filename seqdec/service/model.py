@@ -20,15 +20,12 @@ from seqdec.service.identity import digest
 
 _DECISIONS = 256
 """Decisions of one call of the program for many."""
-
 _SHOWN = 256
 """Outputs whose probabilities a decision has, at most."""
-
 _ROWS, _BYTES = 256, 2**16
 """Rows of one call of the program that learns, and bytes of their contexts, at most."""
-
 _LARGE = 2**18
-"""Bytes of a state above which updates write into it; a smaller one is copied, and outlasts an exception in between."""
+"""Bytes of a state above which updates write into it; a smaller one is copied, and outlasts an exception."""
 
 
 class Belief(NamedTuple):
@@ -55,56 +52,70 @@ class Lessons(NamedTuple):
     """the last one"""
 
 
+class Maker(NamedTuple):
+    """How the models of a service are made."""
+
+    make: Callable[[HasSpaces], Agent]
+    spaces: Spaces
+    first: int
+    """arms at the beginning; 0 for points of a Box and for a catalog"""
+    seed: int
+    """of the first state and of all decisions"""
+    batch_size: int
+    """rewards that one update learns"""
+    row_bytes: int
+    """of a context"""
+
+    def agent(self, outputs: int) -> Agent:
+        """The agent with so many outputs."""
+        observations, actions = self.spaces
+        made = self.make(Spaces(observations, gym_spaces.Discrete(outputs) if self.first else actions))
+        if not isinstance(made, Agent):
+            raise TypeError(f"what make returns must be a seqdec.core.Agent; got {type(made).__name__}")
+        return made
+
+    def model(self, outputs: int, generation: int, agent: Agent | None = None) -> "Model":
+        """A model that has learned nothing."""
+        return Model(self.agent(outputs) if agent is None else agent, self, outputs, generation)
+
+
 def identity_of(agent: Agent) -> dict[str, Any]:
     """What tells an agent from others that would learn something else from the same log, as JSON values."""
     return {"agent": agent.name, "settings": as_json(dict(agent.settings)), "digest": digest(agent)}
 
 
 class Model:
-    """Belief and programs of an agent.
+    """Belief and programs of an agent with so many outputs; 0 for points of a Box, which have no mask.
 
-    Args:
-        agent: to run.
-        seed: of its first state and of all decisions.
-        outputs: actions that the agent has; 0 for points of a Box, which have no mask.
-        batch_size: rewards that one update learns.
-        row_bytes: of a context.
-        generation: how often the log was learned again from its beginning.
+    `generation` counts how often the log was learned again from its beginning.
     """
 
     belief: Belief
-    facts: dict[str, Any]
-    """that a log belongs to"""
 
-    def __init__(
-        self, agent: Agent, seed: int, outputs: int, batch_size: int, row_bytes: int, generation: int = 0
-    ) -> None:
+    def __init__(self, agent: Agent, maker: Maker, outputs: int, generation: int) -> None:
         self.agent, self.outputs, self.generation = agent, outputs, generation
         self.facts = {**identity_of(agent), "outputs": outputs, "generation": generation}
-        self._batch_size, self._rows = batch_size, max(1, min(_ROWS, _BYTES // max(1, row_bytes)))
-        self._seed = seed_bits(seed)
+        self._batch_size, self._seed = maker.batch_size, seed_bits(maker.seed)
+        self._rows = max(1, min(_ROWS, _BYTES // max(1, maker.row_bytes)))
         options = step_options()
 
-        def few(action: Action) -> Action:
+        def shown(action: Action) -> Action:
             return action if outputs <= _SHOWN else action._replace(probabilities=None)
 
         def act(state: PyTree, seed: Any, number: Any, x: PyTree, mask: Any) -> Action:
             key = jax.random.fold_in(jax.random.key(seed), number)
-            return few(agent.act(key, state, Masked(x, mask) if outputs else x))
-
-        self._act = jax.jit(act, compiler_options=options)
+            return shown(agent.act(key, state, Masked(x, mask) if outputs else x))
 
         def act_many(state: PyTree, seed: Any, numbers: Any, x: PyTree, masks: Any) -> Action:
             keys = jax.vmap(lambda number: jax.random.fold_in(jax.random.key(seed), number))(numbers)
             act_batch = agent.act_batch or jax.vmap(agent.act, (0, None, 0))
-            return few(act_batch(keys, state, Masked(x, masks) if outputs else x))
+            return shown(act_batch(keys, state, Masked(x, masks) if outputs else x))
 
-        self._act_many = jax.jit(act_many, compiler_options=options)
+        self._act, self._act_many = (jax.jit(one, compiler_options=options) for one in (act, act_many))
         self._explain = explanation.program(agent)
         self._init = compiled(agent).init
         self.forget()
-        size = sum(leaf.nbytes for leaf in jax.tree.leaves(self.belief.state))
-        self._in_place = size > _LARGE
+        self._in_place = sum(leaf.nbytes for leaf in jax.tree.leaves(self.belief.state)) > _LARGE
 
         def program(update: Any) -> Any:
             if update is None:
@@ -116,18 +127,18 @@ class Model:
 
     @property
     def is_lost(self) -> bool:
-        """Whether an update that did not come to its end has used up the state, into which it writes."""
+        """Whether an interrupted update has used up the state, into which it writes."""
         return any(leaf.is_deleted() for leaf in jax.tree.leaves(self.belief.state) if isinstance(leaf, jax.Array))
 
     def forget(self) -> None:
-        """Believe what the agent does before it has learned anything."""
+        """Return to the belief before any lesson."""
         self.belief = Belief(self._init(jax.random.fold_in(jax.random.key(self._seed), 0)), 0)
 
     def decide(self, number: int, x: Any, masks: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Decide on contexts (n, ...) with masks (n, outputs), numbered from `number`, by the present belief.
 
-        Returns actions (n, ...), their propensities (n,), and the probabilities of all outputs (n, outputs), or None
-        where the policy does not compute them. How many are decided at once changes no action.
+        Returns actions (n, ...), propensities (n,), and the probabilities of all outputs (n, outputs), or None where
+        the policy does not compute them. How many are decided at once changes no action.
         """
         state, count = self.belief.state, len(masks)
         if count == 1:
@@ -147,7 +158,7 @@ class Model:
         return values, propensities, every
 
     def explained(self, state: PyTree, x: Any, mask: np.ndarray, middle: np.ndarray | None) -> Any:
-        """What `seqdec.service.explanation.program` returns of a state, a context () and a mask (outputs,)."""
+        """What `explanation.program` returns, for a context () and a mask (outputs,)."""
         return jax.device_get(self._explain(state, self._seed, x, mask, middle))
 
     def copied(self) -> PyTree:
@@ -156,13 +167,13 @@ class Model:
         return jax.tree.map(jnp.copy, state) if self._in_place else state
 
     def learn(self, lessons: Lessons) -> list[bool]:
-        """Learn lessons; returns whether each was accepted. How many are given at once changes no bit."""
+        """Learn; returns whether each lesson was accepted. How many are given at once changes no bit."""
         state, accepted = self._learned(self.belief.state, lessons)
         self.belief = Belief(state, lessons.batch)
         return accepted
 
     def warm_up(self, x: Any, action: Any, *, decides: bool = True) -> None:
-        """Compile all programs, or those that learn alone, for contexts as this one (1, ...); the belief stays."""
+        """Compile all programs, or only those that learn, for contexts as this one (1, ...); the belief stays."""
         for count in (1, 2):
             some = jax.tree.map(lambda leaf: np.repeat(leaf, count, 0), x)  # noqa: B023
             if decides:
@@ -172,7 +183,7 @@ class Model:
                 self._learned(jax.tree.map(jnp.copy, self.belief.state), lessons)
 
     def _learned(self, state: PyTree, lessons: Lessons) -> tuple[PyTree, list[bool]]:
-        """The state after the lessons, written into the one that is given, and whether each was accepted."""
+        """The state after the lessons, perhaps in the memory of `state`, and whether each was accepted."""
         calls: list[tuple[bool, int, int]] = []
         start = 0
         for size in lessons.sizes:
@@ -194,31 +205,6 @@ class Model:
                 found = np.asarray(rejected).reshape(most, size)
                 accepted += [not row for rows, (a, b) in zip(found, given, strict=False) for row in rows[: b - a]]
         return state, accepted
-
-
-class Maker(NamedTuple):
-    """How the models of a service are made."""
-
-    make: Callable[[HasSpaces], Agent]
-    spaces: Spaces
-    first: int
-    """arms at the beginning; 0 for points of a Box and for a catalog"""
-    seed: int
-    batch_size: int
-    row_bytes: int
-
-    def agent(self, outputs: int) -> Agent:
-        """The agent with so many outputs."""
-        observations, actions = self.spaces
-        made = self.make(Spaces(observations, gym_spaces.Discrete(outputs) if self.first else actions))
-        if not isinstance(made, Agent):
-            raise TypeError(f"what make returns must be a seqdec.core.Agent; got {type(made).__name__}")
-        return made
-
-    def model(self, outputs: int, generation: int, agent: Agent | None = None) -> Model:
-        """A model that has learned nothing."""
-        agent = self.agent(outputs) if agent is None else agent
-        return Model(agent, self.seed, outputs, self.batch_size, self.row_bytes, generation)
 
 
 def _one_by_one(update: Any) -> Any:

@@ -1,8 +1,7 @@
-"""What callers report of a decision, and what it comes to: a number, or named numbers with a weight each.
+"""The rewards of decisions: a number each, or named numbers with a weight each.
 
-Inside an agent a reward is its parts by name; one that is a number has a single part, of the name "". The log has a
-number as it is, and named parts as a JSON object: what they are worth is computed when they are learned or read, so
-that the same log serves another weighting.
+A reward is a dict of its parts by name; a number is a single part of the name "". The log has a number as it is, and
+named parts as a JSON object, which is weighted when it is learned or read, so that the weights can change.
 """
 
 import json
@@ -19,7 +18,7 @@ from seqdec.ope.columns import part_column
 from seqdec.ope.log import Log
 from seqdec.registry import unknown
 from seqdec.service.learner import Learner, Result
-from seqdec.service.store import COLLECTED, DEFAULT, REPORTED, Found, Store, Stored
+from seqdec.service.store import COLLECTED, DEFAULT, REPORTED, Logged, Store, Stored
 
 _PLAIN = ""
 _LARGEST = float(np.finfo(np.float32).max)
@@ -29,12 +28,12 @@ _AGGREGATIONS: dict[str, Callable[[list[float]], float]] = {
     "last": lambda given: given[-1],
     "max": max,
 }
-"""(numbers reported of a decision, as they came) -> the one that is learned."""
+"""(numbers reported for a decision, in order) -> the one that is learned."""
 
 Parts = dict[str, float]
 """Of a reward, by name."""
-_PART, _FEW = 1024, 8
-"""Decisions whose time is over that are learned as one batch; those that a call to decide learns."""
+_MANY, _FEW = 1024, 8
+"""Decisions whose time is over that are learned as one batch; those that a call of `decide` learns."""
 
 
 class Rule(NamedTuple):
@@ -53,11 +52,6 @@ class Rule(NamedTuple):
         """Of the parts; None for rewards that are numbers."""
         return None if _PLAIN in self.weights else list(self.weights)
 
-    @property
-    def keeps_first(self) -> bool:
-        """Whether later numbers of the same name change nothing."""
-        return self.aggregation == "first"
-
     def options(self) -> dict[str, Any]:
         """The settings as JSON values, by the names of the arguments."""
         plain = self.names is None
@@ -68,7 +62,7 @@ class Rule(NamedTuple):
             "reward_weights": None if plain else self.weights,
         }
 
-    def told(self, reward: Any) -> Parts:
+    def parse(self, reward: Any) -> Parts:
         """The parts that a caller reports. Raises TypeError or ValueError."""
         if self.names is None:
             if isinstance(reward, Mapping):
@@ -86,17 +80,17 @@ class Rule(NamedTuple):
             )
         return parts
 
-    def settled(self, reports: Sequence[Parts]) -> Parts | None:
-        """What all reports of a decision come to, with defaults; None where a part is not known."""
-        put_together = _AGGREGATIONS[self.aggregation]
+    def combined(self, reports: Sequence[Parts]) -> Parts | None:
+        """All reports of a decision as one, with defaults; None where a part is not known."""
+        combine = _AGGREGATIONS[self.aggregation]
         found = {name: [report[name] for report in reports if name in report] for name in self.weights}
-        parts = self.defaults | {name: put_together(given) for name, given in found.items() if given}
+        parts = self.defaults | {name: combine(given) for name, given in found.items() if given}
         return parts if len(parts) == len(self.weights) else None
 
     def of_log(self, log: Log) -> list[Parts]:
         """The parts of the rewards of a log. Raises ValueError where it has not all of them."""
         if self.names is None:
-            return [self.told(reward) for reward in log.reward]
+            return [self.parse(reward) for reward in log.reward]
         columns = log.reward_parts or {}
         if missing := [name for name in self.names if name not in columns]:
             raise ValueError(
@@ -104,22 +98,13 @@ class Rule(NamedTuple):
                 f"the columns {', '.join(map(part_column, self.names))}, or make_log the reward_parts"
             )
         rows = zip(*(columns[name].tolist() for name in self.names), strict=True)
-        return [self.told(dict(zip(self.names, row, strict=True))) for row in rows]
+        return [self.parse(dict(zip(self.names, row, strict=True))) for row in rows]
 
 
 class Rewards:
-    """The rewards that the decisions of a log take, and their learning. Used by one thread at a time, but for `parse`.
-
-    Args:
-        rule: what becomes of them.
-        expire_after: seconds after which a decision takes none; None: never.
-        store: the log.
-        learner: of what is written.
-    """
+    """The rewards of the decisions in a log, and their learning. Used by one thread at a time, but for `parse`."""
 
     def __init__(self, rule: Rule, expire_after: float | None, store: Store, learner: Learner) -> None:
-        if expire_after is not None:
-            positive("expire_after", expire_after)
         self._rule, self._store, self._learner = rule, store, learner
         self._window = None if rule.after is None else int(1e9 * rule.after)
         self._lifetime = min(1e9 * seconds for seconds in (expire_after, rule.after, math.inf) if seconds is not None)
@@ -133,34 +118,35 @@ class Rewards:
 
     def parse(self, pairs: Iterable[tuple[Any, Any]]) -> list[tuple[int, bytes, Parts]]:
         """Number, nonce and reward of (token, reward). Raises TypeError or ValueError for the first that is wrong."""
-        told = self._rule.told
-        return [(*_parsed(token), told(reward)) for token, reward in map(_pair, pairs)]
+        parse = self._rule.parse
+        return [(*_parsed(token), parse(reward)) for token, reward in map(_pair, pairs)]
 
     def report(self, asked: Sequence[tuple[int, bytes, Parts]]) -> list[Result]:
-        """Write to the log and learn what is new; returns what became of each."""
+        """Write to the log and learn what is new; returns the result of each."""
         results: list[Result] = ["repeated"] * len(asked)
-        new: dict[int, tuple[int, Found]] = {}
+        new: dict[int, tuple[int, Logged]] = {}
         collected: list[tuple[int, Parts]] = []
-        told: dict[int, set[str]] = {}
+        known: dict[int, set[str]] = {}
         rule, oldest = self._rule, self._store.now() - self._lifetime
+        keeps_first = rule.aggregation == "first"
         for index, (number, nonce, parts) in enumerate(asked):
             found = self._store.find(number)
             if found is None or found.nonce != nonce:
                 results[index] = "unknown"
-            elif found.source == REPORTED or number in new or (found.source == COLLECTED and rule.keeps_first):
+            elif found.source == REPORTED or number in new or (found.source == COLLECTED and keeps_first):
                 results[index] = "repeated"
             elif found.source is not None or found.time < oldest:
                 results[index] = "expired"
             elif rule.after is None:
                 new[number] = index, found
             else:
-                if rule.keeps_first and number not in told:
-                    told[number] = {name for report in self._store.reports(number) for name in decoded(report)}
-                known = told.get(number, set())
-                if fresh := {name: part for name, part in parts.items() if name not in known}:
+                if keeps_first and number not in known:
+                    known[number] = {name for report in self._store.reports(number) for name in decoded(report)}
+                names = known.get(number, set())
+                if fresh := {name: part for name, part in parts.items() if name not in names}:
                     results[index] = "collected"
                     collected.append((number, fresh))
-                    known.update(fresh)
+                    names.update(fresh)
         if collected:
             self._store.append_reports([(number, encoded(fresh)) for number, fresh in collected])
         if new:
@@ -176,29 +162,26 @@ class Rewards:
             return
         before, done = self._store.now() - self._window, False
         while not done:
-            due, last = self._store.unrewarded(self._ended, before, _FEW if few else _PART)
-            reports = [list(map(decoded, self._store.reports(found.number))) for found in due]
-            settled = list(map(self._rule.settled, reports))
-            known = [
-                (found, encoded(parts), COLLECTED if reported else DEFAULT)
-                for found, reported, parts in zip(due, reports, settled, strict=True)
-                if parts is not None
-            ]
-            if known:
-                self._store.append_rewards(known)
-                results = self._learner.catch_up()
-                self.counts.update(
-                    DEFAULT if source == DEFAULT else result
-                    for (_, _, source), result in zip(known, results, strict=True)
-                )
-            if incomplete := sum(
-                parts is None and bool(reported) for reported, parts in zip(reports, settled, strict=True)
-            ):
+            due, last = self._store.unrewarded(self._ended, before, _FEW if few else _MANY)
+            rows: list[tuple[Logged, Stored, str]] = []
+            incomplete = 0
+            for found in due:
+                reports = list(map(decoded, self._store.reports(found.number)))
+                parts = self._rule.combined(reports)
+                if parts is not None:
+                    rows.append((found, encoded(parts), COLLECTED if reports else DEFAULT))
+                elif reports:
+                    incomplete += 1
+            if rows:
+                self._store.append_rewards(rows)
+                results = zip(rows, self._learner.catch_up(), strict=True)
+                self.counts.update(DEFAULT if source == DEFAULT else result for (_, _, source), result in results)
+            if incomplete:
                 self.counts["incomplete"] += incomplete
             done, self._ended = last == self._ended or few, last
 
     def is_more_due(self) -> bool:
-        """Whether there are decisions whose time is over, besides those that have been looked at."""
+        """Whether the time of further decisions is over."""
         assert self._window is not None
         _, last = self._store.unrewarded(self._ended, self._store.now() - self._window, 1)
         return last != self._ended
@@ -219,7 +202,7 @@ def make_rule(rewards: str, after: float | None, default: Any, weights: Any) -> 
     if default is None:
         return rule
     return rule._replace(
-        defaults=rule.told(default) if weights is None else _named("reward_default", default, list(checked))
+        defaults=rule.parse(default) if weights is None else _named("reward_default", default, list(checked))
     )
 
 
@@ -234,7 +217,7 @@ def decoded(stored: Stored) -> Parts:
 
 
 def worth(stored: Stored, weights: Mapping[str, float] | None) -> float:
-    """The number that is learned of what the log has: the weighted sum of named parts."""
+    """The number that is learned: the weighted sum of named parts."""
     if not isinstance(stored, str):
         return stored
     parts = decoded(stored)
@@ -293,7 +276,7 @@ def _pair(given: Any) -> tuple[Any, Any]:
     parts = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str | Mapping) else ()
     if len(parts) != 2:
         raise TypeError(
-            f"rewards must be told as pairs (token, reward); got {given!r:.80}: pass zip(tokens, rewards), or the "
+            f"rewards must be given as pairs (token, reward); got {given!r:.80}: pass zip(tokens, rewards), or the "
             "items() of a dict"
         )
     return parts

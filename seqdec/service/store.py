@@ -2,18 +2,16 @@
 
     decisions   number, nonce, time (ns since 1970), context (`Contexts.pack`) and mask (bytes), action, propensity
     rewards     sequence, number of the decision, batch in which it is learned, reward (a number, or named ones as a
-                JSON object), time, source: "reported", "default", "collected" (put together from reports) or "history"
-                (of another log)
-    reports     sequence, number of the decision, reward, time: what is put together later
-                Rows of other logs have numbers below 0, which are sequence and batch too. What counts is in the fact
-                "inserted", a log after the other: the batch that its first row is learned as, its lowest number, and
-                its rows, which are learned one after the other
-    arms        id, output of the model that it has (NULL: none any more), whether it is removed
-    items       number, id (as JSON), features (bytes), number of the change that removes it, from 1 (0: none): of a
-                catalog; what counts is in the fact "catalog": how many items, and the last change
+                JSON object), time, source: "reported", "default", "collected" (combined reports) or "history" (of an
+                imported log)
+    reports     sequence, number of the decision, reward, time: combined later
+    arms        id, output of the model (NULL: none any more), whether it is removed
+    items       number, id (as JSON), features (bytes), number of the change that removes it, from 1 (0: none)
     facts       what the log belongs to, as JSON
 
-The last column of each table is a CRC-32 of the others, so that a damaged row is noticed when it is read.
+Rows of an imported log have numbers below 0, which are sequence and batch too; they count once the fact "inserted"
+names them (`Inserted`). Items and their removals count once the fact "catalog" does: how many items, and the last
+change. The last column of each table is a CRC-32 of the others, so that a damaged row is noticed when it is read.
 A committed transaction survives the end of the process at any point; with `fsync` also a loss of power.
 """
 
@@ -25,8 +23,8 @@ import sqlite3
 import sys
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,10 +66,9 @@ _WRITE = {
 _WITH_DECISION = f"SELECT {COLUMNS['rewards']}, {COLUMNS['decisions']} FROM rewards LEFT JOIN decisions USING (number)"
 _WITH_SOURCE = f"SELECT {COLUMNS['decisions']}, source FROM decisions LEFT JOIN rewards USING (number)"
 _DROPPED = 10_000
-"""Rows of another log that never counted, which a start deletes at once."""
-
+"""Rows of an unfinished import that a start deletes at once."""
 _PORTION, _BYTES = 128, 2**18
-"""Rows that are written while others wait, and their bytes, at most."""
+"""Rows that are written while other calls wait, and their bytes, at most."""
 
 Stored = float | str
 """A reward as the log has it: a number, or named ones as a JSON object."""
@@ -85,14 +82,14 @@ class Entry(NamedTuple):
     nonce: bytes
     context: bytes
     mask: bytes | None
-    """a byte for each id of an arm, or the items packed (`seqdec.service.catalog`); None for points of a box"""
+    """a byte for each id of an arm, or the items packed (`seqdec.service.items`); None for points of a Box"""
     action: Any
     """id of an arm, number of an item, or the bytes of a point"""
     propensity: float
     """NaN where it is not known"""
 
 
-class Found(NamedTuple):
+class Logged(NamedTuple):
     """A decision in the log."""
 
     number: int
@@ -113,18 +110,17 @@ class Reward(NamedTuple):
 
 
 class Inserted(NamedTuple):
-    """The rows of another log in this one."""
+    """An imported log."""
 
     batch: int
-    """as which the first row is learned"""
+    """as which its first row is learned; each row is a batch of its own"""
     number: int
-    """the lowest, below 0, of the first row"""
+    """of its first row, the lowest, below 0"""
     rows: int
-    """each a batch of its own"""
 
     @property
     def last(self) -> int:
-        """The batch as which the last row is learned."""
+        """The batch as which its last row is learned."""
         return self.batch + self.rows - 1
 
 
@@ -137,15 +133,9 @@ class Arm(NamedTuple):
 
 
 def checksum(row: Sequence[Any]) -> int:
-    """Of the values of a row, as SQLite gives them back: it does not keep the sign of 0.0."""
-    return zlib.crc32(
-        b"".join(
-            [
-                value if type(value) is bytes else repr(value + 0.0 if type(value) is float else value).encode()
-                for value in row
-            ]
-        )
-    )
+    """CRC-32 of the values of a row, as SQLite gives them back: it does not keep the sign of 0.0."""
+    parts = (value + 0.0 if type(value) is float else value for value in row)
+    return zlib.crc32(b"".join([part if type(part) is bytes else repr(part).encode() for part in parts]))
 
 
 def wal(path: Path) -> Path:
@@ -154,17 +144,17 @@ def wal(path: Path) -> Path:
 
 
 def portion(size: int) -> int:
-    """How many rows of so many bytes are written while others wait."""
+    """How many rows of `size` bytes are written while other calls wait."""
     return max(1, min(_PORTION, _BYTES // max(1, size)))
 
 
 def lowest_of(inserted: Sequence[Inserted]) -> int:
-    """The lowest number of a decision that counts; those below belong to a log of which not all is written."""
+    """The lowest number that counts; those below are of an unfinished import."""
     return inserted[-1].number if inserted else 0
 
 
 class Database:
-    """A log in a SQLite connection, which is read row by row with its checksum. Used by one thread at a time.
+    """A log in a SQLite connection, whose rows are read with their checksums. Used by one thread at a time.
 
     Raises OSError where the file cannot be used, and ValueError for a file of another kind or a damaged one.
     """
@@ -172,22 +162,22 @@ class Database:
     def __init__(self, path: Path, source: str = ":memory:", **options: Any) -> None:
         """Connect to `source`; messages name `path`."""
         self.path, self._held = path, ExitStack()
-        try:
-            self.connection = sqlite3.connect(source, **options)
-        except sqlite3.Error as error:
-            raise self._error(error) from error
+        self._file: tuple[int, int] | None = None
+        self.connection: sqlite3.Connection = self._named(lambda: sqlite3.connect(source, **options))
         self._held.callback(self.connection.close)
         self.connection.text_factory = lambda text: text.decode(errors="replace")  # for the checksum to notice
 
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """All rows of a statement."""
+        self.check_place()
         try:
             return self.connection.execute(statement, parameters).fetchall()
         except sqlite3.Error as error:
             raise self._error(error) from error
 
     def write(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Write rows with their checksums, within the transaction that holds or, if it is one, in its own."""
+        """Write rows with their checksums, within the open transaction; a single row is one by itself."""
+        self.check_place()
         try:
             for row in rows:
                 self.connection.execute(_WRITE[table], (*row, checksum(row)))
@@ -196,26 +186,27 @@ class Database:
 
     def rollback(self) -> None:
         """Undo what was not committed."""
-        self._reported(self.connection.rollback)
+        self.check_place()
+        self._named(self.connection.rollback)
 
     def content(self) -> bytes:
         """The whole database."""
-        return self._reported(self.connection.serialize)
+        return self._named(self.connection.serialize)
 
     def rows(self, table: str, condition: str = "", parameters: Sequence[Any] = ()) -> list[Sequence[Any]]:
         """Rows of a table, without their checksums."""
         found = self.execute(f"SELECT {COLUMNS[table]} FROM {table} {condition}", parameters)
-        return [self.sound(table, row) for row in found]
+        return [self.verified(table, row) for row in found]
 
     def rewarded(self, condition: str, parameters: Sequence[Any]) -> list[tuple[Sequence[Any], Sequence[Any]]]:
         """Rewards, each with its decision."""
         width, pairs = WIDTHS["rewards"], []
         for row in self.execute(f"{_WITH_DECISION} {condition}", parameters):
-            reward = self.sound("rewards", row[:width])
-            pairs.append((reward, self.sound("decisions", (reward[1], *row[width + 1 :]))))
+            reward = self.verified("rewards", row[:width])
+            pairs.append((reward, self.verified("decisions", (reward[1], *row[width + 1 :]))))
         return pairs
 
-    def sound(self, table: str, row: Sequence[Any]) -> Sequence[Any]:
+    def verified(self, table: str, row: Sequence[Any]) -> Sequence[Any]:
         """A row without its checksum. Raises ValueError where that is wrong."""
         if checksum(row[:-1]) != row[-1]:
             raise ValueError(
@@ -238,7 +229,7 @@ class Database:
         return {name: json.loads(value) for name, value in self.rows("facts")} if self.described() else {}
 
     def inserted(self) -> list[Inserted]:
-        """The other logs in this one, in the order in which they are learned."""
+        """The imported logs, in the order in which they are learned."""
         return [Inserted(*one) for one in self._fact("inserted", [])]
 
     def catalog(self) -> tuple[int, int]:
@@ -254,19 +245,35 @@ class Database:
         rows = self.rows("items", "WHERE number < ? ORDER BY number", (count,))
         return [(number, name, features, 0 < removed <= change) for number, name, features, removed in rows]
 
+    def stay(self) -> None:
+        """From now on, refuse to go on where the file is not in its place."""
+        self._file = _identity(self.path)
+
+    def check_place(self) -> None:
+        """Refuse to go on where the folder does not hold the open file: what is written would be lost.
+
+        Raises FileNotFoundError with the remedy. A folder that is back is used again.
+        """
+        if self._file is not None and _identity(self.path) != self._file:
+            raise FileNotFoundError(
+                f"the folder {self.path.parent} of this agent was removed, renamed or replaced while it was in use; "
+                "nothing was written: put it back in its place to go on, or close this agent and make one with the "
+                "folder where it is"
+            )
+
     def on_close(self, call: Callable[[], Any]) -> None:
-        """What to do when the file is closed."""
+        """What to do when the connection is closed."""
         self._held.callback(call)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the connection."""
         self._held.close()
 
     def _fact(self, name: str, default: Any) -> Any:
         rows = self.rows("facts", "WHERE name = ?", (name,))
         return json.loads(rows[0][1]) if rows else default
 
-    def _reported(self, call: Callable[[], Any]) -> Any:
+    def _named(self, call: Callable[[], Any]) -> Any:
         try:
             return call()
         except sqlite3.Error as error:
@@ -293,12 +300,14 @@ class Store:
     rewards: int
     """how many count"""
     batches: int
-    """rewards that were given at once are a batch, and learned together: how many there are"""
+    """how many; rewards that were given at once are a batch, and learned together"""
 
     def __init__(self, folder: Path | None, *, fsync: bool = False) -> None:
         self.path = Path(":memory:") if folder is None else folder / FILE
-        self._time, self._ahead, self._file = 0, 0, None
+        self._time, self._ahead = 0, 0
         self.database = Database(self.path, str(self.path), isolation_level=None, check_same_thread=False)
+        self.check_place, self.facts, self.close = self.database.check_place, self.database.facts, self.database.close
+        self._in_memory = folder is None
         try:
             self.database.execute("PRAGMA journal_mode = WAL")
             self.database.execute(f"PRAGMA synchronous = {'FULL' if fsync else 'NORMAL'}")
@@ -308,7 +317,8 @@ class Store:
             self.recover()
             while self.drop_staged(_DROPPED):
                 pass
-            self._file = None if folder is None else _identity(self.path)
+            if folder is not None:
+                self.database.stay()
         except BaseException:
             self.close()
             raise
@@ -327,39 +337,34 @@ class Store:
         self.decisions += len(entries)
         return first
 
-    def append_rewards(self, rows: Sequence[tuple[Found, Stored, str]]) -> None:
+    def append_rewards(self, rows: Sequence[tuple[Logged, Stored, str]]) -> None:
         """Commit rewards of decisions with their sources, which are learned as one batch."""
         batch, first = self.batches + 1, self.rewards + lowest_of(self._inserted) + 1
         written = [
-            (sequence, found.number, batch, reward, self.now(), source)
-            for sequence, (found, reward, source) in enumerate(rows, first)
+            (sequence, decision.number, batch, reward, self.now(), source)
+            for sequence, (decision, reward, source) in enumerate(rows, first)
         ]
         self._commit(("rewards", written))
         self.rewards += len(rows)
         self.batches = batch
-        self._latest = (
-            batch,
-            [
-                Reward(found.context, found.action, reward + 0.0 if isinstance(reward, float) else reward)
-                for found, reward, _ in rows
-            ],
-        )
+        plain = (reward + 0.0 if isinstance(reward, float) else reward for _, reward, _ in rows)
+        self._latest = batch, [Reward(row.context, row.action, one) for (row, *_), one in zip(rows, plain, strict=True)]
 
     def append_reports(self, rows: Sequence[tuple[int, Stored]]) -> None:
-        """Commit rewards of decisions by number, which are put together later."""
+        """Commit rewards of decisions by number, which are combined later."""
         ((last,),) = self.database.execute("SELECT coalesce(max(sequence), 0) FROM reports")
         self._commit(("reports", [(sequence, *row, self.now()) for sequence, row in enumerate(rows, last + 1)]))
 
-    def find(self, number: int) -> Found | None:
+    def find(self, number: int) -> Logged | None:
         """The decision of that number, if there is one."""
         rows = self.database.execute(f"{_WITH_SOURCE} WHERE decisions.number = ?", (number,))
-        return self._found(rows[0]) if rows else None
+        return self._logged(rows[0]) if rows else None
 
     def reports(self, number: int) -> list[Stored]:
         """The reports of a decision, in their order."""
         return [row[2] for row in self.database.rows("reports", "WHERE number = ? ORDER BY sequence", (number,))]
 
-    def unrewarded(self, number: int, before: int, most: int) -> tuple[list[Found], int]:
+    def unrewarded(self, number: int, before: int, most: int) -> tuple[list[Logged], int]:
         """Of the next decisions after that number and from before that time, 0 to `most`: those without a reward.
 
         Returns them, and the number of the last that was looked at.
@@ -367,7 +372,7 @@ class Store:
         condition = "WHERE decisions.number > ? ORDER BY decisions.number LIMIT ?"
         rows = self.database.execute(f"{_WITH_SOURCE} {condition}", (number, most))
         early = list(itertools.takewhile(lambda row: row[1] < before, rows))  # times increase
-        return [self._found(row) for row in early if row[-1] is None], early[-1][0] if early else number
+        return [self._logged(row) for row in early if row[-1] is None], early[-1][0] if early else number
 
     def settled(self) -> int:
         """The number up to which `unrewarded` was asked and answered in an earlier process."""
@@ -391,13 +396,9 @@ class Store:
         return batches
 
     def latest(self, count: int) -> list[bytes]:
-        """The contexts of the last decisions, so many at most; those of other logs come after all others."""
+        """The contexts of the last decisions, so many at most; imported ones come after all others."""
         condition = "WHERE number >= ? ORDER BY number DESC LIMIT ?"
         return [row[3] for row in self.database.rows("decisions", condition, (lowest_of(self._inserted), count))]
-
-    def facts(self) -> dict[str, Any]:
-        """What the log belongs to; empty for a new one."""
-        return self.database.facts()
 
     def arms(self) -> dict[int, Arm]:
         """The arms by id, removed ones too."""
@@ -418,18 +419,18 @@ class Store:
         self._commit(("facts", _as_rows({"catalog": [count, change]})))
 
     def undo_removals(self, most: int) -> int:
-        """Take back removals that were written for a change that did not come to its end; returns how many, at most."""
+        """Take back at most so many removals of an unfinished change; returns how many."""
         count, change = self.database.catalog()
         rows = self.database.rows("items", "WHERE removed > ? AND number < ? LIMIT ?", (change, count, most))
         self.write_items([(number, name, features, 0) for number, name, features, _ in rows])
         return len(rows)
 
     def histories(self) -> list[str]:
-        """The digests of the other logs in this one."""
+        """The digests of the imported logs."""
         return self.facts().get("histories", [])
 
     def stage(self, place: int, entries: Sequence[Entry], rewards: Sequence[Stored], rows: int) -> None:
-        """Commit some decisions with their rewards, from that place on, of a log of so many rows.
+        """Commit decisions with their rewards, from that place on, of a log of so many rows.
 
         They count from `show_history` on.
         """
@@ -445,24 +446,18 @@ class Store:
         self.recover()
 
     def drop_staged(self, most: int) -> int:
-        """Delete what is staged of a log that does not count; returns how many rows, at most."""
+        """Delete at most so many staged rows of an unfinished import; returns how many."""
         found = self.database.execute(
             "SELECT number FROM decisions WHERE number < ? ORDER BY number LIMIT ?", (lowest_of(self._inserted), most)
         )
         if found:
-            try:
-                self.database.execute("BEGIN IMMEDIATE")
+            with self._transaction():
                 for table in ("rewards", "decisions"):
                     self.database.execute(f"DELETE FROM {table} WHERE number <= ?", found[-1])
-                self.database.execute("COMMIT")
-            except BaseException:
-                self.recover()
-                raise
         return len(found)
 
     def recover(self) -> None:
         """Undo what was not committed, and count what was; after an exception at any point of any method."""
-        self.check_place()
         self.database.rollback()
         self._latest: tuple[int, list[Reward]] | None = None
         number, latest = self._last("number, time", "decisions", "number")
@@ -486,29 +481,13 @@ class Store:
             with wal(self.path).open("rb+") as file:
                 os.fsync(file.fileno())
 
-    def check_place(self) -> None:
-        """Refuse to go on where the folder does not hold the open file: what is written would be lost.
-
-        Raises FileNotFoundError with the remedy. A folder that is back is used again.
-        """
-        if self._file is not None and _identity(self.path) != self._file:
-            raise FileNotFoundError(
-                f"the folder {self.path.parent} of this agent was removed, renamed or replaced while it was in use; "
-                "nothing was written: put it back in its place to go on, or close this agent and make one with the "
-                "folder where it is"
-            )
-
     def content(self) -> bytes | None:
         """The whole database of a log in memory."""
-        return self.database.content() if self._file is None else None
+        return self.database.content() if self._in_memory else None
 
-    def close(self) -> None:
-        """Close the file."""
-        self.database.close()
-
-    def _found(self, row: Sequence[Any]) -> Found:
-        number, moment, nonce, context, _, action, _ = self.database.sound("decisions", row[:-1])
-        return Found(number, moment, nonce, context, action, row[-1])
+    def _logged(self, row: Sequence[Any]) -> Logged:
+        number, moment, nonce, context, _, action, _ = self.database.verified("decisions", row[:-1])
+        return Logged(number, moment, nonce, context, action, row[-1])
 
     def _stored(self, batch: int, most: int) -> tuple[int, int, int]:
         """Where the next batches are: after which number, up to which, and by how much these are below theirs."""
@@ -521,9 +500,9 @@ class Store:
         return batch, batch + most, 0
 
     def _decisions(self, entries: Sequence[Entry], first: int) -> list[Any]:
-        """Rows of their table, numbered from the first."""
+        """Rows of their table, numbered from the first, each a ns later."""
         moment = self.now()
-        self._time += max(len(entries) - 1, 0)  # a ns later for each
+        self._time += max(len(entries) - 1, 0)
         return [
             # SQLite makes NULL of a NaN
             (first + place, moment + place, *entry[:-1], None if math.isnan(entry.propensity) else entry.propensity)
@@ -531,20 +510,25 @@ class Store:
         ]
 
     def _last(self, columns: str, table: str, key: str) -> Any:
-        """Two columns of the last row of a table, besides those of other logs; zeros where there is none."""
+        """Two columns of the last row of a table, besides imported ones; zeros where there is none."""
         found = self.database.execute(f"SELECT {columns} FROM {table} WHERE {key} > 0 ORDER BY {key} DESC LIMIT 1")
         return found[0] if found else (0, 0)
 
     def _commit(self, *parts: tuple[str, Sequence[Any]]) -> None:
         """Write rows to tables in one transaction."""
-        self.check_place()
-        several = sum(len(rows) for _, rows in parts) > 1  # a single row is a transaction
-        try:
-            if several:
-                self.database.execute("BEGIN IMMEDIATE")
+        several = sum(len(rows) for _, rows in parts) > 1
+        with self._transaction(explicit=several):
             for table, rows in parts:
                 self.database.write(table, rows)
-            if several:
+
+    @contextmanager
+    def _transaction(self, *, explicit: bool = True) -> Iterator[None]:
+        """All or nothing; a single statement, which is a transaction by itself, need not be `explicit`."""
+        try:
+            if explicit:
+                self.database.execute("BEGIN IMMEDIATE")
+            yield
+            if explicit:
                 self.database.execute("COMMIT")
         except BaseException:
             self.recover()

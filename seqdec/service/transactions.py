@@ -1,4 +1,4 @@
-"""Calls of several threads, one at a time; each first does what an exception has left undone, and what is due."""
+"""Calls of several threads, one at a time; each first recovers from an exception before it, and learns what is due."""
 
 import os
 import threading
@@ -12,18 +12,15 @@ from seqdec.service.store import Store
 
 R = TypeVar("R")
 _STEP = 16
-"""Batches that a call learns at once before its own work; what is more, in steps beside other calls."""
+"""Batches that a call learns at once before its own work; more are learned in steps beside other calls."""
 
 
 class Transactions:
-    """Runs functions one at a time.
-
-    After an exception in one of them the next follows the log first: what is in it and not learned is learned.
-    """
+    """Runs functions one at a time. After an exception in one of them, the next first learns the rest of the log."""
 
     def __init__(self, store: Store, learner: Learner, rewards: Rewards) -> None:
         self._store, self._learner, self._rewards = store, learner, rewards
-        self._process, self._sound, self._collects = os.getpid(), True, rewards.collects
+        self._process, self._consistent, self._collects = os.getpid(), True, rewards.collects
         self.lock, self.is_open = threading.RLock(), True
 
     def __call__(self, function: Callable[..., R], *arguments: object, urgent: bool = False) -> R:
@@ -34,36 +31,32 @@ class Transactions:
         if os.getpid() != self._process:
             check_process()
         if not urgent:
-            self._ease()
+            while self._collects and self(self._rewards.is_more_due, urgent=True):
+                pass
+            if self._store.batches - self._learner.model.belief.batch > _STEP:
+                self._learner.follow(self)
         # On one line: a tracer or debugger that raises at the start of a line then leaves no lock behind.
         with self.lock: return self._run(function, arguments, urgent)  # fmt: skip  # noqa: E701
 
     def recover(self) -> None:
-        """Follow the log, where an exception at any point of an earlier call has left something undone."""
-        if self._sound:
+        """Make store and learner consistent, where an exception has interrupted an earlier call."""
+        if self._consistent:
             return
         try:
             self._store.recover()
             self._learner.recover()
         except ValueError as error:  # which would blame the arguments of the call
             raise RuntimeError(f"this agent cannot learn again what its log holds: {error}") from error
-        self._sound = True
+        self._consistent = True
 
     def _run(self, function: Callable[..., R], arguments: tuple[object, ...], urgent: bool) -> R:
         if not self.is_open:
             raise RuntimeError("this agent is closed; make another one with the same folder to go on")
-        if not self._sound:
+        if not self._consistent:
             self.recover()
-        self._sound = False
+        self._consistent = False
         if self._collects:
             self._rewards.settle(few=urgent)
         result = function(*arguments)
-        self._sound = True
+        self._consistent = True
         return result
-
-    def _ease(self) -> None:
-        """Do what is due, in steps between which other calls go on."""
-        while self._collects and self(self._rewards.is_more_due, urgent=True):
-            pass
-        if self._store.batches - self._learner.model.belief.batch > _STEP:
-            self._learner.follow(self)

@@ -227,7 +227,7 @@ def test_no_outputs_to_spare_in_a_network_of_fixed_size() -> None:
     assert one.arms == (0, 1, 2)
 
 
-@pytest.mark.parametrize("place", ["seqdec.service.learner.save", "seqdec.service.reading.make_log"])
+@pytest.mark.parametrize("place", ["seqdec.service.learner.save", "seqdec.service.logs.make_log"])
 def test_calls_go_on_while_a_file_is_written_or_read(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,12 +253,6 @@ def test_calls_go_on_while_a_file_is_written_or_read(
         expected = exceptions.bits(one)
     with service(tmp_path) as again:
         assert exceptions.bits(again) == expected
-
-
-def test_the_log_of_an_agent_in_memory() -> None:
-    one = service()
-    one.learn(one.decide(X[0]).token, 1.0)
-    assert one.log().reward.tolist() == [1.0]
 
 
 def test_a_decision_learns_little_of_what_is_due(clock: Clock) -> None:

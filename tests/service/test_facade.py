@@ -1,8 +1,6 @@
 """The agent of a service: nothing that it acknowledged is lost, nothing is learned twice, nothing wrong is let in."""
 
 import shutil
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -103,31 +101,6 @@ def test_what_becomes_of_a_reward(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: now + 61 * 10**9)
     assert one.learn(second.token, 1) == "expired"
     assert one.counts == {"decisions": 3, "rewards": 2, "learned": 2, "repeated": 3, "unknown": 3, "expired": 1}
-
-
-def test_it_goes_on_to_the_bit_after_a_crash(tmp_path: Path) -> None:
-    one, twin = service(tmp_path / "a", snapshot_every=5), service()
-    for both in (one, twin):
-        busy(both)
-    assert (tmp_path / "a" / "state.safetensors").is_file()
-    with service(crashed(tmp_path / "a", tmp_path / "b"), snapshot_every=5) as again:
-        assert bits(again.state) == bits(one.state) == bits(twin.state)
-        assert again.counts["rewards"] == 12
-        decision, expected = again.decide(X[50]), twin.decide(X[50])
-        assert decision[:2] == expected[:2]
-    one.close()
-    with service(tmp_path / "a") as closed:
-        assert bits(closed.state) == bits(twin.state)
-    with pytest.raises(RuntimeError, match="this agent is closed"):
-        closed.decide(X[0])
-
-
-def test_tokens_outlive_the_process(tmp_path: Path) -> None:
-    with service(tmp_path) as one:
-        tokens = [one.decide(x).token for x in X[:2]]
-        one.learn(tokens[0], 1)
-    with service(tmp_path) as again:
-        assert again.learn_many([(token, 1) for token in tokens]) == ["repeated", "learned"]
 
 
 def test_a_damaged_or_missing_snapshot_is_learned_again(tmp_path: Path) -> None:
@@ -529,40 +502,65 @@ def test_points_of_a_box() -> None:
     assert first.action.shape == (3,) and one.arms == ()
     with pytest.raises(ValueError, match="read-only"):
         first.action[:] = 0
-    many = one.decide_many(X[:4, :2])
-    assert one.learn_many([(d.token, 1.0) for d in (first, *many)]) == ["learned"] * 5
+    assert one.learn_many([(d.token, 1.0) for d in (first, *one.decide_many(X[:4, :2]))]) == ["learned"] * 5
     with pytest.raises(TypeError, match="here they are points of a Box"):
         one.add_arm()
     with pytest.raises(ValueError, match="these are points of a box"):
         one.log()
 
 
-def test_candidates_with_features(tmp_path: Path) -> None:
+def test_candidates_with_features() -> None:
     parts = {"features": spaces.Box(-5, 5, (6, 3)), "item": spaces.Box(0, 9, (6,), np.int32)}
     site = SimpleNamespace(observation_space=spaces.Dict(parts), action_space=spaces.Discrete(6))
-    make = lambda s: seqdec.agents.hilofi(s, rank=3)  # noqa: E731
-    one = service(tmp_path, make=make, site=site)
-
-    def offer(rows: tuple[int, ...] = ()) -> dict[str, np.ndarray]:
-        return {"features": RNG.normal(size=(*rows, 6, 3)), "item": RNG.integers(0, 10, (*rows, 6))}
-
-    made = [one.decide(offer(), mask=np.arange(6) < 4), *one.decide_many(offer((5,)))]
-    assert made[0].action < 4
-    assert one.learn_many([(decision.token, 1.0) for decision in made]) == ["learned"] * 6
+    one = service(make=lambda s: seqdec.agents.hilofi(s, rank=3), site=site)
+    offer = {"features": RNG.normal(size=(6, 3)), "item": RNG.integers(0, 10, 6)}
+    decision = one.decide(offer, mask=np.arange(6) < 4)
+    assert decision.action < 4 and one.learn(decision.token, 1.0) == "learned"
     log = one.log()
-    assert log.action_features is not None and log.action_features.shape == (6, 6, 4)
+    assert log.action_features is not None and log.action_features.shape == (1, 6, 4)
     with pytest.raises(TypeError, match="here they are candidates"):
         one.remove_arm(0)
-    with pytest.raises(TypeError, match=r"must be a dict with the entries \['features', 'item'\]; got \['item'\]"):
-        one.decide({"item": np.arange(6)})
-    with pytest.raises(TypeError, match=r"must be a dict with the entries \[.features., .item.\]; got \[1, 2\]"):
-        one.decide([1, 2])
-    with pytest.raises(ValueError, match=r"context\['item'\] must hold integers of .*; got 1.5"):
-        one.decide({**offer(), "item": np.full(6, 1.5)})
-    expected = bits(one.state)
+    for wrong, kind, message in (
+        ({"item": np.arange(6)}, TypeError, r"must be a dict with the entries \['features', 'item'\]; got \['item'\]"),
+        ([1, 2], TypeError, r"must be a dict with the entries \[.features., .item.\]; got \[1, 2\]"),
+        ({**offer, "item": np.full(6, 1.5)}, ValueError, r"context\['item'\] must hold integers of .*; got 1.5"),
+    ):
+        with pytest.raises(kind, match=message):
+            one.decide(wrong)
+
+
+GONE = {
+    "decide": lambda one, token: one.decide(X[0]),
+    "decide_many": lambda one, token: one.decide_many(X[:2]),
+    "learn": lambda one, token: one.learn(token, 1.0),
+    "learn an unknown token": lambda one, token: one.learn("99-00", 1.0),
+    "explain": lambda one, token: one.explain(X[0]),
+    "add_arm": lambda one, token: one.add_arm(),
+    "remove_arm": lambda one, token: one.remove_arm(0),
+    "warm_start": lambda one, token: one.warm_start(
+        ope.make_log(action=[0], reward=[1.0], propensity=[0.5], context=X[:1], num_actions=3)
+    ),
+    "snapshot": lambda one, token: one.snapshot(),
+    "log": lambda one, token: one.log(),
+}
+
+
+def test_no_call_goes_on_while_the_folder_is_gone(tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "agent", tmp_path / "elsewhere"
+    one = service(folder, make=seqdec.agents.linear)
+    one.learn(one.decide(X[0]).token, 0.5)
+    token, before = one.decide(X[0]).token, one.counts
+    for _ in range(2):  # also after an exception
+        folder.rename(elsewhere)
+        for name, call in GONE.items():
+            with pytest.raises(FileNotFoundError, match=f"the folder {folder} of this agent was removed, renamed"):
+                print(name, call(one, token))
+        assert not folder.exists() and one.arms == (0, 1, 2)
+        elsewhere.rename(folder)
+        assert one.counts["decisions"] == before["decisions"] and "unknown" not in one.counts
+    for call in GONE.values():
+        call(one, token)
     one.close()
-    with service(tmp_path, make=make, site=site) as again:
-        assert bits(again.state) == expected
 
 
 def test_an_observation_with_an_index() -> None:
@@ -573,31 +571,3 @@ def test_an_observation_with_an_index() -> None:
     for wrong in (1, 6, 2.5):
         with pytest.raises(ValueError, match="must hold integers of Discrete"):
             one.decide(wrong)
-
-
-KILLED = """
-import os, signal, sys
-from tests.service.test_facade import X, service
-one = service(sys.argv[1], snapshot_every=7)
-for index, x in enumerate(X):
-    decision = one.decide(x)
-    print("decided", decision.token, flush=True)
-    one.learn(decision.token, 1)
-    print("learned", decision.token, flush=True)
-    if index == 20:
-        os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_process_loses_nothing_that_it_has_acknowledged(tmp_path: Path) -> None:
-    root = Path(__file__).resolve().parents[2]
-    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, text=True, cwd=root)
-    assert done.returncode == -9
-    acknowledged = [line.split() for line in done.stdout.splitlines()]
-    with service(tmp_path) as again, service() as twin:
-        assert again.counts["decisions"] == again.counts["rewards"] == 21
-        assert [again.learn(token, 0) for what, token in acknowledged if what == "learned"] == ["repeated"] * 21
-        for x in X[:21]:
-            twin.learn(twin.decide(x).token, 1)
-        assert bits(again.state) == bits(twin.state)

@@ -13,7 +13,8 @@ from gymnasium import spaces
 
 import seqdec
 from seqdec.core import Action, Agent, HasSpaces, Masked
-from seqdec.service import Catalog, catalog, read_history, read_log
+from seqdec.service import Catalog, read_history, read_log
+from seqdec.service.items import ROWS, size_of, sizes
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2] / "benchmarks")]
 
@@ -54,7 +55,8 @@ def busy(one: seqdec.OnlineAgent, steps: int = 30, **options: Any) -> list[seqde
     """Decisions whose reward is 1 for an item whose first number is large; half of the rewards come late."""
     decisions = [one.decide([float(step % 2)], **options) for step in range(steps)]
     worth: dict[Any, float] = {
-        name: one._actions.shelf.features[number][0].item() for name, number in one._actions.shelf.numbers.items()
+        name: one._actions.inventory.features[number][0].item()
+        for name, number in one._actions.inventory.numbers.items()
     }
     for decision in decisions[::2] + decisions[1::2]:
         assert one.learn(decision.token, worth[decision.action]) == "learned"
@@ -85,7 +87,8 @@ def test_the_state_is_that_of_the_log_after_a_kill(tmp_path: Path) -> None:
             with pytest.raises(ValueError, match=r"no item 'chair' \(1 of 2 are unknown or removed\)"):
                 again.decide([0.0], items=["chair", "lamp"])
             np.testing.assert_array_equal(
-                again._actions.shelf.features[again._actions.shelf.numbers["lamp"]], np.array([0.2, 0], np.float32)
+                again._actions.inventory.features[again._actions.inventory.numbers["lamp"]],
+                np.array([0.2, 0], np.float32),
             )
 
 
@@ -212,10 +215,10 @@ def test_a_slate_has_different_items(tmp_path: Path) -> None:
 
 def test_sizes_of_programs() -> None:
     for count in (0, 1, 16, 17, 100, 5000, 20_000):
-        found = catalog.sizes(count)
+        found = sizes(count)
         assert found == sorted(found) and count <= found[-1] <= max(32, 1.25 * count) and len(found) < 8
-        assert catalog.size_of(count, count) == found[-1] and catalog.size_of(1, count) == 16
-    assert catalog.sizes(20_000) == [16, 64, 256, 1024, 4096, 16384, 20480]
+        assert size_of(count, count) == found[-1] and size_of(1, count) == 16
+    assert sizes(20_000) == [16, 64, 256, 1024, 4096, 16384, 20480]
 
 
 def test_a_catalog_that_grows_compiles_before_it_needs_to() -> None:
@@ -227,43 +230,15 @@ def test_a_catalog_that_grows_compiles_before_it_needs_to() -> None:
 
     with service(make=make) as one:
         one.add_items(ITEMS)
-        assert made == [catalog.ROWS]
+        assert made == [ROWS]
         one.warm_up()
-        assert made == [catalog.ROWS, 16]
+        assert made == [ROWS, 16]
         one.add_items({number: [0, 0] for number in range(40)})
-        assert made == [catalog.ROWS, 16, 48]
+        assert made == [ROWS, 16, 48]
         compiled = len(made)
         busy(one, 3)
         busy(one, 3, items=[1, 2, 3])
         assert len(made) == compiled
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("call", ["decide", "add_items", "remove_items"])
-def test_an_exception_at_some_lines(call: str, tmp_path: Path) -> None:
-    with service(tmp_path / "log", snapshot_every=2) as one:
-        one.add_items(ITEMS)
-        one.decide([0.0])
-        count = 0
-        for place in range(1, 1000, 4):
-            one.add_items({"spare": [0.0, float(count)]})
-            calls: dict[str, Any] = {
-                "decide": lambda: one.decide([0.0]),
-                "add_items": lambda at=count: one.add_items({"spare": [1.0, float(at)]}),
-                "remove_items": lambda: one.remove_items(["spare"]),
-            }
-            if not exceptions.stopped(calls[call], place):
-                break
-            count += 1
-            assert one.counts  # any call follows the log first
-            kept = catalog.read_shelf(one._store.database.items(), one._actions._contexts.record)
-            assert one._actions.shelf.ids == kept.ids and one.items == tuple(kept.numbers)
-            busy(one, 1)
-        assert count > 3
-        shutil.copytree(tmp_path / "log", tmp_path / "killed")
-        with service(tmp_path / "killed", snapshot_every=2) as again:
-            assert exceptions.bits(again) == exceptions.bits(one) and again.items == one.items
-            np.testing.assert_array_equal(again._actions.shelf.features, one._actions.shelf.features)
 
 
 @pytest.mark.extended

@@ -58,7 +58,10 @@ def service(folder: Path | None = None, site: Any = ROWS, **options: Any) -> seq
 
 
 def shelf(one: seqdec.OnlineAgent) -> dict[Any, list[float]]:
-    return {name: one._actions.shelf.features[number].tolist() for name, number in one._actions.shelf.numbers.items()}
+    return {
+        name: one._actions.inventory.features[number].tolist()
+        for name, number in one._actions.inventory.numbers.items()
+    }
 
 
 def test_items_and_users_are_rows(tmp_path: Path) -> None:

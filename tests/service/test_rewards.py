@@ -119,25 +119,6 @@ def test_settings_that_do_not_fit_together(options: Any, message: str) -> None:
         service(**options)
 
 
-def test_an_exception_while_defaults_are_learned(clock: Clock, tmp_path: Path) -> None:
-    with service(tmp_path, **CLICKS) as one:
-        place = 0
-        for place in range(20, 400, 31):
-            made = one.decide_many(X)
-            one.learn(made[1].token, 1.0)
-            clock.seconds += 61
-            if not exceptions.stopped(lambda: one.decide(X[0]), place):
-                break
-        clock.seconds += 61
-        log = one.log()
-        assert len(log.reward) == one.counts["decisions"] == one.counts["rewards"] and place > 150
-        assert log.reward.sum() == 1 + (place - 20) // 31
-        expected = exceptions.bits(one)
-        shutil.copytree(tmp_path, tmp_path / "copy", ignore=shutil.ignore_patterns("state*", "copy"))
-    with service(tmp_path / "copy", **CLICKS) as again:
-        assert exceptions.bits(again) == expected
-
-
 def test_a_clock_that_jumps_back_stops_no_time(clock: Clock) -> None:
     one = service(expire_after=60)
     first = one.decide(X[0])

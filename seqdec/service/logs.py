@@ -1,8 +1,9 @@
-"""Reading the log of a service, also while it is in use."""
+"""The log of a service as a `Log` or a table, also while it is in use; and other logs that become part of it."""
 
 import json
 import math
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -16,20 +17,64 @@ from seqdec.features import Encoder
 from seqdec.ope.columns import part_column
 from seqdec.ope.log import Log, make_log
 from seqdec.persistence import located
-from seqdec.service import catalog, encoders, rewards
-from seqdec.service.contexts import WHOLE, record_from, unpacked
-from seqdec.service.store import COLLECTED, COLUMNS, FILE, WIDTHS, Database, lowest_of, wal
+from seqdec.service import rewards
+from seqdec.service.actions import Actions
+from seqdec.service.contexts import USER, WHOLE, record_from, split, unpacked
+from seqdec.service.identity import content_digest, feature_names, part_of
+from seqdec.service.items import Inventory, unpack_mask
+from seqdec.service.rewards import Parts, encoded
+from seqdec.service.store import (
+    COLLECTED,
+    COLUMNS,
+    FILE,
+    WIDTHS,
+    Database,
+    Entry,
+    Store,
+    Transact,
+    lowest_of,
+    portion,
+    wal,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
 _SQLITE = b"SQLite format 3\0"
-"""How such a file starts."""
+"""The first bytes of such a file."""
+
+
+def import_log(
+    store: Store, actions: Actions, transact: Transact, log: Log, parts: Sequence[Parts], names: Sequence[str]
+) -> int | None:
+    """Write a log with the rewards of its rows, whose parts have these names; for one thread at a time.
+
+    Rows are written some at a time, while other calls go on, and count once the last transaction says so.
+
+    Returns how many contexts were beyond bounds; None: the log has been imported before.
+    """
+    records, others = actions.records_of(log)
+    propensities = np.full(len(log.action), np.nan) if log.estimated else log.propensity
+    outcomes = [np.array([part[name] for part in parts]) for name in names]
+    digest = content_digest(records, log.mask, log.action, *outcomes, propensities, log.timestamp, *others)
+    if digest in transact(store.histories, urgent=True):
+        return None
+    (contexts, masks, written), count = transact(actions.imported, log, records, urgent=True), len(records)
+    nonces = split(secrets.token_bytes(8 * count), count)
+    entries = list(map(Entry, nonces, contexts.packed, masks, written, map(float, propensities)))
+    stored = list(map(encoded, parts))
+    while transact(store.drop_staged, portion(1), urgent=True):
+        pass
+    step = portion(max(len(entry.context) + len(entry.mask or b"") for entry in entries))
+    for start in range(0, count, step):
+        transact(store.stage, start, entries[start : start + step], stored[start : start + step], count, urgent=True)
+    transact(store.show_history, count, digest)
+    return contexts.clipped
 
 
 def read_only(path: Path) -> Database:
-    """The log in a file, which is not changed, also while an agent uses it.
+    """A read-only connection to the log in a file, also while an agent uses it.
 
     Raises OSError where the file cannot be read, and ValueError for a file of another kind.
     """
@@ -61,7 +106,7 @@ def from_bytes(content: bytes) -> Database:
     return database
 
 
-def log_of(database: Database, record: np.dtype) -> Log:
+def log_of(database: Database) -> Log:
     """The decisions whose reward and propensity are known. Raises ValueError where there is none."""
     pairs = database.rewarded("WHERE rewards.number >= ? ORDER BY rewards.number", (lowest_of(database.inserted()),))
     rows = [(decision[1], *decision[3:], reward[3]) for reward, decision in pairs if decision[-1] is not None]
@@ -69,17 +114,20 @@ def log_of(database: Database, record: np.dtype) -> Log:
     if not rows:
         raise ValueError(f"{database.path} has no decision with a propensity and a reward yet")
     moments, contexts, masks, actions, propensities, stored = zip(*rows, strict=True)
-    times, weights = np.array(moments, "datetime64[ns]"), database.facts().get("reward_weights")
+    facts = database.facts()
+    times, weights, record = (
+        np.array(moments, "datetime64[ns]"),
+        facts.get("reward_weights"),
+        record_from(facts["record"]),
+    )
     given = {"action": actions, "propensity": propensities, "timestamp": times}
-    given |= {"reward": [rewards.worth(told, weights) for told in stored]}
+    given |= {"reward": [rewards.worth(reward, weights) for reward in stored]}
     given |= {"reward_parts": rewards.columns(stored, weights)}
     if items := database.items():
-        known = catalog.read_shelf(items, record)
-        mask = np.array([catalog.unpacked(shown, len(items)) for shown in masks])
-        users = unpacked(contexts, record)
-        users = users[catalog.USER][:, 0] if catalog.USER in (record.names or ()) else None
-        names = catalog.names(known.ids)
-        return make_log(**given, context=users, mask=mask, action_features=known.features, action_names=names)
+        known = Inventory.read(items, record)
+        mask = np.array([unpack_mask(shown, len(items)) for shown in masks])
+        users = unpacked(contexts, record)[USER][:, 0] if USER in (record.names or ()) else None
+        return make_log(**given, context=users, mask=mask, action_features=known.features, action_names=known.names)
     if isinstance(actions[0], bytes):
         raise ValueError("a log for off-policy evaluation has actions with an index; these are points of a box")
     size = max(map(len, masks))
@@ -97,24 +145,25 @@ def log_of(database: Database, record: np.dtype) -> Log:
     )
 
 
-def history_of(database: Database, record: np.dtype) -> "pd.DataFrame":
+def history_of(database: Database) -> "pd.DataFrame":
     """All decisions, as `read_history` returns them."""
     import pandas as pd
 
     items, facts = database.items(), database.facts()
-    weights, names = facts.get("reward_weights"), encoders.names(facts.get("encoder"))
+    record = record_from(facts["record"])
+    weights, names = facts.get("reward_weights"), feature_names(facts.get("encoder"))
     found = database.execute(
         f"SELECT {COLUMNS['decisions']}, {COLUMNS['rewards']} FROM decisions LEFT JOIN rewards "
         "USING (number) WHERE decisions.number >= ? ORDER BY decisions.number",
         (lowest_of(database.inserted()),),
     )
     width = WIDTHS["decisions"]
-    rows = [(database.sound("decisions", row[:width]), _reward_of(database, row[0], row[width:])) for row in found]
+    rows = [(database.verified("decisions", row[:width]), _reward_of(database, row[0], row[width:])) for row in found]
     if any(source == COLLECTED for _, (*_, source) in rows):
         last = {number: moment for _, number, _, moment in database.rows("reports", "ORDER BY sequence")}
         rows = [
-            (row, (told, last[row[0]] if source == COLLECTED else moment, source))
-            for row, (told, moment, source) in rows
+            (row, (reward, last[row[0]] if source == COLLECTED else moment, source))
+            for row, (reward, moment, source) in rows
         ]
     rows.sort(key=lambda row: row[0][1])  # by time
     decided = list(zip(*(row for row, _ in rows), strict=True)) or [()] * (width - 1)
@@ -133,7 +182,7 @@ def history_of(database: Database, record: np.dtype) -> "pd.DataFrame":
         columns["action"] = pd.Series([ids.get(key, key) for key in action], dtype=None if action else np.int64)
     columns |= {
         "propensity": np.array(propensity, float),
-        "reward": np.array([told if told is None else rewards.worth(told, weights) for told in rewarded[0]], float),
+        "reward": np.array([None if one is None else rewards.worth(one, weights) for one in rewarded[0]], float),
         **{part_column(name): part for name, part in rewards.columns(rewarded[0], weights).items()},
         "reward_time": _times(rewarded[1]),
         "source": pd.array(rewarded[2], "string"),
@@ -148,10 +197,10 @@ def history_of(database: Database, record: np.dtype) -> "pd.DataFrame":
 
 
 def _reward_of(database: Database, number: int, row: Sequence[Any]) -> tuple[Any, Any, Any]:
-    """Reward, its time and source, of the row of a decision's reward; None for each where it has none."""
+    """Reward, its time and source, of the rest of a decision's row; None for each where it has none."""
     if row[0] is None:
         return None, None, None
-    _, _, _, reward, moment, source = database.sound("rewards", (row[0], number, *row[2:]))
+    _, _, _, reward, moment, source = database.verified("rewards", (row[0], number, *row[2:]))
     return reward, moment, source
 
 
@@ -164,7 +213,7 @@ def _times(moments: Sequence[int | None]) -> "pd.Series":
 
 
 def is_database(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is that of an agent's folder, or of a database such as the one in it."""
+    """Whether a path is that of an agent's folder, or of a SQLite database."""
     place = located(path)
     if place.is_dir():
         return (place / FILE).is_file()
@@ -182,27 +231,25 @@ def read_log(path: str | os.PathLike[str]) -> Log:
         FileNotFoundError: there is no log.
         ValueError: it is damaged, holds no reward yet, or its actions are points of a box.
     """
-    return _read(path, lambda database: log_of(database, record_from(database.facts()["record"])))
+    return _read(path, log_of)
 
 
 def read_history(path: str | os.PathLike[str]) -> "pd.DataFrame":
-    """All decisions of an `OnlineAgent`, also those without a reward, as a table, while it is in use or not.
+    """All decisions of an `OnlineAgent`, also those without a reward, as a table; also while it is in use.
 
     Args:
         path: as in `read_log`.
 
     Returns:
         A row for each decision, by time: number (below 0 for rows of a `warm_start`), time (UTC), token, action (or
-        action_0, ... of a point), propensity (NaN where it is not known), reward, its named parts (as reward[click]),
-        reward_time (where reports were collected, that of the last one) and source ("reported", "default", "collected",
+        action_0, ... of a point), propensity (NaN where unknown), reward and its named parts (as reward[click]),
+        reward_time (of combined reports that of the last one), source ("reported", "default", "collected",
         "history"), missing where no reward came yet; then the context, by the names of the encoder's features or
         context_0, ...
 
-    Raises:
-        FileNotFoundError: there is no log.
-        ValueError: it is damaged.
+    Raises FileNotFoundError where there is no log, and ValueError where it is damaged.
     """
-    return _read(path, lambda database: history_of(database, record_from(database.facts()["record"])))
+    return _read(path, history_of)
 
 
 def read_encoder(path: str | os.PathLike[str], part: Literal["item", "user"] | None = None) -> Encoder:
@@ -217,7 +264,7 @@ def read_encoder(path: str | os.PathLike[str], part: Literal["item", "user"] | N
         ValueError: the log is damaged, or the agent had no encoder, or one without a JSON form (`Encoder.of`).
     """
     found = _read(path, lambda database: database.facts().get("encoder"))
-    text = found if part is None else encoders.of_part(found, part)
+    text = found if part is None else part_of(found, part)
     if isinstance(text, str):
         return Encoder.from_json(text)
     if text is None:
