@@ -259,15 +259,13 @@ def lofi(
     """LoFi: one belief over all parameters whose precision is a diagonal and a low-rank matrix.
 
     Args:
-        network: of any kind.
-        likelihood: observation model, from `seqdec.likelihoods`. Noise counts as 1e-6 of the variance J diag(u)^{-1}
-            J^T (1e-15 in double precision) at least.
+        network, likelihood: as in `lrkf`. Noise counts as 1e-6 of J diag(u)^{-1} J^T (1e-15 in float64) at least.
         rank: d, columns of the precision's factor.
         initial_std: prior standard deviation of every parameter, or of each, (D,) in the order of `jax.tree.leaves`.
-            Precisions are 2e19 at most (1e154 in double precision).
+            Precisions are 2e19 at most (1e154 in float64).
         process_noise, initial_std_table: as in `lrkf`. A Python 0 skips the O(D d^2) time update.
-        spare: m, columns beyond the rank; 0, as published, cuts after each observation. Without process noise, m of d /
-            2 or so takes less than half the time of a step, and less is lost.
+        spare: m; 0, as published, cuts after each observation. Without process noise, d / 2 or so halves the time of a
+            step.
         numerics: buffer and basis_dtype have no effect. The error bound is that of the dropped directions.
 
     Raises:

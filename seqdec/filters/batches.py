@@ -37,12 +37,7 @@ class Stacked(NamedTuple):
 
 
 def checked(xs: PyTree, ys: Any, observed: Any) -> tuple[Array, Array | None]:
-    """Both as (b, o) arrays.
-
-    Raises:
-        TypeError: a shape is symbolic, as of `jax.export.symbolic_shape`.
-        ValueError: shapes do not fit each other, or there is no input.
-    """
+    """Both as (b, o) arrays; TypeError for a symbolic shape, ValueError for shapes that do not fit or no input."""
     ys, rows = jnp.asarray(one_array("ys", ys)), None if observed is None else integers("observed", observed)
     if not all(isinstance(size, int) for size in ys.shape):
         raise TypeError(
@@ -75,12 +70,8 @@ def stacked(
 ) -> tuple[Array, Stacked]:
     """The innovation of each input (b, o), and all of them as one observation.
 
-    Args:
-        mean: (b, K) expected responses.
-        noise: (b, K, K) their covariances.
-        jacobians: of each block (b, o, ...), those of the observed responses.
-        ys: (b, o).
-        rows: (b, o) indices of the observed responses; None for all.
+    From expected responses (b, K) and covariances (b, K, K) of all outputs, and Jacobians (b, o, ...) of the observed
+    ones, `rows` (b, o); None is all.
     """
     if rows is not None:
         mean = jnp.take_along_axis(mean, rows, 1)

@@ -16,13 +16,7 @@ def error_bound(updates: list[CovarianceUpdate], parts: list[Array], total: Arra
     """Bound on ||(I - K J) Sigma_pred (I - K J)^T + K R K^T - blockdiag(kept)||_F with the joint gain K.
 
     Besides what each block neglects, the blocks miss their correlation -K_a S K_b^T, and each block's own Joseph form
-    misses K_a (S - S_a - R) K_a^T. Both vanish for a single block.
-
-    Args:
-        updates: of each block.
-        parts: S_a (o, o) of each block, process noise included.
-        total: S (o, o).
-        noise: R (o, o).
+    misses K_a (S - S_a - R) K_a^T. Both vanish for a single block. `parts` are S_a (o, o), process noise included.
     """
     apart = [u.groups or (u.gain_gram[None], part[None]) for u, part in zip(updates, parts, strict=True)]
     groups = [pair for grams, variances in apart for pair in zip(grams, variances, strict=True)]
@@ -42,12 +36,8 @@ def low_rank_terms(
 ) -> tuple[Array, Array]:
     """What a low-rank covariance neglects: bounds on the effect of process noise, and of the truncation.
 
-    Args:
-        gain_gram: K^T K (o, o).
-        jacobian_gram: J J^T (o, o).
-        dropped: (o,) eigenvalues, in ascending order; without process noise.
-        process_noise: () q.
-        beyond: D - d, directions in which the process noise is dropped, with those eigenvalues or alone.
+    From K^T K and J J^T (o, o), the dropped eigenvalues (o,), ascending and without process noise q, and the D - d
+    directions beyond the rank.
     """
     turned = jnp.sqrt(jnp.maximum(jnp.sum(gain_gram * jacobian_gram.mT), 0))  # ||K J||_F
     eigenvalues = dropped[len(dropped) - min(len(dropped), beyond) :] + process_noise

@@ -1,15 +1,14 @@
 """Embedding tables in a filter: one small Gaussian per row, so that a step costs what the rows in question cost.
 
-An input reads n rows of a table (V x e), say those of the ten videos on offer. The Jacobian of the responses is zero in
-all other rows, so only these are differentiated, moved and written back:
+An input reads n rows of a table (V x e). The Jacobian of the responses is zero in all others, so only these are
+differentiated, moved and written back:
 
     S = ... + sum_r J_r Sigma_r J_r^T            r over the distinct rows that the input reads
     row_r += Sigma_r J_r^T S^{-1} eps            Sigma_r = (I - K_r J_r) Sigma_r (I - K_r J_r)^T + K_r R K_r^T
 
-with one covariance Sigma_r (e x e) per row, kept as a root. Rows are correlated neither with each other nor with the
-rest of the network, but share the innovation with all. A step costs O(n e (n + e)) whatever V; only a draw of the
-parameters passes over whole tables. The filters know nothing of this: the belief is cut down to the rows that the input
-reads (`nearby`), an ordinary filter does the step, and the rows are put back.
+with one covariance Sigma_r (e x e) per row, kept as a root. Rows share the innovation, but have no correlations. A step
+costs O(n e (n + e)) whatever V; a draw of the parameters passes over whole tables. The belief is cut down to the rows
+that the input reads (`nearby`), an ordinary filter does the step, and the rows are put back.
 """
 
 from collections.abc import Mapping

@@ -1,13 +1,12 @@
 """Rows of the Jacobian of a network's outputs by its parameters, those of dense layers as outer products.
 
 A layer z = x W whose kernel W (in x out) multiplies one vector x changes an output f_o by df_o = x^T dW delta_o, with
-delta_o = df_o / dz: row o of the Jacobian is the outer product x delta_o^T, and only delta differs between the outputs.
-All rows together multiply a basis at the cost of one: see `seqdec.linalg.Outer`. Reverse passes differentiate by an
-offset of z and do not form the rows either.
+delta_o = df_o / dz: row o of the Jacobian is the outer product x delta_o^T, with one x for all outputs, so that all
+rows multiply a basis at the cost of one (`seqdec.linalg.Outer`), and reverse passes need delta alone.
 
 Such kernels are found in the jaxpr of the function: parameters that are used once, as the right factor of a product
-with a vector. All others, those of convolutions, biases, kernels that multiply many vectors or that lie inside a jitted
-function, get their rows in full: a network's `apply` is best without a `jax.jit` of its own.
+with a vector. All others, as those inside a jitted function, get their rows in full: a network's `apply` is best
+without a `jax.jit` of its own.
 """
 
 from collections.abc import Callable

@@ -7,15 +7,13 @@ R and process noise q_b, an observation y gives
     mean_b += K_b (y - y_hat)                         Sigma_b = (I - K_b J_b) Sigma_b (I - K_b J_b)^T + K_b R K_b^T,
     approximately
 
-so a filter is a list of blocks and, for each, a form of `Covariance`: `full_rank` (`seqdec.filters.ekf`), `low_rank`
-(`seqdec.filters.lrkf`), `by_output` (`seqdec.filters.hilofi`) or `table` (`seqdec.filters.embeddings`). Where the
-expected response is an unbounded function of the outputs, as for counts, J, R and y_hat are those of
-`seqdec.filters.trust`, which also bounds the step of the mean.
+so a filter is a list of blocks and, for each, a form of `Covariance`: `full_rank` (ekf), `low_rank` (lrkf), `by_output`
+(hilofi), `diagonal_and_low_rank` (lofi) or `table` (embeddings). Where the expected response is an unbounded function
+of the outputs, as for counts, `seqdec.filters.trust` gives J, R and y_hat, and bounds the step of the mean.
 
 With a root Sigma_b = T^T T all this needs the product of J_b (K x D) with the n columns of T^T or of its basis. Rows of
-a dense layer are outer products, which share one pass over the columns (`seqdec.filters.jacobians`). Other parameters
-need K reverse passes and a product of matrices, or n forward passes along the columns, which never form the Jacobian;
-these are taken where K >= n, and an update then needs the Jacobian of the observed outputs only.
+a dense layer are outer products, which share one pass over the columns (`seqdec.filters.jacobians`). Others need K
+reverse passes and a product of matrices, or n forward passes along the columns, which are taken where K >= n.
 """
 
 import functools
@@ -247,17 +245,7 @@ def _condition(
     noise: Array,
     region: trust.Region | None,
 ) -> tuple[Belief, UpdateInfo]:
-    """The recursion: S, K (y - y_hat), and the covariance of each block.
-
-    Args:
-        model: of the filter.
-        belief: before.
-        jacobians: J_b (o, D_p) of each block.
-        products: (o, k) of each block.
-        innovation: y - y_hat (o,).
-        noise: R (o, o).
-        region: of the observation, for likelihoods that have one.
-    """
+    """The recursion, from J_b (o, D_p) and products (o, k) of each block, innovation (o,) and noise (o, o)."""
     # S and S^{-1} (y - y_hat).
     parts = _variances(model, belief, products)
     for index, q in _accumulated_noise(model, belief).items():

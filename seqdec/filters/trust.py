@@ -53,14 +53,8 @@ def region(
 ) -> Region | None:
     """The region of responses ys (b, o) at inputs xs (b, ...); None for a likelihood that needs none.
 
-    Args:
-        network: whose outputs they are.
-        likelihood: of the responses.
-        params: before the update.
-        xs: inputs.
-        ys: responses.
-        rows: (b, o) which outputs they belong to; None for all.
-        used: (b,) bool, inputs that are not left out.
+    `rows` (b, o) are the outputs that they belong to, None for all; `used` (b,) bool marks inputs that are not left
+    out.
     """
     if likelihood.mode is None:
         return None
@@ -86,14 +80,7 @@ def region(
 
 
 def scales(at: Region, variances: Array, innovation: Array, noise: Array) -> tuple[Array, Array, Array]:
-    """Rule 1: factors of the rows of the Jacobian (o,), 1 where they stay; innovation (o,) and noise (o, o) to them.
-
-    Args:
-        at: the region.
-        variances: (o,) prior variances of the responses.
-        innovation: y - y_hat (o,).
-        noise: R (o, o).
-    """
+    """Rule 1: factors of the rows of the Jacobian (o,), 1 where they stay; innovation (o,) and noise (o, o) to them."""
     slopes = jnp.maximum(at.slopes, jnp.finfo(variances.dtype).tiny ** 0.5)
     prior, distance = variances / slopes**2, at.modes - at.outputs
     step = prior * innovation / (1 + prior * slopes)
@@ -123,14 +110,7 @@ def scaled_array(rows: Array, factors: Array) -> Array:
 
 
 def halved(step: PyTree, moved: Callable[[PyTree], PyTree], accept: Array, at: Region) -> tuple[PyTree, Array]:
-    """Rule 2: the step halved until it fits, and () bool, whether it does; nothing is tried unless `accept`.
-
-    Args:
-        step: tree of arrays.
-        moved: (step) -> params.
-        accept: () bool.
-        at: the region.
-    """
+    """Rule 2: the step halved until `moved(step)` fits, and () bool, whether it does; as it is unless `accept`."""
 
     def times(scale):
         return jax.tree.map(lambda part: scale.astype(part.dtype) * part, step)

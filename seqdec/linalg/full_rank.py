@@ -42,19 +42,12 @@ def full_rank_downdate(
     noise_root: Array,
     accept: Array,
 ) -> FullRankUpdate:
-    r"""Root of (I - K H) Sigma (I - K H)^T + K R K^T, the Joseph form, for a gain of any kind, in O(D^2).
+    """Root of (I - K H) Sigma (I - K H)^T + K R K^T, the Joseph form, for a gain of any kind, in O(D^2).
 
-    The stack [T (I - K H)^T; R^{1/2} K^T] is a rank-o change of T and o new rows, which fill the spare columns. When
-    these are used up, one QR makes T square again.
-
-    Args:
-        factor: T with T^T T = Sigma.
-        jacobian: H (o, D).
-        products: H T^T (o, D + m).
-        raw_gain: S K^T (o, D), such as H Sigma + q H.
-        innovation_root: S^{1/2} (o, o), upper triangular.
-        noise_root: R^{1/2} (o, o).
-        accept: () bool; False leaves the covariance unchanged. All other arguments must be finite in either case.
+    The stack [T (I - K H)^T; R^{1/2} K^T] is a rank-o change of T and o new rows, which fill the spare columns; when
+    these are used up, one QR makes T square again. From H (o, D), H T^T (o, D + m), S K^T (o, D), such as H Sigma + q
+    H, and upper triangular S^{1/2} and R^{1/2} (o, o). `accept` () False changes nothing; all else must be finite even
+    then.
     """
     (size, width), observed = factor.columns.shape, len(jacobian)
     spare = width - size
@@ -95,13 +88,7 @@ def symmetric_downdate(
 
     With F = H T^T and W = S^{-1} that is T^T (I - F^T X F) T, X = 2 W - W (F F^T + R) W: T^T is multiplied by the
     symmetric root of I - F^T X F, so no column is added, and T is never factorized again. For one observation this is
-    Potter's form; otherwise F^T = Q B reduces it to the root of I - B X B^T (o x o).
-
-    Args:
-        factor: T with T^T T = Sigma and no spare columns.
-        products: F = H T^T (o, D).
-        raw_gain: H Sigma = F T (o, D).
-        innovation_root, noise_root, accept: as in `full_rank_downdate`.
+    Potter's form; otherwise F^T = Q B reduces it to the root of I - B X B^T (o x o). `raw_gain` is F T (o, D).
     """
     gain = jnp.where(accept, solve_psd(innovation_root, raw_gain), 0)
     if len(products) == 1:

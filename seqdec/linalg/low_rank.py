@@ -72,15 +72,10 @@ class LowRankFactor(NamedTuple):
 
 
 def low_rank_from(rows: Pieces, root: Array, spare: int, basis_dtype=None, like: Rows | None = None) -> LowRankFactor:
-    """A `LowRankFactor` equal to root @ rows, with m = spare columns for the rows that updates append.
+    """A `LowRankFactor` equal to root @ rows, with Y (d, D_p) orthonormal and m = spare columns for rows to come.
 
-    Args:
-        rows: Y (d, D_p), orthonormal.
-        root: T (d, d), upper triangular.
-        spare: m.
-        basis_dtype: may be narrower than that of the rows; every row that enters the basis is rounded to it, except
-            outer products. Coefficients, root and sums keep the dtype of the rows.
-        like: Jacobians to come, or their shapes; pieces that are an `Outer` get spare columns that are outer products.
+    In a narrower `basis_dtype` every row that enters the basis is rounded, except outer products; coefficients, root
+    and sums keep the dtype of the rows. Pieces that are an `Outer` in `like` get spare columns that are outer products.
     """
     rank, dtype = len(rows[0]), rows[0].dtype
     narrow = tuple(dense(piece).astype(dtype if basis_dtype is None else basis_dtype) for piece in rows)
@@ -134,15 +129,9 @@ def low_rank_downdate(
 ) -> LowRankUpdate:
     """C <- P_{d,+q}(C (I - K H)^T, R^{1/2} K^T) on the lazy basis, with K^T = S^{-1} (H C^T C + q H).
 
-    Args:
-        factor: C.
-        jacobian: H (o, D_p), the observed rows.
-        products: H B (o, n) from `cross`.
-        innovation_root: S^{1/2} (o, o), upper triangular.
-        noise_root: R^{1/2} (o, o).
-        process_noise: () variance q.
-        accept: () bool; False leaves the covariance unchanged. All but the Jacobian must be finite in either case.
-        reads_done: () bool, True; depends on all other reads of the basis, so that XLA can update it in place.
+    From H (o, D_p), H B (o, n) of `cross`, upper triangular S^{1/2} and R^{1/2} (o, o), and q (). `accept` () False
+    changes nothing; all but the Jacobian must be finite even then. `reads_done` () True depends on all other reads of
+    the basis, so that XLA can update it in place.
     """
     (rank, width), observed = factor.coefficients.shape, len(products)
     check_spare_columns(observed, width - rank)
@@ -294,14 +283,8 @@ def _gram_of_stack(root: Array, crossed: Array, gain: Array, noise: Array) -> Ar
 def _one_least_direction(root: Array, crossed: Array, gain: Array, noise: Array) -> Array:
     """Unit v (d + 1,) with the least |Z v|, Z = [[T, 0] - u kappa; r kappa], by inverse iteration on Z^T Z.
 
-    It starts from the new direction, whose variance q^2 b^2 (|u|^2 + R) / S^2 is a quarter of q or less, while all
-    other directions have been inflated by q: few iterations suffice, more only where q has grown.
-
-    Args:
-        root: T (d, d), upper triangular.
-        crossed: u (d,).
-        gain: kappa (d + 1,).
-        noise: R = r^2.
+    From T (d, d), u (d,), kappa (d + 1,) and R = r^2. It starts from the new direction, whose variance q^2 b^2 (|u|^2 +
+    R) / S^2 is a quarter of q or less, while all others have been inflated by q: few iterations suffice.
     """
     inside, outside = gain[:-1], gain[-1]
     eps = float(jnp.finfo(root.dtype).eps)

@@ -116,8 +116,8 @@ def multiply(rows: Array | Outer, columns: Array, dtype) -> Array:
 def multiply_all(rows: Rows, columns: Array) -> Array:
     """Rows (o, D_p) times the columns (D, n) of one matrix, whose rows are those of the pieces, concatenated.
 
-    To copy no large slice, outer products are multiplied with the whole matrix, their inputs padded with zeros; the
-    number of rows before and after theirs must be a multiple of their `out`.
+    Outer products are multiplied with the whole matrix, their inputs padded with zeros: a large slice would be copied.
+    The number of rows before and after theirs must be a multiple of their `out`.
     """
     total, offset = jnp.zeros((), columns.dtype), 0
     for piece in rows:
@@ -210,14 +210,8 @@ _CHUNK = 2**14
 def rewrite(basis: Basis, jacobian: Rows, coefficients: Array, appended: Array, dtype) -> tuple[Basis, Array]:
     """First d columns <- [B, H^T] [A, A_H]^T in place, and the Gram matrix (d, d) of these new columns.
 
-    The remaining columns keep their values: their coefficients are zero from now on.
-
-    Args:
-        basis: B (D_p, n).
-        jacobian: H (o, D_p), rows that are not in the basis yet.
-        coefficients: A (d, n).
-        appended: A_H (d, o), coefficients of the rows of H.
-        dtype: of the sums.
+    From B (D_p, n), H (o, D_p), A (d, n) and A_H (d, o). The remaining columns keep their values: their coefficients
+    are zero from now on.
     """
     rank = len(coefficients)
     rewritten, gram = [], jnp.zeros((rank, rank), dtype)
@@ -246,14 +240,7 @@ def rewrite(basis: Basis, jacobian: Rows, coefficients: Array, appended: Array, 
 def _chunk_of(piece, rows, coefficients: Array, appended: Array, target: Array, first: Array, count: int) -> Array:
     """`count` rows of [B, H^T] [A, A_H]^T from `first` on; for `Extended` pieces `count` inputs with all their outputs.
 
-    Args:
-        piece: of B, without the columns that `target` holds.
-        rows: of H.
-        coefficients: A.
-        appended: A_H.
-        target: columns of the piece, of which earlier rows have been rewritten already.
-        first: () first row.
-        count: number of rows.
+    `target` holds the columns of the piece, of which earlier rows have been rewritten already.
     """
     dtype = coefficients.dtype
     if not isinstance(piece, Extended):

@@ -2,26 +2,22 @@
 
 `x` replaces `optax.adamw`; `scale_by_x` is `x` without its learning rate and minus sign, for chains.
 `seqdec.optim.groups` defines which parameters are matrices. KOALA needs the loss too, `update(grads, state, params,
-value=loss)`; the others ignore it, so one training loop fits all. With `optax.inject_hyperparams`, name integers (rank,
-interval, sweeps, polar_steps) and functions that are masks in its `static_args`.
+value=loss)`; the others ignore it. With `optax.inject_hyperparams`, name integers (rank, interval, sweeps, polar_steps)
+and functions that are masks in its `static_args`.
 
-Settings have the names of optax, and their descriptions the papers' letters: b1 is the decay of the first moment or
-momentum, b2 that of second moments, b3 that of products G G^T where squares are averaged too; eps is added to
-denominators or diagonals; scale multiplies the direction. Weight decay applies to all parameters; `mask=` selects some,
-as `optim.hidden_matrices` does, and `update` needs the parameters only for it. `optim.explain` shows what an optimizer
-does with each parameter.
+Settings have the names of optax: b1 is the decay of the first moment or momentum, b2 that of second moments, b3 that of
+products G G^T where squares are averaged too; eps is added to denominators or diagonals; scale multiplies the
+direction. One out of its range raises ValueError. Weight decay applies to all parameters, or those of `mask=`, and
+`update` needs the parameters only for it. `optim.explain` shows what an optimizer does with each parameter.
 
 Bases and roots that are renewed every `interval` steps are computed for all matrices in the first step, and then for
-the matrices in turn, the largest first, so that the work is spread over the steps.
+the matrices in turn, the largest first.
 
 State and arithmetic are in float32 at least; updates have the dtype of the gradients. A parameter's gradient with a
 norm above 2.6e14 (max^{3/8} of float32) is scaled down to that norm, because its square would stay in the state as an
 infinity; KOALA filters gradients of any length. NaN gradients make NaN updates: `optax.apply_if_finite` guards against
-them. Muon and GaLore are in `optax.contrib`.
-
-Updates have derivatives with respect to the gradients and to settings that are floats, also where gradients are zero or
-have equal singular values. `optax.adam`, which treats all other parameters, has no derivative with respect to a
-gradient that is exactly zero.
+them. Updates have derivatives with respect to the gradients and to settings that are floats, except those of
+`optax.adam`, which treats all other parameters, at a gradient of exactly zero. Muon and GaLore are in `optax.contrib`.
 """
 
 import functools as _functools

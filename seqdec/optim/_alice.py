@@ -77,9 +77,6 @@ def alice(
         seed: for the switches.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
-    Raises:
-        ValueError: a setting is out of its range.
-
     Source: Gong, Scetbon, Ma, Meeds, "Towards Efficient Optimizer Design for LLM via Structured Fisher Approximation
     with a Low-Rank Extension", 2025, Algorithms 2, 3, 4 and 10.
     """

@@ -25,19 +25,17 @@ def explain(
     """A table of what an optimizer does with each parameter: a row for each parameter, and one for shared state.
 
     Args:
-        optimizer: of this package, such as `seqdec.optim.alice`, or its name. A finished transformation does not say
-            what it was made from.
+        optimizer: of this package, such as `seqdec.optim.alice`, or its name.
         params: parameters, or their shapes as from `jax.eval_shape`.
         settings: settings of the optimizer, except its learning rate.
 
     Returns:
         The table, by the names along the path of each parameter: its `shape`; its `group`, as in `partition`; the
-        `rule`, which is "matrix m x n" (inputs x outputs), "Adam", or the name of an optimizer that treats all
-        parameters alike; its `rank`, if the optimizer has one; `decay`, whether it decays; `state_bytes`.
+            `rule`, "matrix m x n" (inputs x outputs), "Adam", or the name of an optimizer that treats all alike; its
+            `rank`, if any; `decay`, whether it decays; `state_bytes`.
 
     Raises:
-        TypeError: `optimizer` is not an optimizer of this package.
-        ValueError: `optimizer` is not the name of one.
+        TypeError, ValueError: `optimizer` is not an optimizer of this package, or not the name of one.
     """
     import pandas as pd
 

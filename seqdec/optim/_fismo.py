@@ -63,9 +63,6 @@ def fismo(
         interval: K, steps between two renewals of the factors; 1 as printed.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
-    Raises:
-        ValueError: a setting is out of its range.
-
     Source: Xu, Yan, Zhang, "FISMO: Fisher-Structured Momentum-Orthogonalized Optimizer", 2026, Algorithm 1.
     """
     checks.number("b1", b1, 0, 1)

@@ -165,15 +165,9 @@ def _weights(
     process_noise: Any,
     symmetric: bool,
 ) -> _Weights:
-    """The coefficients of v; `first` H in the first step and where the predicted variance is not positive.
+    """The coefficients of v, from `crossed` H . v' / (|H| |H'|) and `along` H . H' / (|H| |H'|), (s,).
 
-    Args:
-        crossed: (s,) H . v' / (|H| |H'|).
-        along: (s,) H . H' / (|H| |H'|).
-        state: of the last step.
-        first: () or (s,), v over H in the first step.
-        process_noise: q.
-        symmetric: as in `koala_plus_plus`.
+    `first` H in the first step and where the predicted variance is not positive.
     """
     contraction = (crossed + process_noise * along) * state.information
     correction = crossed - state.variance * along if symmetric else jnp.zeros_like(along)

@@ -51,9 +51,6 @@ def racs(
         sweeps: number of sweeps of the fixed-point iteration.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
-    Raises:
-        ValueError: a setting is out of its range.
-
     Source: Gong, Scetbon, Ma, Meeds, "Towards Efficient Optimizer Design for LLM via Structured Fisher Approximation
     with a Low-Rank Extension", 2025, Algorithm 1.
     """

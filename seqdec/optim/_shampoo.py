@@ -39,9 +39,6 @@ def shampoo(
         interval: steps between two computations of the roots; 1 as in the paper.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
-    Raises:
-        ValueError: a setting is out of its range.
-
     Source: Gupta, Koren, Singer, "Shampoo: Preconditioned Stochastic Tensor Optimization", 2018.
     """
     checks.number("eps", eps)
@@ -61,12 +58,12 @@ def shampoo(
         keep, add = (1, 1) if b2 is None else (b2, 1 - b2)
         left = keep * state.left + add * gradient @ gradient.T
         right = keep * state.right + add * gradient.T @ gradient
-
+        kept = state.left_root, state.right_root
         if state.left_root is None:
             left_root, right_root = roots(left, right)
-            return left_root @ gradient @ right_root, ShampooState(left, right, None, None)
-        left_root, right_root = step.renewed(interval, (state.left_root, state.right_root), roots, left, right)
-        return left_root @ gradient @ right_root, ShampooState(left, right, left_root, right_root)
+        else:
+            kept = left_root, right_root = step.renewed(interval, kept, roots, left, right)
+        return left_root @ gradient @ right_root, ShampooState(left, right, *kept)
 
     direction = matrixwise("shampoo", ShampooState, init, update, matrices=matrices)
     return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
@@ -96,9 +93,6 @@ def swan(
         learning_rate: as for Muon.
         polar, polar_steps: as in `linear.polar`.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
-
-    Raises:
-        ValueError: a setting is out of its range.
 
     Source: Ma, Gong, Scetbon, Meeds, "SWAN: SGD with Normalization and Whitening Enables Stateless LLM Training", 2024,
     as stated in Gong et al. (see `alice`), Appendix B.

@@ -115,8 +115,7 @@ def matrixwise(
     Args:
         method: name, for messages.
         kind: the method's named tuple; of an array of several matrices, its arrays have their number as first axis.
-        init: (matrix of zeros) -> kind of arrays.
-        update: (gradient matrix, kind, step) -> (direction, kind).
+        init, update: (matrix of zeros) -> kind of arrays, and (gradient matrix, kind, step) -> (direction, kind).
         matrices: as in `seqdec.optim.chains.routed`.
         transpose: hand matrices over with their short side first, the papers' m <= n.
         seed: for the keys of the matrices; it may be a traced array.

@@ -47,9 +47,6 @@ def eigen_adam(
         interval: K, steps between two bases.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
-    Raises:
-        ValueError: a setting is out of its range.
-
     Source: Gong, Scetbon, Ma, Meeds, "Towards Efficient Optimizer Design for LLM via Structured Fisher Approximation
     with a Low-Rank Extension", 2025, Algorithm 7.
     """
@@ -106,9 +103,6 @@ def soap(
     Args:
         learning_rate, b1, b2, b3, eps, interval: as in `eigen_adam`; b3 also of G^T G.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
-
-    Raises:
-        ValueError: a setting is out of its range.
 
     Source: Vyas et al., "SOAP: Improving and Stabilizing Shampoo using Adam", 2024.
     """

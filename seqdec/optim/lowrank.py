@@ -52,9 +52,6 @@ def fira(
         growth: factor by which the norm of the compensation may grow per step.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
-    Raises:
-        ValueError: a setting is out of its range.
-
     Source: Chen et al., "Fira: Can We Achieve Full-rank Training of LLMs Under Low-rank Constraint?", 2024, as stated
     in Gong et al. (see `alice`), Algorithm 9.
     """
@@ -115,9 +112,6 @@ def apollo(
         projection: "random", or "svd" for the leading left singular vectors of the gradient.
         seed: for the random projections.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
-
-    Raises:
-        ValueError: a setting is out of its range.
 
     Source: Zhu et al., "APOLLO: SGD-like Memory, AdamW-level Performance", 2024.
     """
