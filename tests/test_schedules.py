@@ -45,7 +45,7 @@ def play(filter_at, start):
     return jax.jit(whole)(jax.random.key(0))
 
 
-@pytest.mark.extended
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", sorted(MAKERS))
 def test_a_schedule_is_a_filter_whose_process_noise_is_set_anew_each_step(name):
     make, schedule = MAKERS[name], Annealed(0.2, 4.0)
