@@ -18,7 +18,7 @@ reverse passes and a product of matrices, or n forward passes along the columns,
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -140,9 +140,13 @@ def _init(model: _Model, key: Key, params: PyTree) -> Belief:
     )
 
 
+def _blocks(model: _Model, belief: Belief, *parts: Any) -> Iterator[tuple[Any, ...]]:
+    """(covariance, its state, its part of each of `parts`) of each block."""
+    return zip(model.covariances, belief.blocks, *parts, strict=True)
+
+
 def _predict(model: _Model, belief: Belief) -> Belief:
-    parts = zip(model.covariances, belief.blocks, strict=True)
-    return belief._replace(blocks=tuple(c.predict(state) for c, state in parts))
+    return belief._replace(blocks=tuple(c.predict(state) for c, state in _blocks(model, belief)))
 
 
 def _moments(model: _Model, belief: Belief, x: PyTree) -> Predictive:
@@ -173,8 +177,7 @@ def _marginals(model: _Model, belief: Belief) -> Callable[[PyTree], Marginals]:
     def plain(covariance, state):
         return lambda rows: jnp.diagonal(covariance.variance(state, covariance.project(state, rows)))
 
-    parts = zip(model.covariances, belief.blocks, strict=True)
-    variances = [plain(c, state) if c.variances is None else c.variances(state) for c, state in parts]
+    variances = [plain(c, s) if c.variances is None else c.variances(s) for c, s in _blocks(model, belief)]
     noise = _accumulated_noise(model, belief)
 
     def marginals(x):
@@ -199,8 +202,7 @@ def _update(
         )
     y = batches.known(y.astype(at.mean.dtype), rows, len(at.mean))
     if rows is None or not share:
-        blocks = zip(model.covariances, belief.blocks, at.jacobians, strict=True)
-        jacobians, products = at.jacobians, [c.project(state, jacobian) for c, state, jacobian in blocks]
+        jacobians, products = at.jacobians, _project(model, belief, at.jacobians)
     else:
         products, skipped = _project_all(model, belief, x, at)
         few = _linearize(model, belief.params, x, rows).jacobians if any(skipped) else at.jacobians
@@ -226,8 +228,7 @@ def _update_batch(
     ys = batches.known(ys.astype(at.mean.dtype), rows, at.mean.shape[1])
     innovation, joint = batches.stacked(*at, ys, rows)
     region = trust.region(model.network, model.likelihood, belief.params, xs, ys, rows, joint.finite)
-    blocks = zip(model.covariances, belief.blocks, joint.jacobians, strict=True)
-    products = [c.project(state, jacobian) for c, state, jacobian in blocks]
+    products = _project(model, belief, joint.jacobians)
     belief, info = _condition(model, belief, joint.jacobians, products, joint.innovation, joint.noise, region)
     return belief, info._replace(
         innovation=innovation,
@@ -267,7 +268,7 @@ def _condition(
     steps, squares, caches = zip(
         *(
             c.mean_update(state, jacobian, product, weights)
-            for c, state, jacobian, product in zip(model.covariances, belief.blocks, jacobians, products, strict=True)
+            for c, state, jacobian, product in _blocks(model, belief, jacobians, products)
         ),
         strict=True,
     )
@@ -288,10 +289,7 @@ def _condition(
     # The Jacobians are left unmasked, so that J J^T is shared.
     products, caches = jax.tree.map(lambda leaf: jnp.where(accept, leaf, 0), (products, caches))
     observations = [Observation(*own, *shared) for own in zip(jacobians, products, caches, strict=True)]
-    done = [
-        c.covariance_update(state, observation)
-        for c, state, observation in zip(model.covariances, belief.blocks, observations, strict=True)
-    ]
+    done = [c.covariance_update(state, own) for c, state, own in _blocks(model, belief, observations)]
     params = _moved(model, belief, [tuple(jnp.where(accept, part, 0) for part in step) for step in steps])
     bound = error_bound(done, parts, total, noise) if model.numerics.error_bounds else None
     return Belief(params, tuple(d.state for d in done)), UpdateInfo(expected, log_density, ~accept, bound)
@@ -299,8 +297,7 @@ def _condition(
 
 def _sample(model: _Model, key: Key, belief: Belief) -> PyTree:
     keys = jax.random.split(key, len(model.covariances))
-    parts = zip(model.covariances, keys, belief.blocks, strict=True)
-    return _moved(model, belief, [c.draw(k, state) for c, k, state in parts])
+    return _moved(model, belief, [c.draw(k, state) for c, state, k in _blocks(model, belief, keys)])
 
 
 def _moved(model: _Model, belief: Belief, steps: list[Pieces]) -> PyTree:
@@ -314,14 +311,17 @@ def _moved(model: _Model, belief: Belief, steps: list[Pieces]) -> PyTree:
 
 def _variances(model: _Model, belief: Belief, products: list[Array]) -> list[Array]:
     """J_b Sigma_b J_b^T (o, o) of each block, without process noise."""
-    parts = zip(model.covariances, belief.blocks, products, strict=True)
-    return [c.variance(state, product) for c, state, product in parts]
+    return [c.variance(state, product) for c, state, product in _blocks(model, belief, products)]
+
+
+def _project(model: _Model, belief: Belief, jacobians: tuple[Rows, ...]) -> list[Array]:
+    """Products (o, k) of each block."""
+    return [c.project(state, jacobian) for c, state, jacobian in _blocks(model, belief, jacobians)]
 
 
 def _accumulated_noise(model: _Model, belief: Belief) -> dict[int, Array]:
     """Process noise q_b by block, of those that may have some."""
-    parts = zip(model.covariances, belief.blocks, strict=True)
-    found = [c.accumulated_noise(state) for c, state in parts]
+    found = [c.accumulated_noise(state) for c, state in _blocks(model, belief)]
     return {index: q for index, q in enumerate(found) if q is not None}
 
 
@@ -355,8 +355,8 @@ def _linearize(model: _Model, params: PyTree, x: PyTree, rows: Array | None = No
 def _project_all(model: _Model, belief: Belief, x: PyTree, at: _Linearization) -> tuple[list[Array], list[bool]]:
     """Products (K, k) of all outputs, and for each block whether they were computed without its Jacobian."""
     products, skipped = [], []
-    for index, (covariance, state) in enumerate(zip(model.covariances, belief.blocks, strict=True)):
-        columns, jacobian = covariance.columns(state), at.jacobians[index]
+    for index, (covariance, state, jacobian) in enumerate(_blocks(model, belief, at.jacobians)):
+        columns = covariance.columns(state)
         skip = columns is not None and columns[0].shape[1] <= len(at.mean) and mostly_dense(jacobian)
         if skip:
             products.append(_project_forward(model, belief, x, index).astype(at.mean.dtype))
