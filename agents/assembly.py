@@ -5,9 +5,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from gymnasium import spaces as gym_spaces
 
 from seqdec import policies
-from seqdec.agents.choices import Choices, choices_for
+from seqdec.agents.choices import Choices, choices_for, near_best
 from seqdec.agents.inputs import checked
 from seqdec.core import (
     Acquisition,
@@ -33,6 +34,7 @@ def agent(
     name: str,
     settings: Mapping[str, Any] | None = None,
     num_candidates: int | None = None,
+    refine: bool = False,
 ) -> Agent:
     """Learner x policy.
 
@@ -47,6 +49,7 @@ def agent(
         name: shown in tables and figures.
         settings: recorded in the manifest of a run, with the name of the policy unless they have it.
         num_candidates: points drawn per decision, for Box actions only; None is 256.
+        refine: for Box actions, offer as many points again near the best of those drawn.
 
     Raises:
         TypeError: spaces of other kinds than Box, Discrete and a Dict of candidates.
@@ -57,10 +60,13 @@ def agent(
         raise ValueError(
             f"{name} has no uncertainty, and the policy needs {acquisition.needs!r} of it; use greedy or epsilon_greedy"
         )
-    choices = choices_for(spaces, num_candidates)
+    choices, actions = choices_for(spaces, num_candidates), spaces.action_space
 
     def act(key, state, observation):
-        return decide(key, acquisition, learner.posterior(state), choices, observation)
+        posterior, offered = learner.posterior(state), choices
+        if refine and isinstance(actions, gym_spaces.Box):
+            offered = near_best(choices, posterior, actions)
+        return decide(key, acquisition, posterior, offered, observation)
 
     def act_batch(keys, state, observations):
         assert learner.prepared is not None

@@ -75,6 +75,27 @@ def counted(seen: Array, accept: Array | bool) -> Array:
     return seen + more.astype(seen.dtype)
 
 
+def sampled(state: MemoryState, rows: PyTree, uniform: Array, accept: Array | bool) -> MemoryState:
+    """A reservoir's state with rows (k, ...), unchanged unless `accept` () bool.
+
+    `uniform` (2, k) in [0, 1) says whether each is kept, once the memory is full, and where.
+    """
+    capacity = len(jax.tree.leaves(state.rows)[0])
+    count = uniform.shape[1]
+    seen = jnp.minimum(state.seen, jnp.iinfo(jnp.int32).max - count - 1) + jnp.arange(count, dtype=jnp.int32)
+    kept = uniform[0] * (seen + 1) < capacity
+    place = jnp.where(kept, jnp.minimum((uniform[1] * capacity).astype(seen.dtype), capacity - 1), capacity)
+    place = jnp.where(accept, jnp.where(seen < capacity, seen, place), capacity)
+    fresh = jax.tree.map(lambda leaf, new: leaf.at[place].set(new.astype(leaf.dtype), mode="drop"), state.rows, rows)
+    return MemoryState(fresh, jnp.where(accept, seen[-1] + 1, state.seen))
+
+
+def rows_at(state: MemoryState, uniform: Array) -> PyTree:
+    """Rows (k, ...) of a memory that is not empty, drawn with replacement by numbers (k,) uniform in [0, 1)."""
+    place = jnp.minimum((uniform * filled(state)).astype(jnp.int32), filled(state) - 1)
+    return jax.tree.map(lambda leaf: leaf[place], state.rows)
+
+
 def _memory(capacity: int, place: Callable[[Key, Array], Array]) -> Memory:
     """A memory that writes a row to `place(key, seen)`, or nowhere if that is not below the capacity."""
     capacity = count("capacity", capacity)

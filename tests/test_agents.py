@@ -429,7 +429,10 @@ class Custom(nn.Module):
 def test_own_networks_are_taken(name, model):
     agent = make(name, model=model)
     params = jax.eval_shape(agent.init, jax.random.key(0)).params
-    assert set(getattr(params, "network", params)) == {"body", "head"}
+    if name == "auto":  # one vector
+        assert params.size == (NUM_FEATURES + 1) * 6 + (6 + 1) * NUM_ARMS
+    else:
+        assert set(getattr(params, "network", params)) == {"body", "head"}
 
 
 @pytest.mark.sampled(4)

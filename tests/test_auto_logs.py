@@ -6,34 +6,33 @@ import numpy as np
 import pytest
 
 from seqdec import agents, models
-from seqdec.agents.regression import logs
+from seqdec.agents.regression import conjugate, logs
 from tests.test_agents import ARMS, NUM_ARMS, NUM_FEATURES
-from tests.test_auto import PHI, PLAYED, F, N, T, double_precision, observed
+from tests.test_auto import PHI, PLAYED, F, N, T, double_precision
 
 AMOUNTS = np.exp(2 * np.random.default_rng(1).normal(size=T))
 assert double_precision
 
 
-def rows_of(amounts):
-    rows = [observed(t)._replace(y=jnp.where(observed(t).observed, amounts[t], 0)) for t in range(T)]
-    return jax.tree.map(lambda *parts: jnp.stack(parts), *rows)
+OBSERVED = jnp.asarray(np.eye(N)[PLAYED] > 0)
 
 
 def from_rows(amounts):
-    rows = rows_of(amounts)
-    scaled = logs.rescaled(logs.prior(N, F), rows.y, rows.observed)
-    return logs.recomputed(scaled, logs.added(logs.no_rows(scaled), scaled, *rows[:3], jnp.ones(T))), rows
+    y = jnp.where(OBSERVED, jnp.asarray(amounts)[:, None], 0)
+    scaled = logs.prior(N, F).rescaled(y, OBSERVED)
+    sums = conjugate.no_rows(scaled.weights).added(jnp.asarray(PHI), scaled.target(y), OBSERVED.astype(float))
+    return scaled.recomputed(sums)
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_logarithms_are_taken_from_the_end_of_the_shorter_side(double_precision, sign):
-    belief, _ = from_rows(sign * AMOUNTS)
+    belief = from_rows(sign * AMOUNTS)
     distance = AMOUNTS - AMOUNTS.min()
     shift = 0.1 * distance.mean()
     u = np.log(distance + shift)
     found = [belief.scale.end, belief.scale.sign, belief.scale.shift, belief.scale.unit]
     np.testing.assert_allclose(found, [sign * AMOUNTS.min(), sign, shift, np.exp(u.mean())])
-    at = logs.answer(belief, jnp.asarray(PHI[0]), jnp.asarray(0.0))
+    at = belief.answer(jnp.asarray(PHI[0]), jnp.asarray(0.0))
     for j in range(N):
         rows, own = PHI[j == PLAYED], (u - u.mean())[j == PLAYED]
         cov = np.linalg.inv(np.eye(F) + rows.T @ rows)
@@ -45,11 +44,11 @@ def test_logarithms_are_taken_from_the_end_of_the_shorter_side(double_precision,
 
 
 def test_learning_one_by_one_in_a_known_scale_is_recomputing(double_precision):
-    whole, rows = from_rows(AMOUNTS)
+    whole = from_rows(AMOUNTS)
     belief = logs.prior(N, F)._replace(scale=whole.scale)
-    learn = jax.jit(lambda belief, row: logs.learn(belief, row.x, row, jnp.asarray(0.0), True, jnp.bool_(True))[0])
-    for t in range(T):
-        belief = learn(belief, jax.tree.map(lambda leaf, t=t: leaf[t], rows))
+    learn = jax.jit(lambda belief, *at: conjugate.learned(belief, *at, jnp.asarray(0.0), jnp.bool_(True))[0])
+    for phi, y, j in zip(jnp.asarray(PHI), jnp.asarray(AMOUNTS), jnp.asarray(PLAYED), strict=True):
+        belief = learn(belief, phi, y[None], j[None])
     np.testing.assert_allclose(belief.weights, whole.weights, rtol=1e-8)
     np.testing.assert_allclose(belief.regression.noise.squares, whole.regression.noise.squares, rtol=1e-8)
     np.testing.assert_allclose(belief.regression.noise.counts, whole.regression.noise.counts)
@@ -57,23 +56,22 @@ def test_learning_one_by_one_in_a_known_scale_is_recomputing(double_precision):
 
 
 def test_moments_are_those_of_the_draws(double_precision):
-    belief, _ = from_rows(AMOUNTS)
+    belief = from_rows(AMOUNTS)
     belief = belief._replace(noise=belief.noise._replace(squares=jnp.ones(N), counts=jnp.ones(N)))
     location, phi = jnp.asarray(0.0), jnp.asarray(PHI[0])
-    keys = jax.random.split(jax.random.key(0), 4000)
-    drawn = jax.vmap(lambda key: logs.responses(belief, logs.drawn(key, belief, location), phi, location))(keys)
-    at = logs.answer(belief, phi, location)
+    normal = jax.random.normal(jax.random.key(0), (4000, N, F))
+    drawn = jax.vmap(lambda numbers: belief.responses(belief.drawn(numbers, location), phi, location))(normal)
+    at = belief.answer(phi, location)
     np.testing.assert_allclose(drawn.mean(0), at.mean, atol=4 * np.sqrt(at.variance / 4000).max())
     np.testing.assert_allclose(drawn.var(0), at.variance, rtol=0.1)
 
 
 def test_rewards_that_do_not_vary_have_no_scale():
-    rows = rows_of(np.ones(T))
     none = logs.prior(N, F)
-    for y, seen in ((rows.y, rows.observed), (jnp.zeros((4, N)), jnp.zeros((4, N), bool))):
-        belief = logs.rescaled(none, y, seen)
+    for y, seen in ((OBSERVED.astype(float), OBSERVED), (jnp.zeros((4, N)), jnp.zeros((4, N), bool))):
+        belief = none.rescaled(y, seen)
         assert belief.scale.unit == 0 and belief.scale.shift == 0
-        at = logs.answer(belief, jnp.asarray(PHI[0]), jnp.asarray(1.0))
+        at = belief.answer(jnp.asarray(PHI[0]), jnp.asarray(1.0))
         assert np.all(at.mean == 1) and np.all(at.variance == 0)
 
 

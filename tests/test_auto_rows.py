@@ -8,10 +8,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 
 import seqdec
 from seqdec import agents, policies
-from seqdec.agents._filtering import choices_for
-from seqdec.agents._neural.experience import recorder
-from seqdec.agents.regression import members
-from seqdec.core import Environment, Masked, Spaces, TimeStep
+from seqdec.core import Acquisition, Environment, Masked, Spaces, TimeStep
 
 N = 6
 
@@ -56,8 +53,16 @@ def played(spaces, steps=40):
     return agent, jax.jit(lambda: jax.lax.scan(step, agent.init(jax.random.key(1)), keys)[0])()
 
 
-def parts_of(spaces):
-    return members.parts_of(spaces, None, recorder(choices_for(spaces), spaces).example.x, 200.0)
+def asked(spaces, state, x):
+    """The posterior of a state that a policy is asked with, and the candidates."""
+    found = []
+
+    def score(key, posterior, candidates, mask):
+        found.append((posterior, candidates))
+        return jnp.zeros(len(jax.tree.leaves(candidates)[0]))
+
+    agents.auto(spaces, policy=Acquisition(score, None, False, "joint"), capacity=100).act(jax.random.key(6), state, x)
+    return found[0]
 
 
 @pytest.mark.extended
@@ -66,13 +71,11 @@ def parts_of(spaces):
 def test_moments_are_those_of_the_draws(spaces):
     """Of members that count alike."""
     _, state = played(spaces)
-    change = state.change._replace(found=jnp.bool_(True))  # otherwise some have no weight
-    state = state._replace(log_weights=jnp.zeros_like(state.log_weights), change=change)
-    question = members.posterior(parts_of(spaces), state)
-    candidates = observation(jax.random.key(5), spaces)
-    if spaces is DOSE:
-        points = jax.random.uniform(jax.random.key(6), (N, 2))
-        candidates = jnp.concatenate([jnp.broadcast_to(candidates, (N, 2)), points], axis=1)
+    known = state.mixture
+    change = known.change._replace(found=jnp.bool_(True))  # otherwise some have no weight
+    state = state._replace(mixture=known._replace(log_weights=jnp.zeros_like(known.log_weights), change=change))
+    question, candidates = asked(spaces, state, observation(jax.random.key(5), spaces))
+    candidates = candidates[:N] if spaces is DOSE else candidates
     draws = jax.jit(jax.vmap(lambda key: question.draw(key)(candidates)))(jax.random.split(jax.random.key(7), 20_000))
     joint, marginals = question.joint(candidates), question.marginals(candidates)
     std = np.sqrt(np.diag(joint.cov))
@@ -191,16 +194,15 @@ def test_full_information_on_candidates_is_a_row_for_each():
 
 @pytest.mark.extended
 def test_row_numbers_of_many_items_have_effects_without_covariances():
-    forms = [group.form for group in parts_of(IDS).groups]
-    assert forms == [members.DIAGONAL, members.FULL]  # the last is the network's
     _, state = played(IDS)
-    assert state.members[0].weights.shape == (3, 1, 300 + 10 + 1)
+    first, last = state.mixture.members  # the last is the network's
+    assert first.root.shape == (3, 1, 300 + 10 + 1) and last.root.ndim == 4
 
 
 @pytest.mark.extended
 def test_the_usual_policy_draws_with_half_the_deviation():
     _, state = played(PLAIN)
-    question, x = members.posterior(parts_of(PLAIN), state), observation(jax.random.key(5), PLAIN)
+    question, x = asked(PLAIN, state, observation(jax.random.key(5), PLAIN))
     whole, half = (
         jax.vmap(lambda key, scale=scale: policies.thompson(scale=scale).score(key, question, x, None))(
             jax.random.split(jax.random.key(0), 50)

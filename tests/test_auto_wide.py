@@ -8,10 +8,8 @@ from gymnasium.spaces import Box, Discrete
 
 import seqdec
 from seqdec import agents
-from seqdec.agents._filtering import choices_for
-from seqdec.agents._neural.experience import Experience, recorder
-from seqdec.agents.regression import diagonal, nig, noise
-from seqdec.agents.regression.members import parts_of
+from seqdec.agents.regression import conjugate
+from seqdec.agents.regression.features import inputs_of
 from seqdec.core import Environment, Spaces, TimeStep
 from tests.test_agents import assert_same
 
@@ -21,80 +19,62 @@ WIDE = Spaces(Box(-np.inf, np.inf, (LEVELS,), np.float32), Discrete(N))
 LOCATION = jnp.float32(2.5)
 
 
-def experience(t):
-    """A one-hot context with the constant in every third step, and the reward of one action."""
+def learned(belief, t, half_life=None):
+    """After a one-hot context with the constant in every third step, and the reward of one action."""
     generator = np.random.default_rng(t)
-    phi = np.eye(F)[generator.integers(F)]
-    played = np.arange(N) == generator.integers(N)
-    return Experience(
-        jnp.asarray(phi, jnp.float32), jnp.asarray(played * generator.normal(), jnp.float32), jnp.asarray(played)
-    )
+    phi, j = jnp.eye(F)[generator.integers(F)], jnp.asarray(generator.integers(N))[None]
+    y = jnp.float32(generator.normal())[None]
+    belief, (_, density) = conjugate.learned(belief, phi, y, j, LOCATION, jnp.bool_(True))
+    return belief if half_life is None else belief.forgotten(half_life, jnp.int32(t + 1), jnp.bool_(True)), density
 
 
 @pytest.mark.parametrize("half_life", [None, 8.0])
 def test_where_features_never_occur_together_it_is_the_regression(half_life):
     sides = []
-    for form in (nig, diagonal):
-
-        @jax.jit
-        def step(belief, row, count, form=form):
-            belief, density = form.learn(belief, row.x, row, LOCATION, True, jnp.bool_(True))
-            if half_life is not None:
-                belief = form.forgotten(belief, half_life, count, jnp.bool_(True))
-            return belief, density
-
-        belief, densities = form.prior(N, F), []
+    for diagonal in (False, True):
+        belief, densities = conjugate.prior(N, F, diagonal=diagonal), []
         for t in range(STEPS):
-            belief, density = step(belief, experience(t), jnp.int32(t + 1))
+            belief, density = learned(belief, t, half_life)
             densities.append(density)
-        answers = [form.answer(belief, jnp.eye(F)[i], LOCATION) for i in range(F)]
-        sides.append((densities, answers, belief.noise))
+        sides.append((densities, [belief.answer(phi, LOCATION) for phi in jnp.eye(F)], belief.noise))
     assert_same(*sides, rtol=1e-4, atol=1e-5)
 
 
-def test_what_was_not_observed_or_is_refused_changes_nothing():
-    belief, row = diagonal.prior(N, F), experience(0)
-    same, density = diagonal.learn(belief, jnp.full(F, jnp.nan), row, LOCATION, True, jnp.bool_(False))
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_what_was_not_observed_or_is_refused_changes_nothing(diagonal):
+    belief = conjugate.prior(N, F, diagonal=diagonal)
+    y, index = jnp.ones(1), jnp.array([1])
+    same, _ = conjugate.learned(belief, jnp.full(F, jnp.nan), y, index, LOCATION, jnp.bool_(False))
     assert_same(same, belief, rtol=0)
-    assert density == 0
-    one, _ = diagonal.learn(belief, jnp.ones(F), row, LOCATION, False, jnp.bool_(True))
-    others = np.flatnonzero(~np.asarray(row.observed))
-    assert np.all(one.variances[others] == 1) and np.all(one.weights[others] == 0)
+    one, _ = conjugate.learned(belief, jnp.ones(F), y, index, LOCATION, jnp.bool_(True))
+    assert_same([leaf[0::2] for leaf in jax.tree.leaves(one)], [leaf[0::2] for leaf in jax.tree.leaves(belief)], rtol=0)
+    assert np.all(one.weights[1] != 0)
 
 
 def test_draws_have_the_moments_of_the_belief():
-    belief = diagonal.prior(N, F)
-    step = jax.jit(lambda belief, row: diagonal.learn(belief, row.x, row, LOCATION, True, jnp.bool_(True))[0])
+    belief = conjugate.prior(N, F, diagonal=True)
     for t in range(STEPS):
-        belief = step(belief, experience(t))
+        belief, _ = learned(belief, t)
     phi = jnp.ones(F).at[0].set(-2)
-    weights = jax.vmap(lambda key: diagonal.drawn(key, belief, LOCATION))(jax.random.split(jax.random.key(0), 20_000))
-    at, drawn = diagonal.answer(belief, phi, LOCATION), np.asarray(weights @ phi)
+    normal = jax.random.normal(jax.random.key(0), (20_000, N, F))
+    weights = jax.vmap(lambda numbers: belief.drawn(numbers, LOCATION))(normal)
+    at, drawn = belief.answer(phi, LOCATION), np.asarray(weights @ phi)
     np.testing.assert_allclose(drawn.var(0), at.variance, rtol=0.06)
     np.testing.assert_allclose(drawn.mean(0), at.mean, atol=5 * float(jnp.sqrt(at.variance.max() / 20_000)))
-    assert np.all(np.asarray(noise.variance(belief.noise)) > 0)
-
-
-def test_an_action_that_was_never_played_has_the_mean_of_all_rewards():
-    phi = jnp.ones(F).at[-1].set(nig.CONSTANT)
-    at = diagonal.answer(diagonal.prior(N, F), phi, LOCATION)
-    np.testing.assert_allclose(at.mean, np.full(N, LOCATION), rtol=1e-6)
-
-
-def views(shape):
-    spaces = Spaces(Box(0, 1, shape, np.float32), Discrete(N))
-    return parts_of(spaces, None, recorder(choices_for(spaces), spaces).example.x, None)
+    assert np.all(np.asarray(belief.noise.variance) > 0)
 
 
 def test_vectors_have_a_member_without_covariances_whatever_their_unit_and_images_none():
-    wide, image, few = (len(views(shape).groups) for shape in ((300,), (20, 20, 1), (20,)))
-    assert (wide, image, few) == (2, 1, 3)
-    features = views((300,)).groups[0].features
+    def of(shape):
+        return inputs_of(Spaces(Box(0, 1, shape, np.float32), Discrete(N)))
+
+    assert of((20, 20, 1)).wide is None and of((20,)).wide is None and len(of((20,)).features) == 1
+    wide = of((300,)).wide
+    assert wide is not None
     x = jnp.zeros(300).at[jnp.array([3, 7])].set(1.0)
     for scale in (1e-30, 1.0, 1e30):
-        z = features(None, scale * x)
-        np.testing.assert_allclose(z, 3 * x / np.sqrt(2), rtol=1e-5)
-    assert np.all(features(None, 0 * x) == 0)
+        np.testing.assert_allclose(wide(scale * x), 3 * x / np.sqrt(2), rtol=1e-5)
+    assert np.all(wide(0 * x) == 0)
 
 
 @pytest.mark.extended

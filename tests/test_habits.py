@@ -267,8 +267,8 @@ def test_a_setting_is_a_number_that_jax_calculates_with() -> None:
     for wrong in (pa.scalar(0.1), Fraction(1, 10), Decimal("0.1"), "0.1", [0.1], True):
         with pytest.raises((TypeError, ValueError), match=r"learning_rate must (be|hold) "):
             seqdec.optim.soap(wrong)  # pyright: ignore[reportArgumentType]
-        with pytest.raises((TypeError, ValueError), match=r"decay must (be|hold) "):
-            seqdec.agents.make("auto", SITE, decay=wrong)
+        with pytest.raises((TypeError, ValueError), match=r"horizon must (be|hold) "):
+            seqdec.agents.make("auto", SITE, horizon=wrong)
     for good in (1, 0.1, np.float32(0.1), np.array(0.1), jnp.float32(0.1)):
         seqdec.optim.soap(good)
 

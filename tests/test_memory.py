@@ -42,6 +42,31 @@ def test_a_reservoir_keeps_every_row_with_the_same_probability():
     np.testing.assert_allclose(shares, 5 / number, atol=0.03)
 
 
+def test_rows_are_sampled_by_numbers_without_bias():
+    kind, number, runs = memory.reservoir(5), 20, 4000
+
+    def add(state, at):
+        values, uniform = at
+        return memory.sampled(state, values, uniform, True), None
+
+    @jax.jit
+    @jax.vmap
+    def kept(key):
+        values = jnp.arange(1, number + 1).reshape(-1, 2)  # two at a time
+        uniform, drawn = (jax.random.uniform(each, (number // 2, 2, 2)) for each in jax.random.split(key))
+        state = jax.lax.scan(add, kind.init(jnp.int32(0)), (values, uniform))[0]
+        return state.rows, state.seen, memory.rows_at(state, drawn.ravel())
+
+    rows, seen, drawn = (np.asarray(part) for part in kept(jax.random.split(jax.random.key(0), runs)))
+    assert np.all(seen == number) and all(len(set(row)) == 5 for row in rows[:50].tolist())
+    for values in (rows, drawn):  # each share is 1/20
+        shares = np.bincount(values.ravel(), minlength=number + 1)[1:] / values.size
+        np.testing.assert_allclose(shares, 1 / number, atol=0.006)
+    state = memory.MemoryState(jnp.asarray(rows[0]), jnp.asarray(seen[0]))
+    rejected = memory.sampled(state, jnp.zeros(2, int), jnp.zeros((2, 2)), False)
+    np.testing.assert_array_equal(rejected.rows, rows[0])
+
+
 def test_draws_are_uniform_over_the_rows_in_use():
     kind = memory.last(8)
     drawn = kind.draw(jax.random.key(0), filled_with(kind, 8, 3), 30_000)

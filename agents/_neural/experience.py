@@ -16,9 +16,9 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from seqdec import memory as memories
-from seqdec.agents.choices import Choices, choices_for
+from seqdec.agents.choices import choices_for
 from seqdec.boundary.spaces import moderate
-from seqdec.core import Array, HasSpaces, Key, Masked, PyTree
+from seqdec.core import Array, HasSpaces, Key, PyTree
 from seqdec.memory import Memory, MemoryState
 from seqdec.runtime import scan
 
@@ -71,34 +71,6 @@ def rows_of(spaces: HasSpaces) -> Recorder:
     def alike(x, y, observed):
         """The rows in the dtypes of the example, in which a memory keeps them."""
         return jax.tree.map(lambda leaf, kept: leaf.astype(kept.dtype), rows(x, y, observed), example)
-
-    return Recorder(example, alike)
-
-
-def recorder(choices: Choices, spaces: HasSpaces) -> Recorder:
-    """The `Recorder` of an environment with these spaces."""
-    by_row = isinstance(spaces.observation_space, gym_spaces.Dict)
-    outputs = int(spaces.action_space.n) if isinstance(spaces.action_space, gym_spaces.Discrete) else 1
-
-    def rows(observation, action, feedback):
-        observation = observation.observation if isinstance(observation, Masked) else observation
-        x, y, index = choices.evidence(observation, action, feedback)
-        if by_row:
-            x = jax.tree.map(lambda leaf: leaf[:, None] if index is None else leaf[index][None, None], x)
-            y = jnp.reshape(y, (-1, 1))
-            return Experience(x, y, jnp.ones(y.shape, bool))
-        observed = jnp.ones(outputs, bool) if index is None else jnp.arange(outputs) == index.astype(int)
-        return jax.tree.map(lambda leaf: leaf[None], Experience(x, jnp.where(observed, y, 0), observed))
-
-    def zeros():
-        return first(rows(_zeros(spaces.observation_space), _zeros(spaces.action_space), jnp.zeros(())))
-
-    example = jax.eval_shape(zeros)
-
-    def alike(observation, action, feedback):
-        """The rows in the dtypes of the example, in which a memory keeps them."""
-        given = rows(observation, action, feedback)
-        return jax.tree.map(lambda leaf, kept: leaf.astype(kept.dtype), given, example)
 
     return Recorder(example, alike)
 

@@ -1,13 +1,10 @@
 """Bayesian linear regressions with an estimated noise variance, and the agents made of them.
 
-nig         the conjugate regression: normal weights, inverse-gamma noise variances
-diagonal    the same with a variance for each weight and no covariances, for many features
-noise       what both know of the noise variances
-units       numbers in standard units, by what was seen of them
-rewards     rewards as a regression is told them
+units       numbers and rewards in standard units, by what was seen of them
+conjugate   the regression: normal weights, inverse-gamma noise variances
+logs        the same of the logarithm of rewards
 linear      the agent that is one regression
+features    the rows of contexts, candidates and boxes, and their features
 mixture     several regressions, weighted by their past predictive density
-views       the features of contexts, candidates and boxes
-members     the regressions of the default agent
-auto        the default agent
+auto        the default agent: a mixture on raw and learned features
 """

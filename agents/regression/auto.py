@@ -1,93 +1,100 @@
-r"""Default agent: Bayesian regressions on raw and learned features, weighted by their past predictive density.
+r"""Default agent: a mixture of Bayesian regressions on raw and learned features, in standard units.
 
-Members. Each is a Bayesian regression with an estimated noise variance (`seqdec.agents.regression.nig`): for contexts
-with a weight vector for each action, for candidates and Box actions with one for all rows. How they are weighted, and
-how some of them forget once a change was found, is told in `seqdec.agents.regression.mixture`. With z the numbers in
-standard units, linear members have the features (z, 3) and (10 z, 3); candidates and boxes have further features of z
-(`seqdec.agents.regression.views`); the last has ((z, h(z), 1) / sqrt(10), 3), h the last hidden units of a network.
-More than 256 numbers stay as they are, and the last is without z: of images it is the only one, and vectors x, such as
-hashed words, have members without covariances (`seqdec.agents.regression.diagonal`) on (3 x / |x|, 3), at scale 1 and
-0.3. The first and the last have twins that forget. Contexts of at most 256 numbers have one more member, linear in them
-for the logarithms of rewards (`seqdec.agents.regression.logs`): for counts, costs and revenue.
+Members. Each is a regression with an estimated noise variance (`seqdec.agents.regression.conjugate`): for contexts with
+a weight vector for each action, for candidates and Box actions with one for all rows. How they are weighted, and how
+some of them forget once a change was found, is told in `seqdec.agents.regression.mixture`. With z features of the
+numbers in standard units (`seqdec.agents.regression.features`), members have (r z, 3), with r = 1 and, for rewards that
+are nearly free of noise, r = 10; those without covariances have r = 1 and 0.3. The last has the hidden units h of a
+network, ((z, h(z), 1) / sqrt(10), 3). The first and the last have twins that forget. Contexts of at most 256 numbers
+have one more member, linear in them for the logarithms of rewards (`seqdec.agents.regression.logs`): for counts, costs
+and revenue.
 
-Features. Each step takes one AdamW step on a minibatch of the memory, on half the squared error of the network's
-output for rewards in standard units. All parameters shrink by learning_rate min(1, decay / t) a step, as under a prior
-that t observations outweigh. The regression has a copy of the network whose parameters are averages over the last steps
-(`seqdec.agents.averaging`). It is renewed at t = 16, 32, 48, ..., later every t / 10 steps: the belief is then
-recomputed from the rows of the memory with the new features. Between these steps it is updated by each reward exactly.
-
-Box actions are points drawn at random, and as many again near the best of them.
+Network. Each step takes one AdamW step on the newest row and a minibatch of the memory, on half the squared error of
+the network's output for rewards in standard units. All parameters shrink by learning_rate min(1, 1000 / t) a step, as
+under a prior that t observations outweigh. Features are those of the average of the parameters over the last 100 steps
+(`seqdec.agents.averaging`). They are renewed at t = 16, 32, 48, ..., later every t / 10 steps: the members that have
+them, and that of logarithms, are then recomputed from the rows of the memory. Between these steps each reward updates
+them exactly.
 
 Cost of a step, for n actions or rows, F features with the network and b rows in a minibatch: O(n F^2) to act, for draws
-on rows O(n F), O(F^2) and b gradients to learn, and O(n F^3) in every fourth of a half-life. Recomputing costs a
-forward pass and O(n F^2) for each row that it takes, at most 8,192, and O(n F^3).
+on rows O(n F), O(F^2) and b gradients to learn, and O(n F^3) in every fourth of a half-life. Renewal costs a forward
+pass and O(n F^2) for each row that it takes, at most 8,192, and O(n F^3).
 
 Source: neural-linear: Riquelme, Tucker, Snoek, "Deep Bayesian Bandits Showdown", 2018.
 """
 
 import functools
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from gymnasium import spaces as gym_spaces
 
+from seqdec import linalg, models, policies
 from seqdec import memory as memories
-from seqdec import policies
-from seqdec.agents._filtering import assessing, choices_for, decide, drawn
-from seqdec.agents._neural.experience import (
-    finite,
-    key_numbers,
-    minibatch,
-    recorder,
-    remember,
-    usable,
-)
-from seqdec.agents._neural.loop import descend, innovation_of
-from seqdec.agents.choices import near_best
-from seqdec.agents.inputs import checked
-from seqdec.agents.regression import mixture, nig, rewards, units
-from seqdec.agents.regression.members import (
-    FIRST,
-    AutoState,
-    answers_of,
-    features_of,
-    in_variance,
-    inputs_of,
-    learned,
-    loss_of,
-    measured,
-    mixed,
-    parts_of,
-    posterior,
-    renewed,
-)
+from seqdec import params as parameters
+from seqdec.agents._neural.experience import Experience, finite, first, key_numbers, rows_of, usable
+from seqdec.agents._neural.last_layer import last_layer
+from seqdec.agents.assembly import agent
+from seqdec.agents.networks import network_of_one
+from seqdec.agents.regression import conjugate, logs, mixture, units
+from seqdec.agents.regression.features import Inputs, inputs_of
+from seqdec.agents.regression.mixture import Group, Kind, Mixture
+from seqdec.agents.regression.units import Rewards, Units
 from seqdec.agents.wrappers.averaging import moved
 from seqdec.boundary import checks
 from seqdec.boundary.spaces import spaces_of
-from seqdec.core import (
-    Acquisition,
-    Agent,
-    Array,
-    HasSpaces,
-)
+from seqdec.core import Acquisition, Agent, Array, HasSpaces, Learner, Network
+from seqdec.memory import MemoryState
 from seqdec.modules import Model
 from seqdec.optim.common import promoting
 
+_FREE_STD, _NARROW_STD, _DEEP_STD = 10.0, 0.3, 0.1**0.5
+"""r for rewards nearly free of noise, for many features that matter little each, and with a network."""
+_LOGS_WEIGHT = -20.0
+"""Log weight of the member for logarithms before any observation: exponentials of few rewards are daring."""
+_ROWS, _BLOCK = 8192, 256
+"""Rows of the memory that members are recomputed from, if there are more, evenly spread; rows of it at a time."""
+_FIRST, _OFTEN = 16, 10
+"""Steps between the first renewals, and renewals while the number of observations grows e times."""
+_DECAY, _AVERAGE = 1000.0, 0.99
+"""Steps after which the weights of the network begin to shrink less; a of the average of its parameters."""
 _SCALE = 0.5
 """Of draws for candidates and Box actions, whose contexts explore by themselves."""
+
+
+class AutoState(NamedTuple):
+    """What the agent knows."""
+
+    params: Array
+    """(D,) of the network in training"""
+    optimizer: Any
+    average: Array
+    """(D,) of the parameters over the last steps"""
+    features: Array
+    """(D,) of the network whose hidden units the members see"""
+    mixture: Mixture
+    contexts: Units
+    rewards: Rewards
+    memory: MemoryState
+    """rows in their own units, with responses counted from the first reward"""
+    due: Array
+    """() int32, the step of the next renewal"""
+    key: Array
+    """data of the key of all draws from the memory, never changed"""
 
 
 class AutoInfo(NamedTuple):
     """Result of an update."""
 
     innovation: Array
-    """(o,) observed minus predicted reward, before the update"""
+    """(o,) observed minus predicted reward, before it was learned"""
     weights: Array
     """(members,) after the update"""
     rejected: Array
-    """() bool: the input or the result was not finite, and the state is unchanged"""
+    """() bool: the input was not finite, and the state is unchanged"""
 
 
 def auto(
@@ -98,10 +105,8 @@ def auto(
     learning_rate: float = 1e-3,
     batch_size: int = 32,
     capacity: int = 20_000,
-    decay: float = 1000.0,
     horizon: float = 1000.0,
     half_life: float | None = 200.0,
-    average: float = 0.99,
     num_candidates: int | None = None,
 ) -> Agent:
     """The default agent, which needs no tuning for the scale, the noise or the linearity of rewards.
@@ -118,105 +123,175 @@ def auto(
         learning_rate: of AdamW.
         batch_size: rows of a minibatch, the newest included.
         capacity: rows of the memory, a uniform sample of all observations.
-        decay: steps after which the weights of the network begin to shrink less.
         horizon: steps after which a prediction counts e times less in the members' weights.
         half_life: steps after which an observation counts half as much to the members that forget, which take part
             once rewards turn out to change; None is without such members.
-        average: in [0, 1); the features are those of the average over the last 1 / (1 - average) steps.
-        num_candidates: points drawn per decision, for Box actions only; None is 256.
+        num_candidates: points drawn per decision, for Box actions only, and as many again near the best of them; None
+            is 256.
 
     Raises TypeError or ValueError for a space or a setting that does not fit.
     """
-    told = {
-        "learning_rate": learning_rate, "batch_size": batch_size, "capacity": capacity, "decay": decay,
-        "horizon": horizon, "half_life": half_life, "average": average,
+    settings = {
+        "learning_rate": learning_rate, "batch_size": batch_size, "capacity": capacity,
+        "horizon": horizon, "half_life": half_life,
     }  # fmt: skip
     spaces = spaces_of(spaces)
-    box = spaces.action_space if isinstance(spaces.action_space, gym_spaces.Box) else None
-    rows = spaces.observation_space if isinstance(spaces.observation_space, gym_spaces.Dict) else None
-    choices = choices_for(spaces, num_candidates)
-    recording = recorder(choices, spaces)
     checks.positive("learning_rate", learning_rate)
-    batch_size = checks.count("batch_size", batch_size)
-    capacity = checks.count("capacity", capacity)
-    checks.number("decay", decay)
+    batch_size, capacity = checks.count("batch_size", batch_size), checks.count("capacity", capacity)
     checks.positive("horizon", horizon)
     if half_life is not None:
-        checks.number("half_life", half_life, 0, nig.LONGEST, exclusive=True)
-    checks.number("average", average, 0, 1)
-    example = recording.example._replace(step=jax.ShapeDtypeStruct((), jnp.int32))
-    parts = parts_of(spaces, model, recording.example.x, half_life)
-    usual = policies.thompson(scale=_SCALE)
-    if box is None and rows is None:
-        usual = nig.usual_policy(recording.example.x.size)
-    elif parts.view.wide is not None:  # a draw of weights takes as many numbers as the tables have rows
-        usual = nig.usual_policy(units.FEW)
-    acquisition, called = (usual, None) if policy is None else policies.resolve(policy)
-    memory, transform = memories.reservoir(capacity), promoting(optax.adam(learning_rate))
+        checks.number("half_life", half_life, 0, conjugate.LONGEST, exclusive=True)
+    inputs = inputs_of(spaces)
+    by_row = isinstance(spaces.observation_space, gym_spaces.Dict)
+    of_contexts = not by_row and isinstance(spaces.action_space, gym_spaces.Discrete)
+    if model is None and inputs.features and not by_row:
+        model = models.MLP(inputs.responses, skip=True)
+    network, n = network_of_one(spaces, model), inputs.responses
+    groups = _groups(inputs, network, half_life, of_contexts)
+    example = jax.eval_shape(lambda x: first(inputs.rows(x)), rows_of(spaces).example.x)
+    leaves, structure = jax.tree.flatten(jax.eval_shape(network.init, jax.random.key(0)))
+    transform, memory = promoting(optax.adam(learning_rate)), memories.reservoir(capacity)
+
+    def tree(params):
+        """The parameters of the network from one vector (D,)."""
+        return structure.unflatten(parameters.unravel(params, leaves))
+
+    def standard(contexts, row):
+        return inputs.replaced(row, units.bounded(contexts, inputs.numbers(row)))
+
+    def phis(params, contexts, rows):
+        """Features of rows (b, ...)."""
+        own = tree(params)
+        return jax.vmap(lambda row: tuple(group.phis(own, standard(contexts, row)) for group in groups))(rows)
 
     def init(key):
         weights, draws = jax.random.split(key)
-        params = parts.network.init(weights)
-        averaged, features = (jax.tree.map(jnp.copy, params) for _ in range(2))  # an array can be donated once
-        x = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), recording.example.x)
-        numbers = parts.view.numbers(x)
-        sizes = jax.eval_shape(
-            functools.partial(features_of, parts), params, inputs_of(parts, units.unknown(numbers.shape), x)
-        )
-        members = tuple(
-            mixture.prior(group.form, group.kinds, parts.responses, phi.shape[-1])
-            for group, phi in zip(parts.groups, sizes, strict=True)
-        )
+        params = parameters.ravel(jax.tree.leaves(network.init(weights)))
+        row = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), example)
+        contexts = units.unknown(inputs.numbers(row).shape)
+        shapes = jax.eval_shape(phis, params, contexts, jax.tree.map(lambda leaf: leaf[None], row))
         return AutoState(
-            params, transform.init(params), averaged, features, members, mixture.log_weights(parts.kinds),
-            mixture.unchanged(), units.unknown(numbers.shape), rewards.unknown(), memory.init(example),
-            jnp.int32(FIRST), key_numbers(draws),
+            params, transform.init(params), jnp.copy(params), jnp.copy(params),
+            mixture.prior(groups, n, shapes), contexts, units.no_rewards(),
+            memory.init(Experience(example, jnp.zeros(n), jnp.zeros(n, bool), step=jnp.int32(0))), jnp.int32(_FIRST),
+            key_numbers(draws),
         )  # fmt: skip
 
-    def act(key, state, observation):
-        question = posterior(parts, state)
-        offered = choices if box is None else near_best(choices, question, box)
-        return decide(key, acquisition, question, offered, observation)
+    def update(state, x, y, observed=None, allowed=None):
+        # k rows with the responses number `index` (o,) of each, y (k, o).
+        rows = shown = inputs.rows(x)
+        if observed is not None and not of_contexts:
+            rows = jax.tree.map(lambda leaf: leaf[observed][None], rows)
+        index = jnp.arange(n) if observed is None or not of_contexts else jnp.asarray(observed)[None]
+        y = jnp.reshape(y, (-1, len(index)))
+        good = usable((rows, y))
 
-    def update(state, observation, action, feedback):
-        newest = recording.rows(observation, action, feedback)
-        key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.memory.seen)
-        add, draw, again = jax.random.split(key, 3)
-        good = usable(newest)
-        means = jax.vmap(lambda x: mixed(answers_of(parts, state, x), state.log_weights).mean)(newest.x)
-        error = innovation_of(newest, means, single=jnp.ndim(feedback) == 0)
-        contexts, x = measured(parts, state.contexts, observation, newest.x, good)
-        count, observed = len(newest.y), newest.observed.ravel()
-        seen, y = rewards.measured(state.rewards, newest.y.ravel(), good & observed)
-        steps = state.memory.seen + jnp.arange(1, count + 1, dtype=jnp.int32)
-        newest = newest._replace(x=x, y=y.reshape(newest.y.shape).astype(newest.y.dtype), step=steps)
-        single = jnp.ndim(feedback) == 0
-        change = mixture.watched(state.change, in_variance(seen, error), steps[-1])
-        members, densities = learned(parts, state, contexts, rewards.location(seen), newest, single, good)
+        # In standard units: those of contexts, and of all candidates that could be chosen.
+        numbers = units.cut(state.contexts, jax.vmap(inputs.numbers)(shown))
+        present = good & allowed if by_row and allowed is not None else good
+        contexts = units.measured(state.contexts, numbers, jnp.broadcast_to(present, len(numbers)))
+        cut = jax.vmap(lambda row: inputs.replaced(row, units.cut(state.contexts, inputs.numbers(row))))(rows)
+        rows = jax.tree.map(lambda leaf, kept: leaf.astype(kept.dtype), cut, example)
+        rewards, y = units.counted(state.rewards, y, good)
 
-        def batch_of(key):
-            return minibatch(memory, key, state.memory, newest, batch_size)
+        # Into the memory, and a minibatch of it; one draw of bits for all that is random.
+        seen, none = state.memory.seen, jnp.zeros((len(y), n))
+        steps = seen + jnp.arange(1, len(y) + 1, dtype=jnp.int32)
+        key = jax.random.fold_in(jax.random.wrap_key_data(state.key), seen)
+        more = max(batch_size - len(y), 0)
+        drawn = jax.random.uniform(key, (2 * len(y) + more + 1,))
+        newest = Experience(rows, none.at[:, index].set(y), none.at[:, index].set(1) > 0, step=steps)
+        stored = memories.sampled(state.memory, newest, drawn[: 2 * len(y)].reshape(2, -1), good)
+        others = memories.rows_at(stored, drawn[2 * len(y) : -1])
+        batch = jax.tree.map(lambda new, old: jnp.concatenate([new, old]), newest, others)
 
-        def loss(params, batch):
-            return loss_of(parts, contexts, seen, params, batch)
+        # The network.
+        def loss(params):
+            own = tree(params)
+            responses = jax.vmap(lambda row: network.apply(own, standard(contexts, row)))(batch.x)
+            error = rewards.standard(batch.y) - responses.astype(batch.y.dtype)
+            return jnp.sum(jnp.where(batch.observed, 0.5 * error**2, 0)) / len(error)
 
-        trained = state.params, state.optimizer
-        (params, moments), _, _ = descend(loss, transform, trained, batch_of, draw[None])
-        shrink = learning_rate * jnp.minimum(1, decay / steps[-1].astype(float))
-        params = jax.tree.map(lambda leaf: (1 - shrink).astype(leaf.dtype) * leaf, params)
-        fresh = state._replace(
-            params=params, optimizer=moments, average=moved(state.average, params, steps[-1], average),
-            members=members, contexts=contexts, rewards=seen,
-            log_weights=mixture.reweighted(parts.kinds, state.log_weights, densities, horizon, change.found),
-            change=change, memory=None,
-        )  # fmt: skip
-        good = good & finite(fresh)
-        kept = jax.tree.map(lambda new, old: jnp.where(good, new, old), fresh, state._replace(memory=None))
-        stored = remember(memory, add, state.memory, newest, good)
-        state = renewed(parts, again, kept._replace(memory=stored))
-        return state, AutoInfo(error, jax.nn.softmax(state.log_weights), ~good)
+        step = steps[-1]
+        moves, moments = transform.update(jax.grad(loss)(state.params), state.optimizer)
+        shrink = learning_rate * jnp.minimum(1, _DECAY / step.astype(float))
+        params = (1 - shrink).astype(state.params.dtype) * (state.params + moves)
+        fresh = params, moments, moved(state.average, params, step, _AVERAGE)
+        sound = good & finite(fresh)
+        before = state.params, state.optimizer, state.average
+        params, moments, averaged = jax.tree.map(lambda new, old: jnp.where(sound, new, old), fresh, before)
 
-    told |= drawn(num_candidates)
-    told = {"policy": called, **told}
-    assess = assessing(acquisition, functools.partial(posterior, parts), choices, spaces)
-    return checked(Agent(init, act, update, "auto", acquisition.exact, told, assess=assess), spaces)
+        # The members.
+        known, error = mixture.learned(
+            groups, state.mixture, phis(state.features, contexts, rows), y, index, steps, rewards, horizon, good
+        )
+        state = AutoState(
+            params, moments, averaged, state.features, known, contexts, rewards, stored, state.due, state.key
+        )
+        return renewed(state, drawn[-1]), AutoInfo(error, known.weights, ~good)
+
+    def renewed(state, start):
+        """With the features of the averaged network, if this is due; `start` () in [0, 1) is where rows begin."""
+
+        def renew(kept, params, contexts, memory, start):
+            rows, seen, filled = memory.rows, memory.seen, memories.filled(memory)
+            used = jnp.minimum(filled, _ROWS)
+
+            def block(number):
+                at = number.astype(jnp.int32) * _BLOCK + jnp.arange(_BLOCK, dtype=jnp.int32)
+                counts = jnp.where(at < used, seen / used, 0).astype(float)
+                at = jnp.where(filled <= _ROWS, at, ((at + start) * (filled / used)).astype(jnp.int32))
+                own = jax.tree.map(lambda leaf: leaf[jnp.minimum(at, filled - 1)], rows)
+                ages = (seen - own.step).astype(float)
+                return phis(params, contexts, own.x), own.y, own.observed * counts[:, None], ages
+
+            blocks = (used + _BLOCK - 1) // _BLOCK
+            known = mixture.recomputed(groups, kept[0], rows.y, rows.observed, blocks, block)
+            return known, params, seen + jnp.maximum(_FIRST, seen // _OFTEN)
+
+        kept, given = (state.mixture, state.features, state.due), (state.average, state.contexts, state.memory, start)
+        known, features, due = linalg.cond_any(state.memory.seen >= state.due, renew, kept, *given)
+        return state._replace(mixture=known, features=features, due=due)
+
+    def posterior(state):
+        def seen(x):
+            return phis(state.features, state.contexts, inputs.rows(x))
+
+        return mixture.posterior(groups, state.mixture, seen, state.rewards)
+
+    usual = policies.thompson(scale=_SCALE)
+    if of_contexts:
+        usual = conjugate.usual_policy(math.prod(jax.tree.leaves(example)[0].shape))
+    elif inputs.wide is not None:  # a draw of weights takes as many numbers as the tables have rows
+        usual = conjugate.usual_policy(units.FEW)
+    if policy is None:
+        policy, settings = usual, {"policy": None, **settings}
+    learner = Learner(init, update, posterior)
+    return agent(learner, policy, spaces, name="auto", settings=settings, num_candidates=num_candidates, refine=True)
+
+
+def _groups(inputs: Inputs, network: Network, half_life: float | None, of_contexts: bool) -> tuple[Group, ...]:
+    """The members, those with the network last."""
+    layer = last_layer(network)
+    if layer.groups != inputs.responses:
+        raise ValueError(
+            f"auto needs an output layer in which each of the {inputs.responses} actions has parameters of its own, as "
+            "in a dense layer; use hilofi for other networks"
+        )
+
+    def twins(scale, *others):
+        """Kinds of these scales, and one of the first that forgets."""
+        forgetful = () if half_life is None else (Kind(scale, half_life),)
+        return (Kind(scale), *map(Kind, others), *forgetful)
+
+    groups = []
+    for place, of in enumerate(inputs.features):
+        kinds = (Kind(1.0),) if place else twins(1.0, _FREE_STD)
+        groups.append(Group(lambda params, row, of=of: of(row), kinds))
+    if inputs.wide is not None:
+        wide, diagonal = inputs.wide, functools.partial(conjugate.prior, diagonal=True)
+        groups.append(Group(lambda params, row: wide(row), twins(1.0, _NARROW_STD), diagonal))
+    if of_contexts and inputs.features:
+        groups.append(Group(groups[0].features, (Kind(1.0),), logs.prior, _LOGS_WEIGHT, renewed=True))
+    deep = Group(lambda params, row: layer.features(params, row)[1][0], twins(_DEEP_STD), renewed=True)
+    return (*groups, deep)

@@ -1,8 +1,8 @@
 r"""Linear Thompson sampling and LinUCB: a weight vector for each action, or one for all candidates.
 
 For contexts of numbers each action has a Bayesian regression of its own on (z, 3), z the context in standard units
-(`seqdec.agents.regression.nig`, `seqdec.agents.regression.units`): no setting depends on the unit or the origin of
-contexts or rewards. An observation costs O(F^2) for F - 1 numbers in a context. With a half-life it is discounted
+(`seqdec.agents.regression.conjugate`, `seqdec.agents.regression.units`): no setting depends on the unit or the origin
+of contexts or rewards. An observation costs O(F^2) for F - 1 numbers in a context. With a half-life it is discounted
 linear Thompson sampling or LinUCB, at O(n F^3) more in every fourth of the half-life.
 
 Source: Agrawal, Goyal, "Thompson sampling for contextual bandits with linear payoffs", ICML 2013; Li, Chu, Langford,
@@ -10,27 +10,26 @@ Schapire, "A contextual-bandit approach to personalized news article recommendat
 each action; Russac, Vernade, Cappe, "Weighted linear bandits for non-stationary environments", NeurIPS 2019.
 """
 
-import functools
+import math
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from gymnasium import spaces as gym_spaces
 
-from seqdec import memory, models, policies
+from seqdec import memory, models
 from seqdec.agents import recommender
-from seqdec.agents._filtering import assessing, choices_for, decide
-from seqdec.agents._neural.experience import first, recorder, usable
+from seqdec.agents._neural.experience import rows_of, usable
+from seqdec.agents.assembly import agent
 from seqdec.agents.filtered import ekf
-from seqdec.agents.inputs import checked
 from seqdec.agents.networks import check_candidates
-from seqdec.agents.regression import nig, rewards, units
-from seqdec.agents.regression.nig import Regression
-from seqdec.agents.regression.rewards import Rewards
-from seqdec.agents.regression.units import Units
+from seqdec.agents.regression import conjugate, units
+from seqdec.agents.regression.conjugate import Regression
+from seqdec.agents.regression.units import Rewards, Units
 from seqdec.agents.wrappers.rehearsal import Rehearsal
 from seqdec.boundary import checks
 from seqdec.boundary.spaces import spaces_of
-from seqdec.core import Acquisition, Agent, Array, HasSpaces, Marginals, Posterior, Predictive
+from seqdec.core import Acquisition, Agent, Array, HasSpaces, Learner, Marginals, Posterior, Predictive, UpdateInfo
 from seqdec.filters import Numerics
 from seqdec.filters.covariance import ProcessNoise
 from seqdec.filters.embeddings import TableStd
@@ -50,17 +49,6 @@ class LinearState(NamedTuple):
     def params(self) -> Array:
         """(n, F) expected weights, of rewards counted from the origin, but for the prior mean."""
         return self.belief.weights
-
-
-class LinearInfo(NamedTuple):
-    """Result of an update."""
-
-    innovation: Array
-    """(o,) observed minus predicted reward, before the update"""
-    log_density: Array
-    """() of the reward, before the update, in nats"""
-    rejected: Array
-    """() bool: the input was not finite, and the state is unchanged"""
 
 
 def linear(
@@ -87,9 +75,9 @@ def linear(
         policy: as in `seqdec.agents.auto`.
         half_life: for contexts, steps after which an observation counts half as much; None: they all count alike.
         intercepts: for candidates, as in `seqdec.agents.recommender.linear`, which this is then.
-        likelihood: for candidates and Box actions, as in `seqdec.agents.ekf`, which this is then; None is its default.
-        noise_variance, num_candidates, rehearsal, average, standardize: likewise.
-        initial_std, process_noise, initial_std_table, numerics: likewise.
+        likelihood, noise_variance, num_candidates, rehearsal, average, standardize, initial_std, process_noise,
+            initial_std_table, numerics: for candidates and Box actions, as in `seqdec.agents.ekf`, which this is then;
+            None is its default.
 
     Raises TypeError or ValueError for a space or an option that does not fit.
     """
@@ -121,61 +109,53 @@ def linear(
 def _per_action(spaces: HasSpaces, policy: str | Acquisition | None, half_life: float | None) -> Agent:
     """A regression for each action."""
     if half_life is not None:
-        checks.number("half_life", half_life, 0, nig.LONGEST, exclusive=True)
-    choices = choices_for(spaces)
-    recording = recorder(choices, spaces)
-    example = recording.example.x
-    acquisition, called = (nig.usual_policy(example.size), None) if policy is None else policies.resolve(policy)
+        checks.number("half_life", half_life, 0, conjugate.LONGEST, exclusive=True)
+    shape = rows_of(spaces).example.x.shape
     actions = int(spaces.action_space.n)  # pyright: ignore[reportAttributeAccessIssue] (Discrete)
+    features = math.prod(shape) + 1
 
     def init(key):
-        belief = nig.prior(actions, example.size + 1)
-        return LinearState(belief, units.unknown(example.shape), rewards.unknown(), jnp.int32(0))
+        return LinearState(conjugate.prior(actions, features), units.unknown(shape), units.no_rewards(), jnp.int32(0))
 
-    def phi_of(state, x):
-        return nig.with_constant(units.bounded(state.contexts, x))
+    def phi_of(contexts, x):
+        return jnp.append(units.bounded(contexts, x), conjugate.CONSTANT)
 
-    def answers(state, x):
-        at = nig.answer(state.belief, phi_of(state, x), rewards.location(state.rewards))
-        return at._replace(mean=at.mean + state.rewards.origin)
-
-    def joint(state, x):
-        at = answers(state, x)
-        return Predictive(at.mean, jnp.diag(at.variance), jnp.diag(at.noise))
-
-    def question(state):
-        def draw(key):
-            weights = nig.drawn(key, state.belief, rewards.location(state.rewards))
-            return lambda x: weights @ phi_of(state, x) + state.rewards.origin
-
-        return Posterior(
-            lambda x: answers(state, x).mean,
-            functools.partial(joint, state),
-            draw,
-            lambda x: Marginals(*answers(state, x)),
-        )
-
-    def act(key, state, observation):
-        return decide(key, acquisition, question(state), choices, observation)
-
-    def update(state, observation, action, feedback):
-        newest, single = recording.rows(observation, action, feedback), jnp.ndim(feedback) == 0
-        row, good = first(newest), usable(newest)
-        error = nig.innovation(answers(state, row.x).mean, row, single)
-        x = units.cut(state.contexts, row.x)
-        state = state._replace(contexts=units.measured(state.contexts, x[None], good[None]))
-        seen, y = rewards.measured(state.rewards, row.y, good & row.observed)
-        location = rewards.location(seen)
-        belief, density = nig.learn(state.belief, phi_of(state, x), row._replace(y=y), location, single, good)
+    def update(state, x, y, observed=None, allowed=None):
+        index = jnp.arange(actions) if observed is None else jnp.asarray(observed)[None]
+        y = jnp.ravel(y)
+        good = usable((x, y))
+        x = units.cut(state.contexts, x)
+        contexts = units.measured(state.contexts, x[None], good[None])
+        rewards, y = units.counted(state.rewards, y, good)
+        phi = phi_of(contexts, x)
+        belief, (error, densities) = conjugate.learned(state.belief, phi, y, index, rewards.location, good)
         steps = memory.counted(state.seen, good)
         if half_life is not None:
-            belief = nig.forgotten(belief, half_life, steps, good)
-        return LinearState(belief, state.contexts, seen, steps), LinearInfo(error, density, ~good)
+            belief = belief.forgotten(half_life, steps, good)
+        return LinearState(belief, contexts, rewards, steps), UpdateInfo(error, jnp.sum(densities), ~good)
+
+    def posterior(state):
+        location, origin = state.rewards.location, state.rewards.origin
+
+        def marginals(x):
+            at = state.belief.answer(phi_of(state.contexts, x), location)
+            return Marginals(at.mean + origin, at.variance, at.noise)
+
+        def joint(x):
+            at = marginals(x)
+            return Predictive(at.mean, jnp.diag(at.variance), jnp.diag(at.noise))
+
+        def draw(key):
+            weights = state.belief.drawn(jax.random.normal(key, state.belief.weights.shape), location)
+            return lambda x: weights @ phi_of(state.contexts, x) + origin
+
+        return Posterior(lambda x: marginals(x).mean, joint, draw, marginals)
 
     def widened(state):
-        return state._replace(belief=nig.widened(state.belief, actions))
+        fresh = conjugate.prior(actions - len(state.belief.weights), features)
+        both = jax.tree.map(lambda known, new: jnp.concatenate([known, new.astype(known.dtype)]), state.belief, fresh)
+        return state._replace(belief=both)
 
-    told = {"policy": called, "half_life": half_life}
-    assess = assessing(acquisition, question, choices, spaces)
-    made = Agent(init, act, update, "linear", acquisition.exact, told, widened=widened, assess=assess)
-    return checked(made, spaces)
+    chosen = conjugate.usual_policy(features - 1) if policy is None else policy
+    settings = {"half_life": half_life, **({"policy": None} if policy is None else {})}
+    return agent(Learner(init, update, posterior, widened=widened), chosen, spaces, name="linear", settings=settings)

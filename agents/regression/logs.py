@@ -5,7 +5,8 @@ and e the largest. With c a tenth of the mean of d and log g the mean of log(d +
 
     u = log((d + c) / g)        u_j = w_j^T phi(x) + noise
 
-is a regression (`seqdec.agents.regression.nig`) of the prior mean 0. An expected reward is, linear in w about its mean,
+is a regression (`seqdec.agents.regression.conjugate`) of the prior mean 0. An expected reward is, linear in w about its
+mean,
 
     y_j(x) = e + s (k g exp(w_j^T phi) - c)        k = sum (d + c) / sum g exp(w_j^T phi)
 
@@ -22,12 +23,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from seqdec.agents._neural.experience import Experience
-from seqdec.agents.regression import nig
-from seqdec.agents.regression import noise as noises
-from seqdec.agents.regression.nig import Answer, Moments, Regression
-from seqdec.agents.regression.noise import Noise
-from seqdec.core import Array, Key
+from seqdec.agents.regression import conjugate
+from seqdec.agents.regression.conjugate import Noise, Regression, Sums
+from seqdec.core import Array, Marginals
 
 _SHARE = 0.1
 """c, in the mean of d."""
@@ -51,7 +49,7 @@ class Scale(NamedTuple):
 
 
 class Logs(NamedTuple):
-    """Belief over the weights of n responses of F features."""
+    """Belief over the weights of n responses of F features, with the functions of a `Regression`."""
 
     regression: Regression
     """of u"""
@@ -68,144 +66,85 @@ class Logs(NamedTuple):
         """(n, F) w."""
         return self.regression.weights
 
+    def answer(self, phi: Array, location: Array) -> Marginals:
+        """Predictions (n,) at features (F,), with the mean of all rewards `location`."""
+        at = self.regression.answer(phi, jnp.zeros_like(location))
+        amounts, mean = self._means(at.mean, location)
+        return Marginals(mean, amounts**2 * at.variance, self.noise.variance)
+
+    def expected(self, location: Array) -> Array:
+        """Weights (n, F) in the mean."""
+        return self.weights
+
+    def drawn(self, normal: Array, location: Array) -> Array:
+        """Weights (n, F) drawn from the belief."""
+        return self.regression.drawn(normal, jnp.zeros_like(location))
+
+    def responses(self, weights: Array, phi: Array, location: Array) -> Array:
+        """(n,) expected rewards with these weights (n, F)."""
+        middle = self.weights @ phi
+        amounts, mean = self._means(middle, location)
+        return mean + self.scale.sign * amounts * (weights @ phi - middle)
+
+    def observed(self, phi, y, index, location, accept):
+        """As `Regression.observed`."""
+        at = jax.tree.map(lambda leaf: leaf[index], self.answer(phi, location))
+        error = jnp.where(accept, y - at.mean, 0)
+        noise, density = self.noise.observed(error, 1 + at.variance / at.noise, index, accept)
+        known = accept & (self.scale.unit > 0)
+        u, foretold = jnp.where(known, self.target(y), 0), self._amounts(self.weights[index] @ phi)
+        regression, _ = self.regression.observed(phi, u, index, jnp.zeros_like(location), known)
+        seen = self.seen + jnp.where(known, self.scale.unit * jnp.exp(u), 0)
+        return Logs(regression, noise, self.scale, seen, self.foretold + jnp.where(known, foretold, 0)), (
+            error,
+            density,
+        )
+
+    def rescaled(self, y: Array, observed: Array) -> "Logs":
+        """The belief with the scale of rewards y (b, n), of those `observed` (b, n) bool; its other parts stay."""
+        count = jnp.maximum(jnp.sum(observed.astype(y.dtype)), 1)
+
+        def mean(values):
+            return jnp.sum(jnp.where(observed, values, 0)) / count
+
+        low, high = jnp.min(y, initial=jnp.inf, where=observed), jnp.max(y, initial=-jnp.inf, where=observed)
+        center = mean(y)
+        above = high - center >= center - low
+        end, sign = jnp.where(above, low, high), jnp.where(above, 1.0, -1.0).astype(y.dtype)
+        shift = _SHARE * jnp.abs(center - end)
+        varies = jnp.any(observed) & (shift > 0)
+        shift = jnp.where(varies, shift, 1)
+        logarithms = jnp.log(jnp.maximum(sign * (jnp.where(observed, y, end) - end), 0) + shift)
+        center = mean(logarithms)
+        scale = Scale(end, sign, shift, jnp.exp(center), jnp.max(logarithms) - center)
+        return self._replace(scale=jax.tree.map(lambda new, old: jnp.where(varies, new, old), scale, self.scale))
+
+    def target(self, y: Array) -> Array:
+        """u, or 0 while the scale is not known."""
+        scale, known = self.scale, self.scale.unit > 0
+        distance = jnp.maximum(scale.sign * (y - scale.end), 0) + scale.shift
+        return jnp.where(known, jnp.log(jnp.where(known, distance / jnp.where(known, scale.unit, 1), 1)), 0)
+
+    def recomputed(self, sums: Sums) -> "Logs":
+        """The belief from sums over rows, in its scale; the noise of the rewards stays as it is estimated."""
+        regression = self.regression.recomputed(sums)
+        explained = jnp.einsum("jf,jf->j", regression.weights, sums.moment)
+        noise = Noise(jnp.maximum(sums.squares - explained, 0), sums.counts)
+        return self._replace(regression=regression._replace(noise=noise))
+
+    def _amounts(self, logarithms: Array) -> Array:
+        """(d + c) of logarithms u, g exp(u)."""
+        return self.scale.unit * jnp.exp(jnp.minimum(logarithms, self.scale.furthest + _BEYOND))
+
+    def _means(self, logarithms: Array, location: Array) -> tuple[Array, Array]:
+        """The expected d + c, k g exp(u), and the expected rewards."""
+        told, scale = self.foretold > 0, self.scale
+        ratio = jnp.where(told, self.seen / jnp.where(told, self.foretold, 1), 1)
+        amounts = ratio * self._amounts(logarithms)
+        return amounts, jnp.where(scale.unit > 0, scale.end + scale.sign * (amounts - scale.shift), location)
+
 
 def prior(responses: int, features: int) -> Logs:
     """Before any observation."""
-    zero = jnp.zeros(())
-    unknown = Scale(zero, jnp.ones(()), zero, zero, zero)
-    return Logs(nig.prior(responses, features), noises.unknown(responses), unknown, zero, zero)
-
-
-def _exponentials(scale: Scale, logarithms: Array) -> Array:
-    """The amounts g exp(u)."""
-    return scale.unit * jnp.exp(jnp.minimum(logarithms, scale.furthest + _BEYOND))
-
-
-def _amounts(belief: Logs, logarithms: Array) -> Array:
-    """The expected d + c, k g exp(u)."""
-    told = belief.foretold > 0
-    ratio = jnp.where(told, belief.seen / jnp.where(told, belief.foretold, 1), 1)
-    return ratio * _exponentials(belief.scale, logarithms)
-
-
-def _logarithms(scale: Scale, y: Array) -> Array:
-    """u, or 0 while the scale is not known."""
-    known = scale.unit > 0
-    distance = jnp.maximum(scale.sign * (y - scale.end), 0) + scale.shift
-    return jnp.where(known, jnp.log(jnp.where(known, distance / jnp.where(known, scale.unit, 1), 1)), 0)
-
-
-def _means(belief: Logs, logarithms: Array, location: Array) -> tuple[Array, Array]:
-    """The expected d + c, and the expected rewards."""
-    amounts, scale = _amounts(belief, logarithms), belief.scale
-    return amounts, jnp.where(scale.unit > 0, scale.end + scale.sign * (amounts - scale.shift), location)
-
-
-def answer(belief: Logs, phi: Array, location: Array) -> Answer:
-    """Predictions at features (F,), with the mean of all rewards `location`."""
-    told = nig.answer(belief.regression, phi, jnp.zeros_like(location))
-    amounts, mean = _means(belief, told.mean, location)
-    return Answer(mean, amounts**2 * told.variance, noises.variance(belief.noise))
-
-
-def expected(belief: Logs, location: Array) -> Array:
-    """Weights (n, F) in the mean."""
-    del location
-    return belief.weights
-
-
-def drawn(key: Key, belief: Logs, location: Array) -> Array:
-    """Weights (n, F) drawn from the belief."""
-    return nig.drawn(key, belief.regression, jnp.zeros_like(location))
-
-
-def responses(belief: Logs, weights: Array, phi: Array, location: Array) -> Array:
-    """(n,) expected rewards with these weights (n, F), and the mean of all rewards `location`."""
-    middle = belief.weights @ phi
-    amounts, mean = _means(belief, middle, location)
-    return mean + belief.scale.sign * amounts * (weights @ phi - middle)
-
-
-def root(belief: Logs, phis: Array) -> Array:
-    """(b, F) of the logarithms, as `seqdec.agents.regression.nig.root`."""
-    return nig.root(belief.regression, phis)
-
-
-def learn(
-    belief: Logs, phi: Array, row: Experience, location: Array, single: bool, accept: Array
-) -> tuple[Logs, Array]:
-    """The belief after one step, as `seqdec.agents.regression.nig.learn`."""
-    return nig.learn(belief, phi, row, location, single, accept, observe)
-
-
-def observe(belief: Logs, phi: Array, y: Array, location: Array, index: Array, accept: Array) -> tuple[Logs, Array]:
-    """The belief after response `index` was y at features (F,), unchanged unless `accept`; and y's log density."""
-    scale, told = belief.scale, nig.answer(belief.regression, phi, jnp.zeros_like(location))
-    at = jax.tree.map(lambda leaf: leaf[index], answer(belief, phi, location))
-    innovation = jnp.where(accept, y - at.mean, 0)
-    spread = 1 + at.variance / at.noise
-    density = noises.log_density(belief.noise, innovation, spread, index)
-    known = accept & (scale.unit > 0)
-    u = jnp.where(known, _logarithms(scale, y), 0)
-    regression, _ = nig.observe(belief.regression, phi, u, jnp.zeros_like(location), index, known)
-    fresh = Logs(
-        regression,
-        noises.learned(belief.noise, innovation, spread, index, accept),
-        scale,
-        belief.seen + jnp.where(known, scale.unit * jnp.exp(u), 0),
-        belief.foretold + jnp.where(known, _exponentials(scale, told.mean[index]), 0),
-    )
-    return fresh, jnp.where(accept, density, 0)
-
-
-class Sums(NamedTuple):
-    """Weighted sums over rows, which `recomputed` takes."""
-
-    moments: Moments
-    """of u"""
-    squares: Array
-    """(n,) of u^2"""
-    counts: Array
-    """(n,)"""
-
-
-def rescaled(belief: Logs, y: Array, observed: Array) -> Logs:
-    """The belief with the scale of rewards y (b, n), of those `observed` (b, n) bool; its other parts are as before."""
-    count = jnp.maximum(jnp.sum(observed.astype(y.dtype)), 1)
-
-    def mean(values):
-        return jnp.sum(jnp.where(observed, values, 0)) / count
-
-    low, high = jnp.min(y, initial=jnp.inf, where=observed), jnp.max(y, initial=-jnp.inf, where=observed)
-    center = mean(y)
-    above = high - center >= center - low
-    end, sign = jnp.where(above, low, high), jnp.where(above, 1.0, -1.0).astype(y.dtype)
-    shift = _SHARE * jnp.abs(center - end)
-    varies = jnp.any(observed) & (shift > 0)
-    shift = jnp.where(varies, shift, 1)
-    logarithms = jnp.log(jnp.maximum(sign * (jnp.where(observed, y, end) - end), 0) + shift)
-    center = mean(logarithms)
-    scale = Scale(end, sign, shift, jnp.exp(center), jnp.max(logarithms) - center)
-    return belief._replace(scale=jax.tree.map(lambda new, old: jnp.where(varies, new, old), scale, belief.scale))
-
-
-def no_rows(belief: Logs) -> Sums:
-    """Sums over no rows, as `seqdec.agents.regression.nig.no_rows`."""
-    zero = jnp.zeros_like(belief.weights[:, 0])
-    return Sums(nig.no_rows(belief.regression), zero, zero)
-
-
-def added(sums: Sums, belief: Logs, phi: Array, y: Array, observed: Array, weights: Array) -> Sums:
-    """The sums with more rows, as `seqdec.agents.regression.nig.added`, in the scale of the belief."""
-    u, counted = _logarithms(belief.scale, y), observed.astype(weights.dtype) * weights[:, None]
-    new = jnp.sum(counted * u**2, 0), jnp.sum(counted, 0)
-    squares, counts = (old + more.astype(old.dtype) for old, more in zip(sums[1:], new, strict=True))
-    return Sums(nig.added(sums.moments, phi, u, observed, weights), squares, counts)
-
-
-def recomputed(belief: Logs, sums: Sums) -> Logs:
-    """The belief from sums over rows, in its scale; the noise of the rewards stays as it is estimated."""
-    regression = nig.recomputed(belief.regression, sums.moments)
-    explained = jnp.einsum("jf,jf->j", regression.weights, sums.moments.moment)
-    noise = Noise(jnp.maximum(sums.squares - explained, 0), sums.counts)
-    return belief._replace(regression=regression._replace(noise=noise))
+    zero, noise = jnp.zeros(()), Noise(jnp.zeros(responses), jnp.zeros(responses))
+    return Logs(conjugate.prior(responses, features), noise, Scale(zero, zero + 1, zero, zero, zero), zero, zero)

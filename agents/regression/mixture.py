@@ -1,16 +1,12 @@
-r"""Regressions with different priors and half-lives, weighted by their past predictive density.
-
-A kind with scale r and half-life H is a regression (`seqdec.agents.regression.nig`) on the features (r z, 3), whose
-observations count half as much after H steps. A large r is for rewards that are nearly free of noise, a finite H for a
-world that changes.
+r"""A mixture of regressions on several kinds of features, weighted by their past predictive density.
 
 Weights. With p_k the predictive density of a reward under member k, before it is learned,
 
     log weight_k <- (1 - 1 / horizon) log weight_k + log p_k(reward) - price_k        sum_k weight_k = 1
 
-so that old predictions are forgotten: the member that is better now need not be the one that was better at
-first. The belief is the mixture of the members: mean and noise of an action's reward are weighted means of theirs, and
-the variance that of their variances plus that of their means.
+so that old predictions are forgotten: the member that is better now need not be the one that was better at first. Mean
+and noise of a reward are weighted means of the members', and the variance that of their variances plus that of their
+means.
 
 Change. A member that forgets explores for ever, and foretells the rewards of a model that does not fit somewhat better
 where nothing changes, so that it has to be worth it. It has no weight before a change was found: with s the squared
@@ -19,14 +15,15 @@ standard error of such a mean,
 
     s_bar - s_bar* > max(0.2, 6 e, 12 e*)
 
-where stars are those of the step t > 400 at which s_bar was smallest. From then on the price is 0.2 nats a step, that
-of the others 0, and the log weight is kept above that of the best less 6, from where it returns in a few steps.
+where stars are those of the step t > 400 at which s_bar was smallest. From then on its price is 0.2 nats a step, that
+of the others 0, and its log weight is kept above that of the best less 6, from where it returns in a few steps.
 
 Source: Raftery, Karny, Ettler, "Online prediction under model uncertainty via dynamic model averaging", 2010; price and
 detection are ours.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -34,73 +31,53 @@ import jax
 import jax.numpy as jnp
 
 from seqdec import linalg
-from seqdec.agents._neural.experience import Experience
-from seqdec.agents.regression import diagonal, logs, nig
-from seqdec.agents.regression.nig import Answer
-from seqdec.core import Array, Key
+from seqdec.agents.regression import conjugate
+from seqdec.agents.regression.units import Rewards
+from seqdec.core import Array, Marginals, Posterior, Predictive, PyTree
+from seqdec.runtime import alike
 
-_PRICE = 0.2
-"""Nats a step that a member which forgets has to foretell better by."""
-_LEAST = -6.0
-"""Its log weight at least, where the largest is 0."""
-_NONE = -100.0
-"""Its log weight before a change was found."""
+_NONE, _PRICE, _LEAST = -100.0, 0.2, -6.0
+"""Of a member that forgets: log weight before a change was found; nats a step that it has to foretell better by; log
+weight at least, where the largest is 0."""
 _RISE, _SURE, _SURE_BEFORE, _RECENT, _LARGEST = 0.2, 6.0, 12.0, 200, 9.0
 """Of the squared error: smallest rise, and in standard errors now and before; steps of its mean; the most of a step."""
 
+Phis = tuple[Array, ...]
+"""Features of rows, (b, K, F) for the K members of each group."""
+
 
 class Kind(NamedTuple):
-    """How a member differs."""
+    """How a member differs from others of its group."""
 
-    scale: float = 1.0
+    scale: float
     """r"""
-    half_life: float | None = None
-    """H, in steps; None is infinity"""
+    half_life: float = math.inf
+    """in steps"""
+
+    @property
+    def forgets(self) -> bool:
+        """Whether the half-life is finite."""
+        return self.half_life < math.inf
+
+
+class Group(NamedTuple):
+    """Members with the features (r z, 3)."""
+
+    features: Callable[[PyTree, PyTree], Array]
+    """(parameters of a network, row in standard units) -> z (F - 1,)"""
+    kinds: tuple[Kind, ...]
+    prior: Callable[[int, int], Any] = conjugate.prior
+    """(responses, features) -> belief before any observation"""
     log_weight: float = 0.0
     """before any observation"""
+    renewed: bool = False
+    """recomputed from a memory"""
 
-
-class Form(NamedTuple):
-    """A regression as functions of these names, those of `seqdec.agents.regression.nig`."""
-
-    prior: Callable[[int, int], Any]
-    answer: Callable[[Any, Array, Array], Answer]
-    expected: Callable[[Any, Array], Array]
-    drawn: Callable[[Key, Any, Array], Array]
-    learn: Callable[[Any, Array, Experience, Array, bool, Array], tuple[Any, Array]]
-    responses: Callable[[Any, Array, Array, Array], Array]
-    root: Callable[[Any, Array], Array]
-    forgotten: Callable[[Any, float, Array, Array], Any] | None = None
-    from_rows: "FromRows | None" = None
-
-
-class FromRows(NamedTuple):
-    """How a belief is recomputed from rows of a memory."""
-
-    rescaled: Callable[[Any, Array, Array], Any]
-    no_rows: Callable[[Any], Any]
-    added: Callable[[Any, Any, Array, Array, Array, Array], Any]
-    recomputed: Callable[[Any, Any], Any]
-
-
-FULL = Form(
-    nig.prior, nig.answer, nig.expected, nig.drawn, nig.learn, nig.responses, nig.root, nig.forgotten,
-    FromRows(
-        lambda belief, y, observed: belief, nig.no_rows,
-        lambda moments, belief, *rows: nig.added(moments, *rows), nig.recomputed,
-    ),
-)  # fmt: skip
-"""With a covariance of all features."""
-DIAGONAL = Form(
-    diagonal.prior, diagonal.answer, diagonal.expected, diagonal.drawn, diagonal.learn, nig.responses, diagonal.root,
-    diagonal.forgotten,
-)  # fmt: skip
-"""With variances only (`seqdec.agents.regression.diagonal`), for many features."""
-LOGS = Form(
-    logs.prior, logs.answer, logs.expected, logs.drawn, logs.learn, logs.responses, logs.root,
-    from_rows=FromRows(logs.rescaled, logs.no_rows, logs.added, logs.recomputed),
-)  # fmt: skip
-"""Of the logarithms of rewards (`seqdec.agents.regression.logs`), which remembers all."""
+    def phis(self, params: PyTree, row: PyTree) -> Array:
+        """(K, F)."""
+        z = jnp.ravel(self.features(params, row))
+        scaled = jnp.array([kind.scale for kind in self.kinds], z.dtype)[:, None] * z[None]
+        return jnp.concatenate([scaled, jnp.full((len(scaled), 1), conjugate.CONSTANT, z.dtype)], 1)
 
 
 class Change(NamedTuple):
@@ -118,141 +95,195 @@ class Change(NamedTuple):
     """() bool"""
 
 
+class Mixture(NamedTuple):
+    """What the members know."""
+
+    members: tuple[Any, ...]
+    """beliefs (K, ...) of each group"""
+    log_weights: Array
+    """(members,), the largest is 0"""
+    change: Change
+
+    @property
+    def weights(self) -> Array:
+        """(members,), whose sum is 1."""
+        return jax.nn.softmax(self.log_weights)
+
+
+def prior(groups: tuple[Group, ...], responses: int, phis: Phis) -> Mixture:
+    """Before any observation, for features of the shapes of `phis`."""
+    members = tuple(
+        jax.tree.map(lambda leaf, count=phi.shape[1]: jnp.stack([leaf] * count), group.prior(responses, phi.shape[2]))
+        for group, phi in zip(groups, phis, strict=True)
+    )
+    log_weights = [_NONE if kind.forgets else group.log_weight for group in groups for kind in group.kinds]
+    return Mixture(members, jnp.array(log_weights), unchanged())
+
+
 def unchanged() -> Change:
     """Before any observation."""
     return Change(jnp.zeros(()), jnp.zeros(()), jnp.full((), _LARGEST, float), jnp.zeros(()), jnp.bool_(False))
 
 
-def watched(change: Change, square: Array, steps: Array) -> Change:
-    """What is known after a squared error () in the variance of the rewards, in step number `steps` () int32."""
+def watched(change: Change, square: Array, step: Array) -> Change:
+    """What is known after a squared error () in the variance of the rewards, in step number `step` () int32."""
     s = jnp.minimum(square, _LARGEST).astype(change.mean.dtype)
-    rate = 1 / jnp.minimum(steps, _RECENT).astype(s.dtype)
+    rate = 1 / jnp.minimum(step, _RECENT).astype(s.dtype)
     mean, second = change.mean + rate * (s - change.mean), change.square + rate * (s**2 - change.square)
     error = jnp.sqrt(jnp.maximum(second - mean**2, 0) / (2 * _RECENT))
-    lower = (steps > 2 * _RECENT) & (mean < change.least)
+    lower = (step > 2 * _RECENT) & (mean < change.least)
     least, before = jnp.where(lower, mean, change.least), jnp.where(lower, error, change.error)
     rise = jnp.maximum(_RISE, jnp.maximum(_SURE * error, _SURE_BEFORE * before))
     return Change(mean, second, least, before, change.found | (mean - least > rise))
 
 
-def prior(form: Form, kinds: tuple[Kind, ...], responses: int, size: int) -> Any:
-    """Members with `size` features, before any observation: with a leading axis (K,)."""
-    return jax.tree.map(lambda leaf: jnp.stack([leaf] * len(kinds)), form.prior(responses, size))
+def learned(
+    groups: tuple[Group, ...], mixture: Mixture, phis: Phis, y: Array, index: Array, steps: Array, rewards: Rewards,
+    horizon: float, good: Array,
+) -> tuple[Mixture, Array]:  # fmt: skip
+    """The mixture after b rows, one after the other, unless not `good`; and the errors of its predictions (b o,).
 
-
-def features(kinds: tuple[Kind, ...], z: Array) -> Array:
-    """(K, F) features of the members, from what they share (F - 1,)."""
-    scaled = jnp.array([kind.scale for kind in kinds], z.dtype)[:, None] * jnp.ravel(z)[None]
-    return jnp.concatenate([scaled, jnp.full((len(kinds), 1), nig.CONSTANT, z.dtype)], 1)
-
-
-def answers(form: Form, kinds: tuple[Kind, ...], members: Any, phis: Array, location: Array, found: Array) -> Answer:
-    """The members' predictions, (K, n) each; zeros of those that forget, which have no weight before a change is found.
-
-    One member after the other: under `jax.vmap` a product for all of them is three times as slow on a CPU.
-
-    Args:
-        form: of the members.
-        kinds: of the members.
-        members: (K, ...).
-        phis: (K, F).
-        location: m.
-        found: () bool, whether a change was found.
+    The rows are responses y (b, o) number `index` (o,), counted from the first reward, in steps (b,).
     """
+    good = good & jnp.all(jnp.stack([jnp.all(jnp.isfinite(phi)) for phi in phis]))
 
-    def one(place, members, phis, location):
-        return form.answer(jax.tree.map(lambda leaf: leaf[place], members), phis[place], location)
+    def row(members, at):
+        phis, y, step = at
+        fresh, told = [], []
+        for group, own, phi in zip(groups, members, phis, strict=True):
+            learn = jax.vmap(conjugate.learned, (0, 0, None, None, None, None))
+            own, at = learn(own, phi, y, index, rewards.location, good)
+            for place, kind in enumerate(group.kinds):
+                if kind.forgets:
+                    less = _member(own, place).forgotten(kind.half_life, step, good)
+                    own = jax.tree.map(lambda leaf, new, place=place: leaf.at[place].set(new), own, less)
+            fresh.append(own)
+            told.append(at)
+        return tuple(fresh), jax.tree.map(lambda *parts: jnp.concatenate(parts), *told)
 
-    def told(place, kind):
-        if kind.half_life is None:
-            return one(place, members, phis, location)
-        shapes = jax.eval_shape(functools.partial(one, place), members, phis, location)
-        none = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-        return linalg.cond_any(found, lambda _, *given: one(place, *given), none, members, phis, location)
-
-    return jax.tree.map(lambda *rows: jnp.stack(rows), *(told(*each) for each in enumerate(kinds)))
-
-
-def expected(form: Form, members: Any, location: Array) -> Array:
-    """(K, n, F) weights, of each member's belief in the mean."""
-    return jax.vmap(form.expected, (0, None))(members, location)
-
-
-def drawn(form: Form, key: Key, members: Any, location: Array) -> Array:
-    """(K, n, F) weights, drawn from each member's belief."""
-    keys = jax.random.split(key, len(members.weights))
-    return jax.vmap(form.drawn, (0, 0, None))(keys, members, location)
-
-
-def responses(form: Form, members: Any, weights: Array, phis: Array, location: Array) -> Array:
-    """(K, n) expected rewards with weights (K, n, F)."""
-    return jax.vmap(form.responses, (0, 0, 0, None))(members, weights, phis, location)
-
-
-def roots(form: Form, members: Any, phis: Array) -> Array:
-    """(K, b, C) R of which R R^T is the covariance of the first response at phis (b, K, F), in the noise variance."""
-    return jax.vmap(form.root, (0, 1))(members, phis)
-
-
-def learn(
-    form: Form, members: Any, phis: Array, row: Experience, location: Array, single: bool, accept: Array
-) -> tuple[Any, Array]:
-    """The members after one step, as `seqdec.agents.regression.nig.learn`, and the log densities (K,)."""
-    return jax.vmap(lambda belief, phi: form.learn(belief, phi, row, location, single, accept))(members, phis)
-
-
-def forgotten(form: Form, kinds: tuple[Kind, ...], members: Any, steps: Array, accept: Array) -> Any:
-    """The members after step number `steps` () int32, with what those that forget have forgotten."""
-    for place, kind in enumerate(kinds):
-        if kind.half_life is not None:
-            assert form.forgotten is not None
-            own = jax.tree.map(lambda leaf, at=place: leaf[at], members)
-            own = form.forgotten(own, kind.half_life, steps, accept)
-            members = jax.tree.map(lambda leaf, new, at=place: leaf.at[at].set(new), members, own)
-    return members
-
-
-def begun(form: Form, members: Any, rows: Experience, present: Array) -> tuple[Any, Any]:
-    """The members in the scale of rows (b, ...) that are present (b,) bool, and sums over no rows."""
-    assert form.from_rows is not None
-    observed = rows.observed & present[:, None]
-    members = jax.vmap(form.from_rows.rescaled, (0, None, None))(members, rows.y, observed)
-    return members, jax.vmap(form.from_rows.no_rows)(members)
-
-
-def added(
-    form: Form,
-    kinds: tuple[Kind, ...],
-    sums: Any,
-    members: Any,
-    phis: Array,
-    rows: Experience,
-    counts: Array,
-    ages: Array,
-) -> Any:
-    """The sums with more rows (b, ...) of features phis (b, K, F), each for `counts` (b,) as many and so old."""
-    assert form.from_rows is not None
-    half_lives = jnp.array([kind.half_life or jnp.inf for kind in kinds], counts.dtype)
-    weights = counts[None] * 0.5 ** (ages[None] / half_lives[:, None])
-    add = jax.vmap(form.from_rows.added, (0, 0, 1, None, None, 0))
-    return add(sums, members, phis, rows.y, rows.observed, weights)
-
-
-def recomputed(form: Form, members: Any, sums: Any) -> Any:
-    """The members from sums over rows."""
-    recompute = form.from_rows.recomputed  # pyright: ignore[reportOptionalMemberAccess]
-    return jax.lax.map(lambda each: recompute(*each), (members, sums))
-
-
-def log_weights(kinds: tuple[Kind, ...]) -> Array:
-    """(K,) of all members before any observation."""
-    return jnp.array([kind.log_weight if kind.half_life is None else _NONE for kind in kinds])
-
-
-def reweighted(kinds: tuple[Kind, ...], log_weights: Array, densities: Array, horizon: float, found: Array) -> Array:
-    """The log weights (K,) of all members after a step, by whether a change was found; the largest is 0."""
-    forgets = jnp.array([kind.half_life is not None for kind in kinds])
-    fresh = (1 - 1 / horizon) * log_weights + densities - jnp.where(forgets, _PRICE, 0.0)
-    fresh = jnp.where(forgets & ~found, _NONE, fresh)
+    at = phis, y, steps
+    members, (errors, densities) = jax.lax.scan(row, alike(mixture.members, at), at)  # each (b, members, o)
+    error = jnp.einsum("k,bko->bo", mixture.weights, errors).ravel()
+    square = jnp.mean(error**2) / jnp.maximum(rewards.variance, jnp.finfo(error.dtype).tiny ** 0.5)
+    change = watched(mixture.change, square, steps[-1])
+    forgets = jnp.array([kind.forgets for group in groups for kind in group.kinds])
+    fresh = (1 - 1 / horizon) * mixture.log_weights + jnp.sum(densities, (0, 2)) - jnp.where(forgets, _PRICE, 0.0)
+    fresh = jnp.where(forgets & ~change.found, _NONE, fresh)
     fresh = fresh - jnp.max(fresh)
-    return jnp.where(forgets, jnp.maximum(fresh, jnp.where(found, _LEAST, _NONE)), fresh)
+    fresh = jnp.where(forgets, jnp.maximum(fresh, jnp.where(change.found, _LEAST, _NONE)), fresh)
+    before = mixture.log_weights, mixture.change
+    log_weights, change = jax.tree.map(lambda new, old: jnp.where(good, new, old), (fresh, change), before)
+    return Mixture(members, log_weights, change), error
+
+
+def posterior(
+    groups: tuple[Group, ...], mixture: Mixture, phis: Callable[[PyTree], Phis], rewards: Rewards
+) -> Posterior:
+    """Of the b n responses to an input, of which b or n is one; phis are the features of its b rows."""
+    location = rewards.location
+
+    def answers(phis):
+        """The members' predictions (members, b n), one after the other: products for all are slower on a CPU."""
+        each = []
+        for group, members, phi in zip(groups, mixture.members, phis, strict=True):
+            for place, kind in enumerate(group.kinds):
+                ask, given = functools.partial(_answers, place), (members, phi, location)
+                if kind.forgets:  # without weight, so without need of predictions, before a change was found
+                    none = jax.tree.map(jnp.zeros_like, each[-1])
+                    each.append(linalg.cond_any(mixture.change.found, ask, none, *given))
+                else:
+                    each.append(ask(None, *given))
+        found = jax.tree.map(lambda *rows: jnp.stack(rows).reshape(len(rows), -1), *each)
+        return found._replace(mean=found.mean + rewards.origin)
+
+    def moments(at):
+        mean = mixture.weights @ at.mean
+        variance = mixture.weights @ (at.variance + (at.mean - mean[None]) ** 2)
+        return Marginals(mean, variance, mixture.weights @ at.noise)
+
+    def responses(weights, phis):
+        """(members, b n) expected rewards under weights (K, n, F) of each group."""
+        each = [
+            jax.vmap(_responses, (0, 0, 1, None))(*given, location).reshape(given[2].shape[1], -1)
+            for given in zip(mixture.members, weights, phis, strict=True)
+        ]
+        return rewards.origin + jnp.concatenate(each)
+
+    def mean(x):
+        """In O(n F) for rows, whose variances take O(n F^2)."""
+        weights = [jax.vmap(lambda member: member.expected(location))(members) for members in mixture.members]
+        return mixture.weights @ responses(weights, phis(x))
+
+    def draw(key):
+        """A member by its weight, and weights from its belief."""
+        chosen, drawn = jax.random.split(key)
+        member = jax.random.categorical(chosen, mixture.log_weights)
+        sizes = [members.weights.shape[2] for members in mixture.members]
+        normal = jax.random.normal(drawn, (mixture.members[0].weights.shape[1], max(sizes)))
+        weights = [
+            jax.vmap(lambda each, own: each.drawn(own, location), (0, None))(members, normal[:, :size])
+            for members, size in zip(mixture.members, sizes, strict=True)
+        ]
+        return lambda x: responses(weights, phis(x))[member]
+
+    def joint(x):
+        seen = phis(x)
+        at = answers(seen)
+        mixed = moments(at)
+        errors = (at.mean - mixed.mean[None]) * jnp.sqrt(mixture.weights)[:, None]
+        if len(seen[0]) == 1:
+            own = jnp.diag(mixture.weights @ at.variance)
+        else:  # the weights of all rows are the same
+            given = zip(mixture.members, seen, strict=True)
+            each = [jax.vmap(lambda member, phi: member.covariance(phi), (0, 1))(*pair) for pair in given]
+            own = jnp.tensordot(mixture.weights, jnp.concatenate(each), 1)
+        return Predictive(mixed.mean, errors.mT @ errors + own, jnp.diag(mixed.noise))
+
+    return Posterior(mean, joint, draw, lambda x: moments(answers(phis(x))))
+
+
+def recomputed(
+    groups: tuple[Group, ...], mixture: Mixture, y: Array, observed: Array, blocks: Array,
+    block: Callable[[Array], tuple[Phis, Array, Array, Array]],
+) -> Mixture:  # fmt: skip
+    """The mixture whose renewed members are those of rows, with the noise as it is estimated.
+
+    Logarithms take their scale from y (c, n), where it was `observed`. `block` (number) of `blocks` gives features,
+    responses (b, n), how many observations each stands for (b, n), and the steps since (b,).
+    """
+    chosen = [place for place, group in enumerate(groups) if group.renewed]
+    members = [jax.vmap(lambda each: each.rescaled(y, observed))(mixture.members[place]) for place in chosen]
+
+    def add(number, sums):
+        phis, y, counts, ages = block(number)
+
+        def one(member, sums, phi, half_life):
+            return sums.added(phi, member.target(y), counts * 0.5 ** (ages / half_life)[:, None])
+
+        fresh = []
+        for place, own, before in zip(chosen, members, sums, strict=True):
+            half_lives = jnp.array([kind.half_life for kind in groups[place].kinds])
+            fresh.append(jax.vmap(one, (0, 0, 1, 0))(own, before, phis[place], half_lives))
+        return fresh
+
+    none = [jax.vmap(conjugate.no_rows)(own.weights) for own in members]
+    sums = jax.lax.fori_loop(0, blocks, add, alike(none, members, y))
+    fresh = list(mixture.members)
+    for place, *pair in zip(chosen, members, sums, strict=True):
+        fresh[place] = jax.lax.map(lambda each: each[0].recomputed(each[1]), tuple(pair))
+    return mixture._replace(members=tuple(fresh))
+
+
+def _member(members: Any, place: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf[place], members)
+
+
+def _answers(place: int, _, members: Any, phi: Array, location: Array) -> Marginals:
+    """Predictions (b, n) of one member."""
+    member = _member(members, place)
+    return jax.vmap(lambda phi: member.answer(phi[place], location))(phi)
+
+
+def _responses(member: Any, weights: Array, phi: Array, location: Array) -> Array:
+    """(b, n) expected rewards with weights (n, F) at features (b, F)."""
+    return jax.vmap(lambda phi: member.responses(weights, phi, location))(phi)

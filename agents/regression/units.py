@@ -1,7 +1,8 @@
 """Standard units: contexts and rewards by their running means and standard deviations.
 
-A value that is ten times as far from the mean as any before it is cut off there first (`cut`), so that a single absurd
-one does little, while a unit that does grow is followed in a few steps.
+A value that is ten times as far from the mean as any before it is cut off there first, so that a single absurd one does
+little, while a unit that does grow is followed in a few steps. Rewards are counted from the first one: a regression has
+no digits to spare for a far mean.
 
 Source: Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
 """
@@ -15,12 +16,9 @@ from seqdec.core import Array
 
 FEW = 256
 """Numbers in a context up to which it is seen in standard units; larger ones, such as images, stay as they are."""
-_FURTHEST = 5.0
-"""Standard deviations at which contexts are cut off: rare values, and all while the deviation is hardly known."""
-_TIMES = 10.0
-"""How many times as far from the mean as all before a value may be."""
-_ROUNDING = 1e-6
-"""Of the mean: a standard deviation that is not larger is rounding, and the values do not vary."""
+_FURTHEST, _TIMES, _ROUNDING = 5.0, 10.0, 1e-6
+"""Standard deviations at which contexts are cut off, rare values and all while the deviation is hardly known; how many
+times as far from the mean as all before a value may be; standard deviation in the mean that is but rounding."""
 
 
 class Units(NamedTuple):
@@ -76,3 +74,38 @@ def standard(units: Units, values: Array) -> Array:
 def bounded(units: Units, values: Array) -> Array:
     """`standard`, cut off at five standard deviations."""
     return jnp.clip(standard(units, values), -_FURTHEST, _FURTHEST)
+
+
+class Rewards(NamedTuple):
+    """What is known of the rewards' unit and origin."""
+
+    units: Units
+    origin: Array
+    """() the first reward"""
+
+    @property
+    def location(self) -> Array:
+        """() mean of the rewards, counted from the origin."""
+        return self.units.mean - self.origin
+
+    @property
+    def variance(self) -> Array:
+        """() of the rewards."""
+        return self.units.squares / jnp.maximum(self.units.seen, 1)
+
+    def standard(self, y: Array) -> Array:
+        """Rewards counted from the origin, in standard units."""
+        return standard(self.units._replace(mean=self.location), y)
+
+
+def no_rewards() -> Rewards:
+    """Before any reward."""
+    return Rewards(unknown(()), jnp.zeros(()))
+
+
+def counted(rewards: Rewards, y: Array, good: Array) -> tuple[Rewards, Array]:
+    """The units after rewards y (...,), unless not `good` () bool, and these counted from the origin, or zeros."""
+    y = cut(rewards.units, jnp.where(good, y, 0))
+    origin = jnp.where((rewards.units.seen == 0) & good, y.ravel()[0], rewards.origin)
+    fresh = measured(rewards.units, y.ravel(), jnp.broadcast_to(good, y.size))
+    return Rewards(fresh, origin), jnp.where(good, y - origin, 0)

@@ -1,0 +1,236 @@
+r"""Bayesian linear regression with a weight vector and a noise variance for each of n responses, and one prior mean.
+
+    y_j = w_j^T phi(x) + e        e ~ N(0, sigma_j^2)        w_j | sigma_j^2 ~ N((0, m / 3), sigma_j^2 I)
+
+The last feature is 3, so that an action which was never played has expected reward m, the mean of all rewards so far,
+and three standard deviations of the noise around it. The covariance sigma_j^2 C_j is kept as C_j = T_j T_j^T, and w_j
+is that of m = 0: the posterior mean is w_j + C_j (0, m / 3) for any m. One observation (x, y) of response j, with
+p = T_j^T phi, s = 1 + p^T p and e = y - w_j^T phi, gives (Potter's form)
+
+    w_j += T_j p e / s        T_j -= T_j p p^T / (s + sqrt(s))
+
+in O(F^2). For many features T_j is diagonal: T_j <- T_j / sqrt(1 + p^2) is then the diagonal of the posterior
+precision, in O(F). The noise variances are estimated too, with e the difference to the posterior mean:
+
+    b_j += e^2 / s        n_j += 1        a = sum_i b_i / sum_i n_i        sigma_j^2 = max(a, (4 a + b_j) / (4 + n_j))
+
+so that an action whose few rewards were equal, such as 0, is not thereby known. y given the past is Student-t with
+4 + n_j degrees of freedom and scale^2 sigma_j^2 s. Nothing depends on the unit of y.
+
+Source: Bernardo, Smith, "Bayesian Theory", 1994, section 5.2, for the posterior; Crammer, Kulesza, Dredze, "Adaptive
+regularization of weight vectors", NeurIPS 2009, for the diagonal; the prior from the other responses is ours.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import gammaln
+
+from seqdec import linalg, policies
+from seqdec.core import Acquisition, Array, Marginals
+from seqdec.runtime import alike
+
+CONSTANT = 3.0
+"""The last feature: a prior of three standard deviations of the noise for the mean reward of an action."""
+LONGEST = 2.0**32
+"""Half-lives are below: then the steps between two times at which a belief forgets fit int32."""
+_TIMES = 4
+"""How often a belief forgets in a half-life: not in every step, so that it costs little."""
+_PRIOR_COUNT, _SMALLEST = 4.0, 1e-30
+"""Of the noise: what the mean over responses counts; the least variance, with which draws still differ."""
+_FEW, _MOST_NEGLECT = 2, 20
+"""Numbers in a context up to which draws are not tempered; the largest neglect, of contexts with as many or more."""
+
+
+def usual_policy(numbers: int) -> Acquisition:
+    """For contexts of so many numbers: these explore the more by themselves, the more there are."""
+    if numbers <= _FEW:
+        return policies.epistemic_sampling()
+    return policies.tempered_sampling(neglect=float(min(numbers, _MOST_NEGLECT)))
+
+
+class Noise(NamedTuple):
+    """What is known of the noise of n responses."""
+
+    squares: Array
+    """(n,) b"""
+    counts: Array
+    """(n,)"""
+
+    @property
+    def variance(self) -> Array:
+        """(n,) sigma^2."""
+        shared = jnp.sum(self.squares) / jnp.maximum(jnp.sum(self.counts), 1)
+        own = (_PRIOR_COUNT * shared + self.squares) / (_PRIOR_COUNT + self.counts)
+        return jnp.maximum(jnp.maximum(own, shared), _SMALLEST)
+
+    def observed(self, error: Array, s: Array, index: Array, accept: Array) -> tuple["Noise", Array]:
+        """After an error of response `index`, and its log density before; unchanged and 0 unless `accept`."""
+        freedom = _PRIOR_COUNT + self.counts[index]
+        square = jnp.maximum(self.variance[index] * s, jnp.finfo(s.dtype).tiny ** 0.5)
+        normalizer = gammaln((freedom + 1) / 2) - gammaln(freedom / 2) - 0.5 * jnp.log(freedom * jnp.pi * square)
+        density = normalizer - (freedom + 1) / 2 * jnp.log1p(error**2 / (freedom * square))
+        squares = self.squares.at[index].add(jnp.where(accept, error**2 / s, 0))
+        counts = self.counts.at[index].add(jnp.where(accept, 1.0, 0.0))
+        return Noise(squares, counts), jnp.where(accept, density, 0)
+
+
+class Sums(NamedTuple):
+    """Weighted sums over rows, from which a belief is recomputed."""
+
+    gram: Array
+    """(n, F, F) of phi phi^T, over the rows in which response j was observed"""
+    moment: Array
+    """(n, F) of u_j phi"""
+    squares: Array
+    """(n,) of u_j^2"""
+    counts: Array
+    """(n,)"""
+
+    def added(self, phi: Array, u: Array, weights: Array) -> "Sums":
+        """With rows of features (b, F), responses (b, n) and weights (b, n), 0 where a response was not observed."""
+        gram = jnp.einsum("bj,bf,bk->jfk", weights, phi, phi)
+        more = Sums(gram, jnp.einsum("bj,bf->jf", u * weights, phi), jnp.sum(weights * u**2, 0), jnp.sum(weights, 0))
+        return jax.tree.map(lambda old, new: old + new.astype(old.dtype), self, more)
+
+
+class Regression(NamedTuple):
+    """Belief over the weights of n responses of F features."""
+
+    weights: Array
+    """(n, F) w, of the prior mean 0"""
+    root: Array
+    """(n, F, F) T, or (n, F) its diagonal"""
+    noise: Noise
+
+    def answer(self, phi: Array, location: Array) -> Marginals:
+        """Predictions (n,) at features (F,), with the prior mean m = `location`."""
+        products = jnp.einsum("f,nfk->nk", phi, self.root) if self.root.ndim == 3 else phi[None] * self.root
+        mean = self.weights @ phi + location / CONSTANT * jnp.sum(products * self._last, 1)
+        noise = self.noise.variance
+        return Marginals(mean, noise * jnp.sum(products**2, 1), noise)
+
+    def expected(self, location: Array) -> Array:
+        """Weights (n, F) in the mean."""
+        return self.weights + location / CONSTANT * _times(self.root, self._last)
+
+    def drawn(self, normal: Array, location: Array) -> Array:
+        """Weights (n, F) drawn from the belief by standard normal numbers (n, F), its noise as it is estimated."""
+        std = jnp.sqrt(self.noise.variance)[:, None]
+        return self.weights + _times(self.root, std * normal + location / CONSTANT * self._last)
+
+    def responses(self, weights: Array, phi: Array, location: Array) -> Array:
+        """(n,) expected rewards with these weights (n, F)."""
+        return weights @ phi
+
+    def covariance(self, phis: Array) -> Array:
+        """(b, b) of the first response at features (b, F)."""
+        root = phis @ self.root[0] if self.root.ndim == 3 else phis * self.root[0]
+        return self.noise.variance[0] * root @ root.mT
+
+    def observed(self, phi, y, index, location, accept):
+        """The belief after response `index` was y, its error () and log density ()."""
+        root, full = self.root[index], self.root.ndim == 3
+        products = jnp.where(accept, phi @ root if full else phi * root, 0)
+        scale = 1 + products @ products
+        error = jnp.where(accept, y - self.weights[index] @ phi, 0)
+        beyond = error - location / CONSTANT * (products @ root[-1] if full else products[-1] * root[-1])
+        if full:
+            gain = root @ products
+            root = root - jnp.outer(gain, products / (scale + jnp.sqrt(scale)))
+        else:
+            gain = root * products
+            root = root / jnp.sqrt(1 + products**2)
+        noise, density = self.noise.observed(beyond, scale, index, accept)
+        weights = self.weights.at[index].add(gain * (error / scale))
+        return Regression(weights, self.root.at[index].set(root), noise), (beyond, density)
+
+    def forgotten(self, half_life: float, step: Array, accept: Array) -> "Regression":
+        """The belief in which an observation counts half as much after `half_life` steps; O(n F^3) in each `period`.
+
+        With C the covariance and g = 2^(-period / half_life),
+
+            C' = (g C^-1 + (1 - g) I)^-1        w' = w - (1 - g) C' w
+
+        The noise is remembered: it is the same in a world that changes, and what was rare is rare still. `step` () is
+        the number of the step; unchanged unless `accept` () bool.
+        """
+        keep = 0.5 ** (period(half_life) / half_life)
+
+        def fade(root):
+            inverse = linalg.inverse_root(root @ root.mT)
+            identity = jnp.eye(len(root), dtype=root.dtype)
+            return linalg.inverse_root(keep * (inverse @ inverse.mT) + (1 - keep) * identity)
+
+        def due(_, belief):
+            root = belief.root
+            root = jax.lax.map(fade, root) if root.ndim == 3 else root / jnp.sqrt(keep + (1 - keep) * root**2)
+            lost = _times(root, _transposed(root, belief.weights))
+            return belief._replace(weights=belief.weights - (1 - keep) * lost, root=root)
+
+        # A loop of zero or one iterations, where a conditional would copy the belief in each step.
+        return jax.lax.fori_loop(0, jnp.where(accept & (step % period(half_life) == 0), 1, 0), due, self)
+
+    def rescaled(self, y: Array, observed: Array) -> "Regression":
+        """Itself: the responses are the rewards."""
+        return self
+
+    def target(self, y: Array) -> Array:
+        """The responses of rewards y."""
+        return y
+
+    def recomputed(self, sums: Sums) -> "Regression":
+        """The belief with other features, from sums over rows; the noise stays as it is estimated."""
+        identity = jnp.eye(sums.gram.shape[-1], dtype=sums.gram.dtype)
+        root = jax.lax.map(lambda gram: linalg.inverse_root(identity + gram), sums.gram)
+        return self._replace(weights=_times(root, _transposed(root, sums.moment)), root=root)
+
+    @property
+    def _last(self) -> Array:
+        """(n, F) T^T (0, 1)."""
+        last = self.root[:, -1]
+        return last if last.ndim == 2 else jnp.zeros_like(self.root).at[:, -1].set(last)
+
+
+def prior(responses: int, features: int, *, diagonal: bool = False) -> Regression:
+    """Before any observation."""
+    shape = (responses, features)
+    root = jnp.ones(shape) if diagonal else jnp.broadcast_to(jnp.eye(features), (*shape, features))
+    return Regression(jnp.zeros(shape), root, Noise(jnp.zeros(responses), jnp.zeros(responses)))
+
+
+def learned(belief: Any, phi: Array, y: Array, index: Array, location: Array, accept: Array) -> tuple[Any, Any]:
+    """A belief after responses y (o,) number `index` (o,) at features (F,), their errors (o,) and log densities (o,).
+
+    One response after the other; unchanged unless `accept` () bool.
+    """
+    dtype = belief.weights.dtype
+    phi = jnp.where(accept, phi, 0).astype(dtype)  # a product with a mask would keep NaN
+    y, location = y.astype(dtype), location.astype(dtype)
+
+    def one(belief, at):
+        return belief.observed(phi, *at, location, accept)
+
+    return jax.lax.scan(one, alike(belief, phi, y), (y, index))
+
+
+def no_rows(weights: Array) -> Sums:
+    """Sums over no rows, for weights (n, F)."""
+    zeros = jnp.zeros_like(weights[:, 0])
+    return Sums(jnp.zeros((*weights.shape, weights.shape[1]), weights.dtype), jnp.zeros_like(weights), zeros, zeros)
+
+
+def period(half_life: float) -> int:
+    """Steps between two times at which a belief of this half-life forgets: a fourth of it."""
+    return max(1, int(half_life / _TIMES))
+
+
+def _times(root: Array, vectors: Array) -> Array:
+    """(n, F) T_j v_j."""
+    return jnp.einsum("nfk,nk->nf", root, vectors) if root.ndim == 3 else root * vectors
+
+
+def _transposed(root: Array, vectors: Array) -> Array:
+    """(n, F) T_j^T v_j."""
+    return jnp.einsum("nfk,nf->nk", root, vectors) if root.ndim == 3 else root * vectors
