@@ -57,7 +57,7 @@ def service(folder: Path | None = None, site: Any = ROWS, **options: Any) -> seq
     return seqdec.OnlineAgent(greedy, site, **{"seed": 0, "folder": folder, **options})
 
 
-def shelf(one: seqdec.OnlineAgent) -> dict[Any, list[float]]:
+def inventory(one: seqdec.OnlineAgent) -> dict[Any, list[float]]:
     return {
         name: one._actions.inventory.features[number].tolist()
         for name, number in one._actions.inventory.numbers.items()
@@ -67,7 +67,7 @@ def shelf(one: seqdec.OnlineAgent) -> dict[Any, list[float]]:
 def test_items_and_users_are_rows(tmp_path: Path) -> None:
     with service(tmp_path / "log") as one:
         one.add_items(FILMS)
-        assert shelf(one) == {name: FILM(row).tolist() for name, row in FILMS.items()}
+        assert inventory(one) == {name: FILM(row).tolist() for name, row in FILMS.items()}
         decision = one.decide({"age": 31})
         many = one.decide_many([{"age": 20}, {"age": None}], items=[None, ["b"]])
         assert one.decide_many([]) == [] and many[1].action == "b"
@@ -131,24 +131,24 @@ def test_a_change_that_stops_between_its_portions_changes_nothing(
             lambda: one.remove_items(list(several)[:6]),
             lambda: one.add_items({"x": [1.0, 1.0], "y": [2.0, 2.0], "z": [3.0, 3.0]}),
         ):
-            before, left = shelf(one), len(written) + 1
+            before, left = inventory(one), len(written) + 1
             with pytest.raises(OSError, match="full"):
                 change()
             left = 10**6
-            assert one.counts and shelf(one) == before
+            assert one.counts and inventory(one) == before
             killed = tmp_path / "killed"
             shutil.copytree(tmp_path / "log", killed, ignore=shutil.ignore_patterns("state*"))
             with service(killed, NUMBERS) as again:
-                assert shelf(again) == before
+                assert inventory(again) == before
                 again.remove_items(["6"])  # what was half written does not count with a later change
-                assert shelf(again) == {name: row for name, row in before.items() if name != "6"}
+                assert inventory(again) == {name: row for name, row in before.items() if name != "6"}
                 again.add_items({"new": [0.5, 0.5]})
             with service(killed, NUMBERS) as again:
                 expected = {name: row for name, row in before.items() if name != "6"} | {"new": [0.5, 0.5]}
-                assert shelf(again) == expected
+                assert inventory(again) == expected
             shutil.rmtree(killed)
         one.add_items({"0": [4.0, 4.0]})
-        assert shelf(one) == {**several, "0": [4.0, 4.0]} and one.items[-1] == "0"
+        assert inventory(one) == {**several, "0": [4.0, 4.0]} and one.items[-1] == "0"
 
 
 def test_a_catalog_from_before_changes_had_numbers(tmp_path: Path) -> None:
