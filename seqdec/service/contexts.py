@@ -33,13 +33,8 @@ class Rows(NamedTuple):
 class Contexts:
     """The contexts of a space: a Box, a Discrete space or a Dict of them. Raises TypeError for another space.
 
-    In the log a context is a record of a fixed number of bytes, with a field for each entry of a Dict by name. Numbers
-    beyond the bounds of a Box of floats are clipped to them, unless they are beyond by no more than rounding.
-
-    Args:
-        space: of the contexts.
-        encoder: to that space, of the rows that callers give; None: they give observations.
-        called: name of a context in messages.
+    In the log a context is a record, with a field for each entry of a Dict. Numbers beyond the bounds of a Box of
+    floats, by more than rounding, are clipped to them. An `encoder` makes observations of the rows that callers give.
     """
 
     def __init__(self, space: gym_spaces.Space, encoder: Encoder | None = None, called: str = "context") -> None:
@@ -64,13 +59,7 @@ class Contexts:
         return fields[name][0].shape
 
     def one(self, value: Any) -> Rows:
-        """An observation, or what is encoded to one.
-
-        Raises:
-            TypeError: not numbers, or not a dict with the entries of a Dict.
-            ValueError: another shape than the space has, a number that is not finite, or an integer that the space does
-                not contain.
-        """
+        """An observation, or what is encoded to one. Raises TypeError or ValueError where it is not of the space."""
         if self.encoder is not None:
             value = self.encoder(value)
         if self._inside is not None and type(value) is np.ndarray and value.shape == self._shape:

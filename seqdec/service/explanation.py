@@ -125,14 +125,9 @@ def program(agent: Agent) -> Callable[..., tuple[Assessment, Array | None, Array
 def explain(
     outputs: Mapping[Any, int], found: tuple[Assessment, Any, Any], x: Any, encoder: Encoder | None, context: Any
 ) -> Explanation:
-    """The explanation of a context; contributions of an encoder's features are summed by column.
+    """What `program` found for the `outputs` of arms by id; contributions of an encoder's features by column.
 
-    Args:
-        outputs: (id of an arm) -> its output of the model.
-        found: by `program`.
-        x: the context, as the agent observes it.
-        encoder: of the contexts, if they have one.
-        context: what the caller gave.
+    `x` is the context as the agent observes it, `context` as the caller gave it.
     """
     assessment, baseline, contributions = found
     chosen = np.array(list(outputs.values()), int)

@@ -57,8 +57,7 @@ class Decision(NamedTuple):
     token: str
     """for `OnlineAgent.learn`"""
     probabilities: tuple[float, ...] | None = None
-    """of all arms by their ids, where the policy computes them anyway, for at most 256 arms; else None, as for the
-    default policies: see `OnlineAgent.explain`"""
+    """of all arms by their ids, where the policy computes them anyway, for at most 256 arms; else None"""
 
 
 class OnlineAgent:
@@ -214,7 +213,8 @@ class OnlineAgent:
         "clipped": contexts beyond the bounds of their Box; "default": decisions that have learned the default reward;
         "incomplete": decisions with some of their named rewards; "learned" includes combined rewards.
         """
-        return self._transact(self._counted)
+        store, counts = self._store, self._rewards.counts
+        return self._transact(lambda: {"decisions": store.decisions, "rewards": store.rewards, **counts})
 
     def warm_up(self) -> None:
         """Compile all programs, so that no later call has to."""
@@ -226,46 +226,39 @@ class OnlineAgent:
         Args:
             context: an observation or, with an encoder, a row as a dict; with a `Catalog` that of its user, if it has
                 one. Numbers beyond the bounds of a Box of floats are clipped ("clipped" in `counts`).
-            mask: (number of ids) bool, whether each arm may be played; None: all. A shorter one, made before arms were
-                added, does not allow these.
+            mask: (number of ids) bool, whether each arm may be played; None: all. A shorter one does not allow arms
+                that were added after it was made.
             items: ids of a `Catalog`'s items, of which one is chosen; None: all.
 
-        Raises:
-            TypeError, ValueError: a context, mask or id of another kind, shape or range; the log is unchanged.
-            OSError: the log cannot be written; the log is unchanged.
+        Raises TypeError or ValueError for a context, mask or id of another kind, shape or range, and OSError where the
+        log cannot be written; the log is unchanged.
         """
         return self._transact(self._decide, self._actions.ask(context, mask, items), urgent=True)[0]
 
     def decide_many(
         self, stacked: Any, masks: Any = None, *, items: Iterable[Iterable[Id] | None] | None = None
     ) -> list[Decision]:
-        """Choose an action for each of several contexts, all by the present belief: as so many calls of `decide`.
+        """Choose an action for each of several contexts, by the present belief: as so many calls of `decide`.
 
         Args:
-            stacked: n contexts, stacked: (n, ...), or a dict of such arrays; with an encoder a table, or a list of
-                dicts.
+            stacked: contexts (n, ...), or a dict of such arrays; with an encoder a table, or a list of dicts.
             masks: (n, number of ids) bool; None: all arms may be played.
             items: ids of a `Catalog`'s items for each context; None: all.
-
-        Raises as `decide`, for the first that is wrong; the log is unchanged.
         """
         return self._transact(self._decide, self._actions.ask_many(stacked, masks, items), urgent=True)
 
     def decide_slate(self, count: int, context: Any = None, *, items: Iterable[Id] | None = None) -> list[Decision]:
         """Choose `count` different items of a `Catalog` for a context, by the present belief.
 
-        Each is a decision with its own token, and a propensity among the items that those before have left. Arguments
-        and errors as in `decide`.
+        Each is a decision with its own token, and a propensity among the items that those before have left.
         """
         return self._transact(self._decide, self._items().ask_slate(count, context, items), urgent=True)
 
     def explain(self, context: Any = None, mask: Any = None, *, items: Iterable[Id] | None = None) -> Explanation:
         """What the agent believes of every arm or item in a context, how it would play, and why; nothing is logged.
 
-        Arguments as in `decide`. The first call compiles a program, while others go on.
-
-        Raises TypeError or ValueError as `decide`, where actions are points of a Box, and for an agent without
-        `Agent.assess`.
+        The first call compiles a program, while others go on. Arguments and errors as in `decide`; raises TypeError
+        where actions are points of a Box, and for an agent without `Agent.assess`.
         """
         asked = self._actions.ask(context, mask, items)
         explained = self._transact(lambda: self._actions.explain(self._store, self._learner.model, asked), urgent=True)
@@ -281,19 +274,13 @@ class OnlineAgent:
             reward, which stays; "expired"; "unknown": no decision has this token; "rejected": in the log, but it would
             make the belief infinite; "removed": in the log, but the arm has no output any more.
 
-        Raises:
-            TypeError, ValueError: the token is not a str, or the reward not a finite number; for named rewards, an
-                unknown name, or not all names where they are not collected. The log is unchanged.
-            OSError: the log cannot be written; the log is unchanged.
+        Raises TypeError or ValueError where the token is not a str or the reward not a finite number, or for named
+        rewards has an unknown name or lacks one, and OSError where the log cannot be written; the log is unchanged.
         """
         return self.learn_many([(token, reward)])[0]
 
     def learn_many(self, pairs: Iterable[tuple[str, Any]]) -> list[Result]:
-        """Learn (token, reward) pairs, new ones in one update for each `batch_size` of them; returns as `learn`.
-
-        Agents without `Agent.update_batch` learn one after the other. Raises as `learn`, for the first that is wrong;
-        the log is unchanged.
-        """
+        """Learn (token, reward) pairs, `batch_size` in one update if the agent has `update_batch`; as `learn`."""
         results = self._transact(self._rewards.report, self._rewards.parse(pairs))
         self._learner.snapshot_if_due(self._transact)
         return results
@@ -304,9 +291,9 @@ class OnlineAgent:
         A log that was imported before is not learned again. Ends with a snapshot. Other calls go on meanwhile.
 
         Args:
-            log: with contexts as long as a flattened observation, or action features where that is a Dict of one entry,
-                and actions that are ids of arms; with a `Catalog`, contexts of users and the ids of items as names of
-                the actions. Estimated propensities are not kept.
+            log: contexts as long as a flattened observation, or action features where that is a Dict of one entry;
+                actions are ids of arms or, with a `Catalog`, have the ids of items as names. Estimated propensities
+                are not kept.
 
         Raises ValueError where the log does not fit, OSError where it cannot be written.
         """
@@ -319,12 +306,10 @@ class OnlineAgent:
             self._learner.try_snapshot(self._transact)
 
     def add_arm(self) -> int:
-        """Add an arm, of which nothing is known yet; returns its id when it may be played.
+        """Add an arm; returns its id when it may be played. Raises TypeError where actions are not arms.
 
-        Where no output is free, a wider model learns the log beside the one that serves, without the rewards of removed
-        arms, and takes over; agents with `Agent.widened` need not learn again. Other calls go on meanwhile.
-
-        Raises TypeError where actions are not arms.
+        Where no output is free, a wider model learns the log, without the rewards of removed arms, while other calls go
+        on, and takes over; agents with `Agent.widened` need not learn again.
         """
         arms = self._known_arms()
         with self._long, short_turns(): return self._learner.add_arm(self._transact, arms)  # fmt: skip  # noqa: E701
@@ -340,12 +325,8 @@ class OnlineAgent:
     def add_items(self, items: Mapping[Any, Any]) -> None:
         """Add items to the catalog, all of them or, where that fails, none; they may be chosen when this returns.
 
-        An item replaces the one with its id. Other calls go on meanwhile, also while a program for more items is
-        compiled.
-
-        Args:
-            items: the features (d,) of each by its id, a text or an integer; rows as dicts, if the catalog's `item`
-                is an encoder.
+        An item replaces the one with its id. Other calls go on meanwhile. `items` has the features (d,) of each by its
+        id, a text or an integer; rows as dicts, if the catalog's `item` is an encoder.
 
         Raises TypeError or ValueError for no catalog, or ids or features of another kind or shape; and OSError.
         """
@@ -406,9 +387,6 @@ class OnlineAgent:
             self._rewards.counts["clipped"] += chosen.clipped
         tokens = [f"{number}-{nonce.hex()}" for number, nonce in enumerate(nonces, first)]
         return list(map(Decision, chosen.actions, chosen.propensities, tokens, chosen.probabilities))
-
-    def _counted(self) -> dict[str, int]:
-        return {"decisions": self._store.decisions, "rewards": self._store.rewards, **self._rewards.counts}
 
     def _count_clipped(self, clipped: int) -> None:
         if clipped:

@@ -75,10 +75,7 @@ def has_changed(path: Path, facts: Mapping[str, Any], own: Mapping[str, Any], *,
 
 
 def described_encoder(encoder: Encoder | Mapping[str, Encoder] | None) -> Any:
-    """An encoder as JSON values: its JSON form, or the columns and features of one that has none.
-
-    For a catalog a dict of its encoders, by the parts of a row.
-    """
+    """An encoder as JSON values: its JSON form, or columns and features; of a catalog a dict by the parts of a row."""
     if not encoder:
         return None
     if isinstance(encoder, Mapping):

@@ -1,12 +1,11 @@
 """What a service chooses among, if its spaces are those of a catalog: items with ids and features that come and go.
 
-The log has of each decision the rows that the agent learns of, the item that was chosen first, and which items were
-offered, so that the belief does not depend on what becomes of the catalog. A change of the catalog is written some rows
-at a time, while other calls go on, and counts once its last transaction says so; what an interrupted change has left is
-overwritten or taken back by the next one.
+The log has the rows that the agent learns of, the chosen item first, and which items were offered, so that the belief
+does not depend on later changes of the catalog. A change is written some rows at a time, while other calls go on, and
+counts from its last transaction on; the next change overwrites what an interrupted one has left.
 
-A program is compiled for a fixed number of rows, beside other calls. A decision among few items fills up the next power
-of four, one among more of them the size of the whole catalog, which is at most a quarter larger than it.
+A program is compiled for a fixed number of rows: the next power of four, or the size of the whole catalog and at most a
+quarter more.
 """
 
 import json
@@ -37,8 +36,7 @@ from seqdec.service.store import Store, Transact, portion
 
 Id: TypeAlias = str | int
 ROWS = 8
-"""Rows of a decision that the log has and the agent learns of: the item that was chosen, then some that were offered,
-drawn at random, by which it measures units."""
+"""Rows of a decision that the agent learns of: the chosen item, then offered ones, at random, to measure units."""
 _FEWEST = 16
 """Rows of the smallest program."""
 

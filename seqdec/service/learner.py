@@ -39,9 +39,8 @@ Result = Literal["learned", "repeated", "expired", "unknown", "rejected", "remov
 class Learner:
     """The model that serves, and its snapshots: in `folder`, if there is one, after `every` so many batches.
 
-    Methods are for one thread at a time, except for those that take `transact`: they run in steps between which other
-    calls go on. `worth` gives the number that is learned of a reward in the log; `facts` are what the log belongs to,
-    besides those of the model.
+    Methods are for one thread at a time, but for those that take `transact`, which run in steps between other calls.
+    `worth` gives the number that is learned of a reward in the log; `facts` are what the log belongs to.
     """
 
     model: Model

@@ -48,9 +48,7 @@ _SQLITE = b"SQLite format 3\0"
 def import_log(
     store: Store, actions: Actions, transact: Transact, log: Log, parts: Sequence[Parts], names: Sequence[str]
 ) -> int | None:
-    """Write a log with the rewards of its rows, whose parts have these names; for one thread at a time.
-
-    Rows are written some at a time, while other calls go on, and count once the last transaction says so.
+    """Write a log, rewards with parts of these names, some rows at a time; they count from the last transaction on.
 
     Returns how many contexts were beyond bounds; None: the log has been imported before.
     """
@@ -74,10 +72,7 @@ def import_log(
 
 
 def read_only(path: Path) -> Database:
-    """A read-only connection to the log in a file, also while an agent uses it.
-
-    Raises OSError where the file cannot be read, and ValueError for a file of another kind.
-    """
+    """A read-only connection to the log in a file, also while an agent uses it. Raises OSError or ValueError."""
     in_use, copy = wal(path).exists(), None
     if in_use and not path.with_name(f"{path.name}-shm").exists():  # a crash left it; SQLite would have to write beside
         copy = TemporaryDirectory()
@@ -224,12 +219,8 @@ def is_database(path: str | os.PathLike[str]) -> bool:
 def read_log(path: str | os.PathLike[str]) -> Log:
     """The decisions of an `OnlineAgent` with their rewards, for off-policy evaluation, also while it is in use.
 
-    Args:
-        path: of the agent's folder, or of the database in it or a copy of that. Nothing in it is changed.
-
-    Raises:
-        FileNotFoundError: there is no log.
-        ValueError: it is damaged, holds no reward yet, or its actions are points of a box.
+    `path` is the agent's folder, the database in it, or a copy of that; nothing is changed. Raises FileNotFoundError
+    where there is no log, ValueError where it is damaged, has no reward yet, or its actions are points of a Box.
     """
     return _read(path, log_of)
 
@@ -237,31 +228,18 @@ def read_log(path: str | os.PathLike[str]) -> Log:
 def read_history(path: str | os.PathLike[str]) -> "pd.DataFrame":
     """All decisions of an `OnlineAgent`, also those without a reward, as a table; also while it is in use.
 
-    Args:
-        path: as in `read_log`.
-
-    Returns:
-        A row for each decision, by time: number (below 0 for rows of a `warm_start`), time (UTC), token, action (or
-        action_0, ... of a point), propensity (NaN where unknown), reward and its named parts (as reward[click]),
-        reward_time (of combined reports that of the last one), source ("reported", "default", "collected",
-        "history"), missing where no reward came yet; then the context, by the names of the encoder's features or
-        context_0, ...
-
-    Raises FileNotFoundError where there is no log, and ValueError where it is damaged.
+    A row has number (below 0 for a `warm_start`), time (UTC), token, action (action_0, ... of a point), propensity (NaN
+    where unknown), reward and its named parts (as reward[click]), reward_time (of the last report), source
+    ("reported", "default", "collected", "history"), missing where no reward came yet, and the context, by the names of
+    the encoder's features or context_0, ... `path` and errors are as in `read_log`.
     """
     return _read(path, history_of)
 
 
 def read_encoder(path: str | os.PathLike[str], part: Literal["item", "user"] | None = None) -> Encoder:
-    """The encoder that an `OnlineAgent` had, also while it is in use.
+    """The encoder that an `OnlineAgent` had, or that of the items or users of its catalog; also while it is in use.
 
-    Args:
-        path: as in `read_log`.
-        part: of a catalog, whose items and users have encoders of their own; None: of contexts.
-
-    Raises:
-        FileNotFoundError: there is no log.
-        ValueError: the log is damaged, or the agent had no encoder, or one without a JSON form (`Encoder.of`).
+    `path` and errors are as in `read_log`; raises ValueError also for an encoder without a JSON form (`Encoder.of`).
     """
     found = _read(path, lambda database: database.facts().get("encoder"))
     text = found if part is None else part_of(found, part)

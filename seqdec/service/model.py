@@ -135,10 +135,10 @@ class Model:
         self.belief = Belief(self._init(jax.random.fold_in(jax.random.key(self._seed), 0)), 0)
 
     def decide(self, number: int, x: Any, masks: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Decide on contexts (n, ...) with masks (n, outputs), numbered from `number`, by the present belief.
+        """Decide on contexts (n, ...) with masks (n, outputs), numbered from `number`; their count changes no action.
 
         Returns actions (n, ...), propensities (n,), and the probabilities of all outputs (n, outputs), or None where
-        the policy does not compute them. How many are decided at once changes no action.
+        the policy does not compute them.
         """
         state, count = self.belief.state, len(masks)
         if count == 1:

@@ -1,17 +1,15 @@
 """The log of a service: one SQLite file in WAL mode, written before anything is acknowledged.
 
     decisions   number, nonce, time (ns since 1970), context (`Contexts.pack`) and mask (bytes), action, propensity
-    rewards     sequence, number of the decision, batch in which it is learned, reward (a number, or named ones as a
-                JSON object), time, source: "reported", "default", "collected" (combined reports) or "history" (of an
-                imported log)
+    rewards     sequence, number of the decision, batch in which it is learned, reward (a number or a JSON object),
+                time, source: "reported", "default", "collected" (combined reports) or "history" (imported)
     reports     sequence, number of the decision, reward, time: combined later
     arms        id, output of the model (NULL: none any more), whether it is removed
     items       number, id (as JSON), features (bytes), number of the change that removes it, from 1 (0: none)
     facts       what the log belongs to, as JSON
 
-Rows of an imported log have numbers below 0, which are sequence and batch too; they count once the fact "inserted"
-names them (`Inserted`). Items and their removals count once the fact "catalog" does: how many items, and the last
-change. The last column of each table is a CRC-32 of the others, so that a damaged row is noticed when it is read.
+Rows of an imported log have numbers below 0, which are sequence and batch too, and count once the fact "inserted" names
+them; items and removals count up to the fact "catalog". The last column of each table is a CRC-32 of the others.
 A committed transaction survives the end of the process at any point; with `fsync` also a loss of power.
 """
 
@@ -176,7 +174,7 @@ class Database:
             raise self._error(error) from error
 
     def write(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Write rows with their checksums, within the open transaction; a single row is one by itself."""
+        """Write rows with their checksums."""
         self.check_place()
         try:
             for row in rows:
@@ -233,12 +231,12 @@ class Database:
         return [Inserted(*one) for one in self._fact("inserted", [])]
 
     def catalog(self) -> tuple[int, int]:
-        """How many items were ever part of the catalog, and the number of the last change."""
+        """How many items there ever were, and the number of the last change."""
         count, change = self._fact("catalog", (sys.maxsize, 1))
         return count, change
 
     def items(self) -> list[tuple[int, str, bytes, bool]]:
-        """Number, id, features and whether it is removed of all items of a catalog, by number; none without one."""
+        """Number, id, features and whether it is removed, of all items by number."""
         if not self.execute("SELECT 1 FROM sqlite_master WHERE name = 'items'"):
             return []
         count, change = self.catalog()
@@ -246,14 +244,11 @@ class Database:
         return [(number, name, features, 0 < removed <= change) for number, name, features, removed in rows]
 
     def stay(self) -> None:
-        """From now on, refuse to go on where the file is not in its place."""
+        """Check from now on that the file is in its place."""
         self._file = _identity(self.path)
 
     def check_place(self) -> None:
-        """Refuse to go on where the folder does not hold the open file: what is written would be lost.
-
-        Raises FileNotFoundError with the remedy. A folder that is back is used again.
-        """
+        """Raise FileNotFoundError while the folder does not hold the open file: what is written would be lost."""
         if self._file is not None and _identity(self.path) != self._file:
             raise FileNotFoundError(
                 f"the folder {self.path.parent} of this agent was removed, renamed or replaced while it was in use; "
@@ -291,8 +286,7 @@ class Database:
 class Store:
     """The log in `folder`, or in memory for None. Used by one thread at a time, but for `flush` and `check_place`.
 
-    Each method that writes does so in one transaction. What is long, such as another log, is written in several, and
-    counts from the last one on. Raises as `Database`.
+    Each method that writes does so in one transaction. Raises as `Database`.
     """
 
     decisions: int
@@ -300,7 +294,7 @@ class Store:
     rewards: int
     """how many count"""
     batches: int
-    """how many; rewards that were given at once are a batch, and learned together"""
+    """rewards that were given at once are a batch, and learned together"""
 
     def __init__(self, folder: Path | None, *, fsync: bool = False) -> None:
         self.path = Path(":memory:") if folder is None else folder / FILE
@@ -324,7 +318,7 @@ class Store:
             raise
 
     def now(self) -> int:
-        """The time in ns, later than that of every decision before; where a clock jumps back, it goes on from there."""
+        """The time in ns, later than that of every decision before, also where the clock jumps back."""
         clock = time.time_ns()
         self._ahead = max(self._ahead, self._time + 1 - clock)
         self._time = clock + self._ahead
@@ -338,7 +332,7 @@ class Store:
         return first
 
     def append_rewards(self, rows: Sequence[tuple[Logged, Stored, str]]) -> None:
-        """Commit rewards of decisions with their sources, which are learned as one batch."""
+        """Commit rewards of decisions with their sources, as one batch."""
         batch, first = self.batches + 1, self.rewards + lowest_of(self._inserted) + 1
         written = [
             (sequence, decision.number, batch, reward, self.now(), source)
@@ -365,10 +359,7 @@ class Store:
         return [row[2] for row in self.database.rows("reports", "WHERE number = ? ORDER BY sequence", (number,))]
 
     def unrewarded(self, number: int, before: int, most: int) -> tuple[list[Logged], int]:
-        """Of the next decisions after that number and from before that time, 0 to `most`: those without a reward.
-
-        Returns them, and the number of the last that was looked at.
-        """
+        """Of at most `most` decisions after that number, before that time: those without a reward; the last number."""
         condition = "WHERE decisions.number > ? ORDER BY decisions.number LIMIT ?"
         rows = self.database.execute(f"{_WITH_SOURCE} {condition}", (number, most))
         early = list(itertools.takewhile(lambda row: row[1] < before, rows))  # times increase
@@ -380,7 +371,7 @@ class Store:
         return self.database.execute(condition, (DEFAULT, COLLECTED))[0][0]
 
     def batches_after(self, batch: int, most: int) -> list[tuple[int, list[Reward]]]:
-        """Number and rewards of the next batches, at most so many, in the order in which they were given."""
+        """Number and rewards of at most so many of the next batches."""
         if self._latest and self._latest[0] == batch + 1:
             return [self._latest]
         after, last, shift = self._stored(batch, most)
@@ -411,11 +402,11 @@ class Store:
         self._commit(("facts", _as_rows(facts)), ("arms", rows))
 
     def write_items(self, rows: Sequence[tuple[int, str, bytes, int]]) -> None:
-        """Write items by number, anew where they have been written before; they count from `show_items` on."""
+        """Write items by number, or replace them; they count from `show_items` on."""
         self._commit(("items", rows))
 
     def show_items(self, count: int, change: int) -> None:
-        """Commit a change of the catalog, of which so many items were ever part, and all that was written for it."""
+        """Commit a change of the catalog, after which there ever were so many items."""
         self._commit(("facts", _as_rows({"catalog": [count, change]})))
 
     def undo_removals(self, most: int) -> int:
@@ -430,10 +421,7 @@ class Store:
         return self.facts().get("histories", [])
 
     def stage(self, place: int, entries: Sequence[Entry], rewards: Sequence[Stored], rows: int) -> None:
-        """Commit decisions with their rewards, from that place on, of a log of so many rows.
-
-        They count from `show_history` on.
-        """
+        """Commit decisions and rewards of an import of so many rows, from that place on; they do not count yet."""
         first = lowest_of(self._inserted) - rows + place
         decisions = self._decisions(entries, first)
         given = [(number, number, number, reward, self.now(), HISTORY) for number, reward in enumerate(rewards, first)]
@@ -472,10 +460,7 @@ class Store:
         self._time = max(self._time, latest, *(moment for (moment,) in newest))
 
     def flush(self) -> None:
-        """Make all that is committed last even if the power fails, in any thread.
-
-        What is not in the WAL is in the database, which SQLite synchronizes before it uses the WAL anew.
-        """
+        """Make all that is committed last even if the power fails; what is not in the WAL is synchronized already."""
         self.check_place()
         if wal(self.path).exists():  # not on file systems without shared memory
             with wal(self.path).open("rb+") as file:
@@ -490,7 +475,7 @@ class Store:
         return Logged(number, moment, nonce, context, action, row[-1])
 
     def _stored(self, batch: int, most: int) -> tuple[int, int, int]:
-        """Where the next batches are: after which number, up to which, and by how much these are below theirs."""
+        """Where the next batches are stored: after which number, up to which, and the shift to theirs."""
         for log in self._inserted:
             if batch + 1 < log.batch:
                 return batch, min(batch + most, log.batch - 1), 0
@@ -523,7 +508,7 @@ class Store:
 
     @contextmanager
     def _transaction(self, *, explicit: bool = True) -> Iterator[None]:
-        """All or nothing; a single statement, which is a transaction by itself, need not be `explicit`."""
+        """All or nothing; a single statement need not be `explicit`."""
         try:
             if explicit:
                 self.database.execute("BEGIN IMMEDIATE")
@@ -540,7 +525,7 @@ def _as_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """What tells a file from others, also after it was renamed; None where there is none."""
+    """Device and inode of a file; None where there is none."""
     try:
         found = os.stat(path)
     except OSError:
