@@ -22,7 +22,7 @@ from gymnasium import spaces as gym_spaces
 
 from seqdec import kernels, linalg
 from seqdec import memory as memories
-from seqdec.agents._neural.experience import Experience, remember, rows_of, usable
+from seqdec.agents._neural.experience import remember, rows_of, usable
 from seqdec.agents._neural.loop import NeuralInfo, innovation_of
 from seqdec.agents.assembly import agent
 from seqdec.boundary import checks
@@ -130,14 +130,9 @@ def _rows(x: PyTree, by_row: bool) -> Array:
     return jnp.concatenate([leaf.astype(float) for leaf in leaves], axis=1)
 
 
-def _inputs(rows: Experience) -> Array:
-    """(B, d) those of the rows of a memory."""
-    return _rows(rows.x, True)
-
-
 def condition(kernel: Kernel, memory: MemoryState) -> Process:
     """The posterior given a memory."""
-    x, present = _inputs(memory.rows), memories.present(memory)
+    x, present = _rows(memory.rows.x, True), memories.present(memory)
     cov = kernel(x, x)
 
     def one(y, observed):
@@ -155,7 +150,7 @@ def _posterior(kernel: Kernel, state: Process, by_row: bool) -> Posterior:
 
     def cross(candidates):
         """(n, B) covariance of each response with those of its buffer, or (r, B) by row."""
-        known = kernel(_rows(candidates, by_row), _inputs(rows))
+        known = kernel(_rows(candidates, by_row), _rows(rows.x, True))
         return jnp.where(keep.T, known, 0)
 
     def mean(candidates):

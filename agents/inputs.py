@@ -35,50 +35,36 @@ def checked(agent: Agent, spaces: HasSpaces) -> Agent:
     check_process()
     rows = spaces_of(spaces)
 
-    def explained(error: Exception, state: Any) -> None:
-        """Say so if the state is of another agent."""
-        wrong = f"state is not one of this agent, {agent.name}"
-        like = lambda: jax.eval_shape(agent.init, jax.random.key(0))  # noqa: E731
-        refuse_misfit(error, state, like, wrong, "pass what agent.init(key) or agent.update returned")
+    def explained(function: Any, state: Any, *arguments: Any) -> Any:
+        """The function's result; an error says so if the state is of another agent."""
+        try:
+            return function(*arguments)
+        except Exception as error:
+            wrong = f"state is not one of this agent, {agent.name}"
+            like = lambda: jax.eval_shape(agent.init, jax.random.key(0))  # noqa: E731
+            refuse_misfit(error, state, like, wrong, "pass what agent.init(key) or agent.update returned")
+            raise
 
     def asking(function: Any) -> Any:
         @keyed
         def ask(key: Key, state: Any, observation: PyTree) -> Any:
             state, context = alike((state, check_context(rows, observation)), key)
-            try:
-                return function(key, state, context)
-            except Exception as error:
-                explained(error, state)
-                raise
+            return explained(function, state, key, state, context)
 
         return ask
 
     def update(state: Any, observation: PyTree, action: Array, feedback: Array) -> tuple[Any, Any]:
         state, lesson = alike((state, check_feedback(rows, observation, action, feedback)))
-        try:
-            return agent.update(state, *lesson)
-        except Exception as error:
-            explained(error, state)
-            raise
+        return explained(agent.update, state, state, *lesson)
 
     def act_batch(keys: Key, state: Any, observations: PyTree) -> Any:
-        assert agent.act_batch is not None
         check_keys(keys)
         state, observations = alike((state, observations), keys)
-        try:
-            return agent.act_batch(keys, state, observations)
-        except Exception as error:
-            explained(error, state)
-            raise
+        return explained(agent.act_batch, state, keys, state, observations)
 
     def update_batch(state: Any, observations: PyTree, actions: Any, rewards: Any) -> tuple[Any, Any]:
-        assert agent.update_batch is not None
-        state, observations, actions, rewards = alike((state, observations, actions, rewards))
-        try:
-            return agent.update_batch(state, observations, actions, rewards)
-        except Exception as error:
-            explained(error, state)
-            raise
+        state, *lessons = alike((state, observations, actions, rewards))
+        return explained(agent.update_batch, state, state, *lessons)
 
     return agent._replace(
         init=keyed(agent.init),

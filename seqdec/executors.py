@@ -1,12 +1,10 @@
-"""Worker processes that tasks are shared out to: on this machine, or on the machines of a Ray cluster.
+"""Executors of worker processes, on this machine or a Ray cluster, for `seqdec.minimize(workers=...)` and sweeps.
 
-Both are `concurrent.futures.Executor`s, as `seqdec.minimize(workers=...)` and `seqdec sweep` take them. A task whose
-worker dies runs again on another worker, three times at most. `Future.cancel` ends a task that is running too, and
-Ctrl-C ends all tasks: a function that hangs keeps neither its worker nor the program alive. `Local` also ends a task
-that takes longer than a limit.
+A task whose worker dies runs again on another, three times at most. `Future.cancel` ends a running task too, Ctrl-C all
+tasks, and `Local` a task that takes longer than a limit. A pool of `concurrent.futures` ends with any of its processes.
 
-The result of a JAX program may depend on the number of devices and threads. So a worker is the same everywhere: one
-CPU device, whose thread pool has the size that one core gives it. JAX_PLATFORMS chooses another device.
+The result of a JAX program may depend on the number of devices and threads: every worker has one CPU device with the
+threads of one core. JAX_PLATFORMS chooses another device.
 """
 
 import contextlib
@@ -44,16 +42,13 @@ _PINNED = {"JAX_NUM_CPU_DEVICES": "1", "NPROC": "1", "PJRT_NPROC": "1"}
 
 
 def worker_environment() -> dict[str, str]:
-    """Environment variables of every worker: this process's settings of JAX, XLA and seqdec, on one CPU device.
-
-    Where compiled programs are kept, workers have a folder of their own: other processes have other threads.
-    """
+    """Environment variables of every worker: this process's settings of JAX, XLA and seqdec, on one CPU device."""
     own = {name: value for name, value in os.environ.items() if name.startswith(("JAX_", "XLA_", "SEQDEC_"))}
     if own.get("SEQDEC_DATA"):
         own["SEQDEC_DATA"] = str(located(own["SEQDEC_DATA"]))  # workers may have another working directory
     cache = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue] (made by JAX at run time)
     kept = {} if cache is None else {
-        "JAX_COMPILATION_CACHE_DIR": os.path.join(cache, "workers"),
+        "JAX_COMPILATION_CACHE_DIR": os.path.join(cache, "workers"),  # whose programs have other threads
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }  # fmt: skip
@@ -87,21 +82,16 @@ class _Task(Future[Any]):
 
 
 class _Workers(Executor):
-    """An executor that Ctrl-C, or another end of the program within `with`, ends at once.
-
-    It belongs to the process that made it; a forked one has a copy, which must leave the workers alone.
-    """
+    """An executor of the process that made it, not of a forked one, which an exception within `with` ends at once."""
 
     def __init__(self) -> None:
         self._owner = os.getpid()
 
     def _check_owner(self) -> None:
-        """Raises RuntimeError in a forked process."""
         if os.getpid() != self._owner:
             raise RuntimeError("this executor belongs to the process that forked this one; make one here")
 
     def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
-        """Shut down: when all tasks are done, or at once where the program is to end."""
         self.shutdown(cancel_futures=kind is not None and not issubclass(kind, Exception))
 
 
@@ -112,11 +102,10 @@ class Local(_Workers):
 
     Args:
         workers: how many; None is one for each core that this process may use.
-        call_timeout: seconds that a call may take, from when its function is in the worker; after that the worker is
-            killed, with the processes that the function has started, and replaced, and the future raises TimeoutError.
-            None: no limit.
+        call_timeout: seconds that a call may take, from when its function is in the worker; then the worker is killed,
+            with the processes that the function has started, and replaced, and the future raises TimeoutError.
 
-    Raises TypeError or ValueError for what is no number of processes, or no positive number of seconds.
+    Raises TypeError or ValueError for a setting out of its range.
     """
 
     def __init__(self, workers: int | None = None, *, call_timeout: float | None = None) -> None:
@@ -140,9 +129,9 @@ class Local(_Workers):
         _LOCALS.add(self)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """A task of one process. Its future raises RuntimeError if its workers have died too often.
+        """A task of one process, whose future raises RuntimeError if its workers died too often.
 
-        Raises RuntimeError after `shutdown`, and in a forked process, to which the workers do not belong.
+        Raises RuntimeError after `shutdown`, and in a forked process.
         """
         self._check_owner()
         task = _Task()
@@ -151,15 +140,13 @@ class Local(_Workers):
         self._threads.submit(self._work, task, fn, args, kwargs)
         return task
 
-    def _work(self, task: _Task, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _work(self, task: _Task, *call: Any) -> None:
         if not task.set_running_or_notify_cancel():
             return
         try:
-            result = self._attempt(task, cloudpickle.dumps((fn, args, kwargs)))
+            task.set_result(self._attempt(task, cloudpickle.dumps(call)))
         except BaseException as error:
             task.set_exception(error)
-        else:
-            task.set_result(result)
 
     def _attempt(self, task: _Task, content: bytes) -> Any:
         code: int | None = None
@@ -222,10 +209,7 @@ threading._register_atexit(_end_after_interrupt)  # pyright: ignore[reportAttrib
 
 
 class _Process:
-    """A worker process. Its standard input brings tasks, and its end, which comes with that of the driver, ends it.
-
-    It ends together with the processes that its tasks have started.
-    """
+    """A worker process: tasks arrive on its standard input, whose end ends it, with all that its tasks have started."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         command = [sys.executable, "-c", "from seqdec.executors import serve; serve()"]
@@ -300,7 +284,7 @@ def serve() -> None:
 
 
 def _receive(source: BinaryIO, tasks: "queue.SimpleQueue[bytes]") -> None:
-    """Pass the tasks on; at the end of the source, which is that of the driver, end this process."""
+    """Pass the tasks on; end this process with the driver."""
     with contextlib.suppress(EOFError, OSError, pickle.UnpicklingError):
         while True:
             tasks.put(pickle.load(source))
@@ -308,7 +292,7 @@ def _receive(source: BinaryIO, tasks: "queue.SimpleQueue[bytes]") -> None:
 
 
 def _kill_group(leader: int) -> None:
-    """Kill a process that leads a session, and, where the system has groups, those that it has started."""
+    """Kill a process that leads a session and, where the system has groups, those that it started."""
     if os.name == "posix":
         os.killpg(leader, signal.SIGKILL)
     else:
@@ -321,22 +305,17 @@ def answer(task: bytes, begin: Callable[[], Any] = lambda: None) -> bytes:
         fn, args, kwargs = pickle.loads(task)
         begin()
         return cloudpickle.dumps((fn(*args, **kwargs), None))
-    except Exception as error:
-        return _pickled(error)
-
-
-def _pickled(error: Exception) -> bytes:
-    """An answer that raises `error`, or what it says if it cannot be pickled and read again."""
-    try:
-        found = cloudpickle.dumps((None, error))
-        pickle.loads(found)
-    except Exception:
-        return cloudpickle.dumps((None, RuntimeError(f"{type(error).__name__}: {error}")))
-    return found
+    except Exception as raised:
+        try:
+            found = cloudpickle.dumps((None, raised))
+            pickle.loads(found)
+        except Exception:  # it cannot be pickled, or not read again
+            return cloudpickle.dumps((None, RuntimeError(f"{type(raised).__name__}: {raised}")))
+        return found
 
 
 def _opened(found: bytes) -> Any:
-    """The result in an answer. Raises the exception in it."""
+    """The result in an answer, or its exception raised."""
     result, error = pickle.loads(found)
     if error is not None:
         raise error
@@ -344,9 +323,7 @@ def _opened(found: bytes) -> Any:
 
 
 class Ray(_Workers):
-    """The workers of a Ray cluster, each on one of its CPUs.
-
-    Functions and arguments must be picklable by cloudpickle, and seqdec must be installed on every machine.
+    """The workers of a Ray cluster, one for each CPU; cloudpickle must pickle what they get, and they need seqdec.
 
     Args:
         address: of the cluster, as `ray.init` takes it, such as "auto" or "ray://head:10001"; None starts one on this
@@ -393,10 +370,7 @@ class Ray(_Workers):
         self.workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """A task of one CPU. Its future raises RuntimeError if Ray gives it up.
-
-        Raises RuntimeError in a forked process.
-        """
+        """A task of one CPU, whose future raises RuntimeError if Ray gives it up; so does this in a forked process."""
         self._check_owner()
         remote = self._ray.remote(num_cpus=1, max_retries=_RETRIES)(answer)
         found = remote.remote(cloudpickle.dumps((fn, args, kwargs)))

@@ -1,9 +1,8 @@
 """Files that are written atomically, and tables and arrays that are checked when they are read.
 
 Everything is written in a hidden temporary folder beside its target, then renamed: after a crash or on a full disk the
-target is what it was. What a killed process leaves is removed by the next write of the same target, and when an
-experiment or a service next uses the folder. A table (parquet) or a set of arrays (safetensors) has a manifest of JSON
-values in the metadata of its file, and the SHA-256 digest of manifest and data, so that a damaged file is refused.
+target is what it was. The next write removes what a killed process leaves. Tables (parquet) and arrays (safetensors)
+have a manifest of JSON values and the SHA-256 digest of manifest and data in the metadata of their file.
 """
 
 import codecs
@@ -94,10 +93,7 @@ def located(path: str | os.PathLike[str]) -> Path:
 
 
 def check_table_name(path: Path, remedy: str) -> None:
-    """Refuse a name that says that a table of parquet is something else; a suffix of digits says nothing.
-
-    Raises ValueError that ends with the remedy: how to write another kind of file.
-    """
+    """Raises ValueError, which ends with the remedy, for a name that says that a table of parquet is something else."""
     suffix = path.suffix.lower()
     if suffix[1:2].isalpha() and suffix not in _TABLE:
         raise ValueError(
@@ -124,9 +120,9 @@ def check_folder_name(folder: Path) -> None:
 
 
 def write_file(path: Path, write: Callable[[Path], Any]) -> None:
-    """Create or replace the file `path` by what `write` writes to a temporary path. Raises OSError if it cannot.
+    """Create or replace the file `path`, or that which a link leads to, by what `write` writes to a temporary path.
 
-    A symbolic link stays, and the file that it leads to is replaced. Nothing but a file is replaced.
+    Raises OSError if it cannot, and where `path` is anything but a file.
     """
     with _replacing(path) as (target, temporary):
         mode = temporary.stat().st_mode  # that of the process's umask, which not every library respects
@@ -190,9 +186,7 @@ def _unpacked_name(path: Path) -> str:
 def read_any_table(path: Path) -> "pd.DataFrame":
     """The table in a parquet file or, by its name, in a text file with a header, which may be compressed.
 
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the file is damaged, a folder, a device, or of another kind.
+    Raises FileNotFoundError, and ValueError for a file that is damaged, no file, or of another kind.
     """
     _check_present(path)
     if not path.stat().st_size:
@@ -232,10 +226,7 @@ def _read_text_table(path: Path) -> "pd.DataFrame":
 
 
 def read_text(path: Path) -> str:
-    """The text in a file of UTF-8, without a byte order mark.
-
-    Raises ValueError that says how to convert a file in another encoding, and OSError where it cannot be read.
-    """
+    """The text in a file of UTF-8. Raises OSError, and ValueError that says how to convert another encoding."""
     content = path.read_bytes()
     try:
         return content.decode("utf-8-sig")
@@ -256,9 +247,7 @@ def _not_utf8(path: Path, content: bytes) -> str:
 def read_table(path: Path, *, foreign: bool = False) -> "tuple[pd.DataFrame, dict[str, Any]]":
     """The table and manifest that `write_table` wrote; of another parquet file, with `foreign`, the manifest is empty.
 
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the file is damaged, or `write_table` did not write it.
+    Raises FileNotFoundError, and ValueError for a file that is damaged or not of `write_table`.
     """
     from pyarrow import parquet
 
@@ -295,9 +284,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], manifest: Mapping
 def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The arrays and manifest that `write_arrays` wrote.
 
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the file is damaged, or `write_arrays` did not write it.
+    Raises FileNotFoundError, and ValueError for a file that is damaged or not of `write_arrays`.
     """
     from safetensors import safe_open
 

@@ -1,9 +1,8 @@
 """Factories from outside the library: names that packages and folders declare, and "module:function".
 
 A package declares names as entry points of the groups seqdec.agents, seqdec.environments, seqdec.policies and
-seqdec.experiments; a folder that is searched for modules, such as the working directory of the command, in the tables
-[tool.seqdec.agents], ... of its pyproject.toml. They are read once, when a name is asked for that the library does not
-have, or all names are.
+seqdec.experiments; a folder in sys.path in the tables [tool.seqdec.agents], ... of its pyproject.toml. They are read
+once.
 """
 
 import difflib
@@ -107,10 +106,7 @@ def load(reference: str) -> Any:
 
 
 def load_declared(points: tuple[Declared, ...], kind: str) -> Any:
-    """What a name stands for that `points` declare.
-
-    Raises ValueError, naming the packages and the remedy, for several of them, and for one that cannot be loaded.
-    """
+    """What a name stands for that `points` declare. Raises ValueError for several, and for one that does not load."""
     first = points[0]
     if len(points) > 1:
         raise ValueError(

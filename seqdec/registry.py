@@ -42,10 +42,9 @@ class Outside(NamedTuple):
 
 
 class Registry(Generic[T]):
-    """Factories of one kind by name, in the order in which they are listed. A name is given once.
+    """Factories of one kind by name: functions, or "module:function", which is imported when it is first asked for.
 
-    A factory is given as a function, or as "module:function", which is imported when it is first asked for. With
-    `outside` the registry has further names, those that installed packages declare, unless they are its own; and
+    With `outside` the registry has further names, those that installed packages declare, unless they are its own; and
     "module:function" stands for that function wherever a name does.
     """
 
@@ -79,7 +78,6 @@ class Registry(Generic[T]):
         return factory
 
     def _load(self, name: Any) -> Callable[..., T]:
-        """The factory of a name that is not the registry's own."""
         points = self._points(name)
         if self._outside is None or not (points or plugins.is_reference(name)):
             hint = self._outside.hint if self._outside else ""
@@ -90,7 +88,6 @@ class Registry(Generic[T]):
         return found
 
     def _points(self, name: Any) -> tuple[plugins.Declared, ...]:
-        """What declares a name."""
         return tuple(point for point in self._declared() if point.name == name)
 
     def _declared(self) -> list[plugins.Declared]:
@@ -151,8 +148,8 @@ class Registry(Generic[T]):
     def make(self, name: str, /, *arguments: Any, **options: Any) -> T:
         """What the factory called `name` returns.
 
-        Raises ValueError for an unknown name, and TypeError for an unknown keyword, both with a suggestion, and for a
-        factory from outside that cannot be called so or returns something else.
+        Raises ValueError for an unknown name and TypeError for an unknown keyword, with a suggestion, or for a factory
+        from outside that does not fit.
         """
         factory = self[name]
         if options:

@@ -23,18 +23,12 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 UNOPTIMIZED: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
-"""Options of `jax.jit` and of `.lower(...).compile()` for a program that is called once or a few times.
-
-XLA then leaves out the optimizations of machine code: compilation for a CPU takes half the time, a call several times
-as long.
-"""
+"""Compiler options of a program that is called a few times: half the compile time, calls several times as long."""
 
 UNFUSED: dict[str, str | bool] = {"xla_cpu_use_fusion_emitters": False} if jax.__version_info__ < (0, 11, 1) else {}
-"""Options of `jax.jit` for a program whose compilation counts and whose calls work on small arrays.
+"""Compiler options of a program on small arrays: XLA's older emitter takes two thirds of the compile time on a CPU.
 
-On a CPU XLA then compiles elementwise operations by its older emitter, which takes about two thirds of the time;
-calls of the optimizer's programs are no slower. Rounding may depend on the size of a batch. XLA has the option up to
-JAX 0.11.0.
+Rounding may depend on the size of a batch. XLA has the option up to JAX 0.11.0.
 """
 
 
@@ -56,13 +50,7 @@ def is_forked() -> bool:
 
 
 def check_process() -> None:
-    """Refuse to compute in a process that was forked from one in which seqdec had computed.
-
-    JAX computes with threads, which a fork does not copy: the process would wait for them forever.
-
-    Raises:
-        RuntimeError: with the remedy.
-    """
+    """Raises RuntimeError in a process forked from one in which seqdec had computed: JAX would wait for its threads."""
     if is_forked():
         raise RuntimeError(
             f"process {os.getpid()} was forked from process {_first_process()} after seqdec had computed there, and "
@@ -71,18 +59,8 @@ def check_process() -> None:
         )
 
 
-@contextlib.contextmanager
-def apart() -> Iterator[None]:
-    """Nothing; its users are to leave it out."""
-    yield
-
-
 def alike(tree: T, *others: Any) -> T:
-    """`tree`, its arrays marked as different on the devices of `jax.shard_map` where those of `tree` or `others` are.
-
-    Loops, branches and derivatives take arrays of one kind only, and the derivative by an array that is marked as equal
-    on all devices is the sum over them.
-    """
+    """`tree`, marked as different on the devices of `jax.shard_map` where arrays of it or `others` are."""
     if not jax.sharding.get_abstract_mesh().manual_axes:
         return tree
     axes = frozenset().union(*map(_axes, jax.tree.leaves((tree, others))))
@@ -144,9 +122,7 @@ _ELSEWHERE = re.compile(r"callback|infeed|outfeed|stablehlo\.(send|recv)")
 def compile_once(lowered: Any, options: dict[str, str | bool] | None, devices: tuple[Any, ...]) -> Any:
     """`lowered.compile(options)`, or the program of the same text for the same devices, if it is among the last 16.
 
-    The text has the values of all constants. Programs that call Python, whose text does not tell which function, are
-    compiled anew. So are those with constants of many megabytes, which would stay in memory, and all programs where JAX
-    is set to keep constants out of the text.
+    Compiled anew is what the text does not tell: calls of Python, and constants of many megabytes or kept out of it.
     """
     text = lowered.as_text()
     elsewhere = getattr(jax.config, "jax_use_simplified_jaxpr_constants", True) or _ELSEWHERE.search(text)
@@ -165,10 +141,9 @@ def compile_once(lowered: Any, options: dict[str, str | bool] | None, devices: t
 
 
 def step_options() -> dict[str, str | bool] | None:
-    """Compiler options of a program that is called often; None is JAX's own.
+    """Compiler options of a program that is called often: the first level of optimization on a CPU; None is JAX's own.
 
-    On a CPU the first level of machine-code optimization: it compiles faster than the default, the third, and the steps
-    of the filters are no slower. A level in the environment variable XLA_FLAGS takes precedence.
+    A level in the environment variable XLA_FLAGS takes precedence.
     """
     if jax.default_backend() != "cpu" or "xla_backend_optimization_level" in os.environ.get("XLA_FLAGS", ""):
         return None
@@ -184,9 +159,8 @@ _blas_limits: list[Any] = []
 def one_blas_thread() -> Iterator[None]:
     """Within this context the BLAS of NumPy, SciPy and XLA's factorizations on a CPU uses one thread.
 
-    Factorizations here are too small to gain from more, and idle threads of BLAS spin and compete with those of XLA and
-    of other processes. XLA's matrix products do not use BLAS. `seqdec.run` uses it; a loop of one's own around `act`
-    and `update` should too. The limit holds for all threads of the process until the last context is left.
+    Idle threads of BLAS spin, and factorizations here are too small to gain from more. `seqdec.run` uses it; a loop of
+    one's own around `act` and `update` should too. It holds for the whole process until the last context is left.
     """
     with _blas_lock:
         _blas_limits.append(None if _blas_limits else _blas().limit(limits=1, user_api="blas"))
@@ -211,8 +185,7 @@ _TURN = 1e-4
 def short_turns() -> Iterator[None]:
     """Within this context the threads of Python take turns every 0.1 ms, where the interpreter's default is 5 ms.
 
-    For work beside calls that must not wait: a call gives its turn away whenever it leaves Python, such as for JAX or
-    SQLite, and then waits for the turn of the work to end.
+    For work beside calls that must not wait.
     """
     with _turns_lock:
         _turns.append(sys.getswitchinterval() if not _turns else _turns[0])
@@ -243,11 +216,9 @@ def available_cores() -> int:
 def use_all_cores() -> None:
     """Make each core of the CPU that this process may use a JAX device: jax_num_cpu_devices = number of cores.
 
-    `seqdec.run` spreads its seeds over the devices, which is faster than vectorizing them on one device: only large
-    matrix products use several cores by themselves. A program that does not ask for a device runs on the first, with
-    the threads of all. Call it at the start of a program that runs several seeds, before JAX computes anything; the
-    command line does. It has no effect once JAX has made its devices, or if the user has chosen a number with
-    jax_num_cpu_devices (JAX_NUM_CPU_DEVICES) or with --xla_force_host_platform_device_count in XLA_FLAGS.
+    `seqdec.run` spreads its seeds over the devices. Call it before JAX computes anything, as the command line does: it
+    has no effect once JAX has made its devices, or where the user has chosen their number with jax_num_cpu_devices
+    (JAX_NUM_CPU_DEVICES) or --xla_force_host_platform_device_count in XLA_FLAGS.
     """
     chosen = "host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if getattr(jax.config, "jax_num_cpu_devices", 0) < 0 and not chosen:
@@ -258,19 +229,12 @@ def use_all_cores() -> None:
 def compilation_cache(folder: str | os.PathLike[str] | None = None) -> Path:
     """Keep the programs that JAX compiles in `folder`, so that a later process loads instead of compiling them.
 
-    For a service that restarts, or a script that is run again and again: its first decision then costs tracing and
-    loading, not compilation. JAX looks a program up by its code, shapes, device and versions, so entries of other
-    programs do no harm. All programs are kept, whatever their size and compile time; nothing is ever deleted. Only
-    programs compiled after this call are kept.
+    All programs compiled after this call are kept, and none is ever deleted.
 
     Args:
         folder: created if missing; None is "programs" in the user's cache folder of seqdec.
 
-    Returns:
-        The folder.
-
-    Raises:
-        OSError: the folder cannot be created or written.
+    Returns the folder. Raises OSError where it cannot be created or written.
     """
     if folder is None:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "seqdec" / "programs"

@@ -1,7 +1,7 @@
-"""States on disk: beliefs, agents' and optimizers' states and any other tree of arrays, checked when they are loaded.
+"""States on disk: beliefs, states of agents and optimizers and any other tree of arrays, checked when they are loaded.
 
-A state is one safetensors file. Its metadata hold a manifest (format, name and settings of the agent, path, shape and
-dtype of every leaf, versions) and a checksum of manifest and arrays. Nothing in it is executed.
+A state is one safetensors file, with a manifest (format, name and settings of the agent, path, shape and dtype of every
+leaf, versions) and a checksum in its metadata. Nothing in it is executed.
 """
 
 import os
@@ -58,14 +58,12 @@ def load(path: str | os.PathLike[str], like: Agent | PyTree) -> PyTree:
 
     Args:
         path: of the file.
-        like: the agent whose state it is, or a tree of the same structure: a state, or the shapes that
-            `jax.eval_shape` gives of the function that makes one.
+        like: the agent whose state it is, or a tree of the same structure, also of the shapes of `jax.eval_shape`.
 
     Raises:
         FileNotFoundError: there is no such file.
         TypeError: `like` is neither an agent nor a tree of arrays.
-        ValueError: the file is damaged or of another format, or its leaves differ from those of `like` in path, shape
-            or dtype; the message names the first that does, and the settings that the file records.
+        ValueError: the file is damaged, or its leaves differ from those of `like` in path, shape or dtype.
     """
     file = located(path)
     arrays, manifest = read_arrays(file)

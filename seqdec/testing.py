@@ -7,18 +7,34 @@
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from gymnasium.spaces import Box, Dict, Discrete
 
 from seqdec import likelihoods, models, ope
-from seqdec.core import Acquisition, Filter, Network, Posterior, Predictive, PyTree
+from seqdec.boundary.spaces import spaces_of
+from seqdec.core import (
+    Acquisition,
+    Action,
+    Agent,
+    Filter,
+    HasSpaces,
+    Masked,
+    Network,
+    Posterior,
+    Predictive,
+    PyTree,
+    Spaces,
+)
 from seqdec.envs import check as check_environment
 from seqdec.likelihoods import Likelihood
 from seqdec.ope import ContinuousLog, Estimator, Evidence, Log, SlateLog, Terms
 
 __all__ = [
+    "check_agent",
     "check_environment",
     "check_estimator",
     "check_filter",
@@ -201,6 +217,172 @@ def check_filter(
         _close(flt.mean(several), flt.mean(single), 1e-3, 1e-5, "the mean after update_batch of one input")
     if flt.recenter is not None:
         _close(flt.mean(flt.recenter(belief, one)), one, 0, 0, "the mean after recenter")
+
+
+def check_agent(make: Callable[[Spaces], Agent], *, spaces: HasSpaces | None = None, learns: bool = True) -> None:
+    """An agent keeps the contract of `seqdec.core.Agent`.
+
+    - The state keeps its structure, shapes and dtypes, so that one program serves all steps; it stays finite.
+    - Actions lie in the action space, and only allowed ones are played, also in a context that is not a number.
+      Propensities lie in (0, 1] and are the frequencies of the actions, estimates up to their error.
+    - A reward or context that is not finite, and an action out of range, is rejected and teaches nothing:
+      `state.params` is unchanged, or the whole state where it has no such field.
+    - The responses of all Discrete actions may come instead of a reward.
+    - `act_batch` is `jax.vmap` of `act`; `update_batch` of one reward is `update`, and leaves out rewards of NaN;
+      `assess` has a number for each action.
+
+    Args:
+        make: (spaces) -> agent.
+        spaces: that it is built for; None: four numbers and three Discrete actions.
+        learns: False for an agent that learns nothing, and so rejects nothing.
+    """
+    site = Spaces(Box(-1, 1, (4,), np.float32), Discrete(3)) if spaces is None else Spaces(*spaces_of(spaces))
+    agent, actions = make(site), site.action_space
+    count = int(actions.n) if isinstance(actions, Discrete) else 0
+    seen = _observed(site.observation_space, _STEPS)
+    context = jax.tree.map(lambda leaf: leaf[0], seen)
+    masks = np.array([[count == 1 or arm != step % count for arm in range(count)] for step in range(_STEPS)])
+    start = jax.eval_shape(agent.init, jax.random.key(0))
+    # What is learned for good; then one lesson that is right, and several that are wrong, each from the same state.
+    rows = [(index, index, None, 0.2 + 0.1 * index) for index in range(_STEPS)]
+    rows += [(index, index, None, 0.7) for index in range(_STEPS)]
+    rows += [(0, 0, None, wrong) for wrong in (np.nan, np.inf, -np.inf)]
+    rows += [(0, 0, wrong, 0.7) for wrong in (-1, count) if count]
+    broken = _broken(context)
+    if broken is not None:
+        rows.append((_STEPS, 0, None, 0.7))
+        seen = jax.tree.map(lambda leaf, lost: jnp.concatenate([leaf, lost[None]]), seen, broken)
+    which, allowed = np.array([row[:2] for row in rows]).T
+    shown = jax.tree.map(lambda leaf: leaf[which], seen)
+    shown = Masked(shown, jnp.asarray(masks[allowed])) if count else shown
+    other = jnp.array([-2 if row[2] is None else row[2] for row in rows])
+    lessons = shown, other, jnp.array([row[3] for row in rows]), jnp.arange(len(rows)) < _STEPS
+    keys = jax.random.split(jax.random.key(1), len(rows))
+
+    def live(keys, lessons, context):
+        """All that is asked of the agent, in one program."""
+
+        def step(state, at):
+            key, (observation, other, reward, kept) = at
+            action = agent.act(key, state, observation)
+            played = jnp.where(other == -2, action.value, other.astype(action.value.dtype)) if count else action.value
+            fresh, info = agent.update(state, observation, played, reward)
+            after = jax.tree.map(lambda new, old: jnp.where(kept, new, old), fresh, state)
+            return after, (action, info.rejected, _learned(fresh))
+
+        state, (played, rejected, learned) = jax.lax.scan(step, agent.init(keys[0]), (keys, lessons))
+        found: dict[str, Any] = {"state": state, "played": played, "rejected": rejected, "learned": learned}
+        if count:
+            often = jax.random.split(keys[1], _DRAWS)
+            found["often"] = jax.vmap(lambda key: agent.act(key, state, context))(often)
+            found["full"] = agent.update(state, context, jnp.int32(0), jnp.linspace(0.0, 1.0, count))
+        again = jax.tree.map(lambda leaf: leaf[_STEPS : 2 * _STEPS], (keys, lessons[0]))
+        if agent.act_batch is not None:
+            found["together"] = agent.act_batch(again[0], state, again[1])
+        if agent.update_batch is not None:
+            rewards = jnp.where(jnp.arange(_STEPS) == 0, 0.7, jnp.nan)
+            found["several"] = agent.update_batch(state, again[1], played.value[_STEPS : 2 * _STEPS], rewards)
+        if agent.assess is not None:
+            found["assessed"] = agent.assess(keys[0], state, context)
+        return found
+
+    found: Any = jax.device_get(jax.jit(live)(keys, lessons, context))
+    state, played, rejected, known = found["state"], found["played"], found["rejected"], 2 * _STEPS
+    assert _kinds(state) == _kinds(start), f"the state changed from {_kinds(start)} to {_kinds(state)}"
+    assert _finite(state), "the state is not finite after finite rewards"
+    assert rejected.dtype == bool and rejected.ndim == 1, f"rejected is {rejected.dtype} of shape {rejected.shape[1:]}"
+    assert not rejected[:known].any(), "a finite reward is rejected"
+    assert not count or masks[allowed, played.value].all(), "an action that is not allowed is played"
+    _check_actions(agent, actions, jax.tree.map(lambda leaf: leaf[:known], played))
+    assert broken is None or not np.isfinite(played.propensity[-1]), "a context of NaN has a propensity"
+    if learns:
+        before = jax.tree.leaves(_learned(state))
+        same = lambda pair: np.array_equal(*pair, equal_nan=True)  # noqa: E731
+        taught = [
+            [same(pair) for pair in zip(_leaves(found["learned"], row), before, strict=True)]
+            for row in range(len(rows))
+        ]
+        assert not all(taught[_STEPS]), "a reward teaches nothing"
+        for row in range(known, len(rows)):
+            assert rejected[row] and all(taught[row]), f"{rows[row]}: what is not finite or out of range is learned"
+        if count:
+            assert not found["full"][1].rejected and _finite(found["full"][0]), (
+                "the responses of all actions are rejected"
+            )
+    if count:
+        _check_frequencies(agent, found["often"], count)
+    if agent.act_batch is not None:
+        each, together = jax.tree.map(lambda leaf: leaf[_STEPS:known], played), found["together"]
+        assert np.array_equal(each.value, together.value), "act_batch chooses other actions than act"
+        _close(together.propensity, each.propensity, 0, 1e-3, "propensities of act_batch")
+    if agent.update_batch is not None:
+        fresh, info = found["several"]
+        assert info.rejected.tolist() == [False] + [True] * (_STEPS - 1), "update_batch rejects other rewards than NaN"
+        alone = _leaves(found["learned"], _STEPS)
+        _close(jax.tree.leaves(_learned(fresh)), alone, 1e-3, 1e-4, "what update_batch learns of one reward")
+    for part in found.get("assessed", ()):
+        assert np.shape(part) == (count,), f"assess has shape {np.shape(part)} for {count} actions"
+
+
+_STEPS, _DRAWS = 6, 2000
+
+
+def _observed(space: gymnasium.Space, count: int) -> PyTree:
+    """Observations (count, ...), in JAX's dtypes."""
+    space.seed(0)
+    drawn = [space.sample() for _ in range(count)]
+    if isinstance(space, Dict):
+        return {name: jnp.asarray(np.stack([one[name] for one in drawn])) for name in space}
+    array = np.stack(drawn)
+    return jnp.asarray(np.clip(array, -(2**30), 2**30) if array.dtype == np.int64 else array)
+
+
+def _broken(context: PyTree) -> PyTree | None:
+    """The context with NaN in its floats; None where it has none."""
+    leaves, tree = jax.tree.flatten(context)
+    floats = [jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.size > 0 for leaf in leaves]
+    if not any(floats):
+        return None
+    return tree.unflatten([leaf * jnp.nan if known else leaf for leaf, known in zip(leaves, floats, strict=True)])
+
+
+def _learned(state: Any) -> Any:
+    return getattr(state, "params", state)
+
+
+def _leaves(tree: PyTree, row: int) -> list[np.ndarray]:
+    """Row by row of stacked trees."""
+    return [leaf[row] for leaf in jax.tree.leaves(tree)]
+
+
+def _check_actions(agent: Agent, space: gymnasium.Space, found: Action) -> None:
+    """Actions (b, ...) of the space, with propensities."""
+    values, propensity = np.asarray(found.value), np.asarray(found.propensity)
+    if isinstance(space, Discrete):
+        assert values.dtype.kind in "iu" and np.all((values >= 0) & (values < space.n)), f"actions {values} of {space}"
+    else:
+        assert all(space.contains(np.asarray(value, space.dtype)) for value in values), f"{values} are not in {space}"
+    known = ~np.isnan(propensity)
+    assert known.all() or not agent.exact_propensity, "an exact propensity is NaN"
+    assert np.all((propensity[known] > 0) & (propensity[known] <= 1 + 1e-6)), f"propensities {propensity}"
+    if found.probabilities is not None:
+        every = np.asarray(found.probabilities)
+        _close(every.sum(1), np.ones(len(every)), 1e-4, 1e-4, "the sum of probabilities")
+        _close(every[np.arange(len(every)), values], propensity, 1e-5, 1e-6, "the propensity among the probabilities")
+
+
+def _check_frequencies(agent: Agent, found: Action, count: int) -> None:
+    """Propensities are the frequencies of actions in one context."""
+    for arm in range(count):
+        played = np.asarray(found.value) == arm
+        claimed = np.asarray(found.propensity, np.float64)[played]
+        if not played.any() or np.isnan(claimed).all():
+            continue
+        share = played.mean()
+        spread = 6 * np.sqrt(share * (1 - share) / len(played)) + 6 / len(played)
+        if not agent.exact_propensity:  # some extra draws are spread evenly, and each estimate scatters
+            spread += 0.05 + 6 * np.sqrt(share * (1 - share) / 16 / played.sum())
+        assert abs(claimed.mean() - share) < spread, f"action {arm}: propensity {claimed.mean()}, frequency {share}"
 
 
 def check_policy(make: Callable[[], Acquisition], *, draws: int = 4000) -> None:
@@ -409,7 +591,8 @@ def _kinds(tree: PyTree) -> Any:
 
 
 def _finite(tree: PyTree) -> bool:
-    return all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(tree))
+    floats = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    return all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in floats)
 
 
 def _close(found: PyTree, wanted: PyTree, rtol: float, atol: float, what: str) -> None:

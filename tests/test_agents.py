@@ -1,4 +1,4 @@
-"""What every agent must do, by name, and what is particular to filters, networks and presets."""
+"""What every agent learns, by name, and what is particular to filters, networks and presets."""
 
 import functools
 import inspect
@@ -14,7 +14,6 @@ from flax import linen as nn
 from gymnasium import spaces
 
 from seqdec import agents, filters, likelihoods, models, policies
-from seqdec.core import Masked
 
 NUM_ARMS, NUM_FEATURES = 3, 4
 WEIGHTS = np.array([[1, 0, 0, 0], [0, 1, 0, 0], [-1, -1, 1, 0]], np.float32)
@@ -110,11 +109,6 @@ class Lab:
         )(self.keys)
         self.state = jax.tree.map(lambda leaf: leaf[0], self.states)
 
-        def often(state, key, mask):
-            return jax.vmap(lambda key: self.agent.act(key, state, Masked(CONTEXT, mask)))(jax.random.split(key, 4000))
-
-        self.often = jax.jit(often)
-
 
 @functools.cache
 def lab_of(name):
@@ -155,55 +149,10 @@ def test_a_scan_mapped_over_seeds_is_the_loop_of_one_seed(lab):
     assert (lab.act._cache_size(), lab.update._cache_size()) == (1, 1)
 
 
-@pytest.mark.sampled(4)
-@every_agent
-def test_state_keeps_its_structure_and_dtypes(lab):
-    fresh, info = jax.eval_shape(lab.agent.update, lab.state, CONTEXT, jnp.int32(0), jnp.float32(0))
-    assert jax.tree.structure(fresh) == jax.tree.structure(lab.state)
-    described = [[(a.shape, a.dtype) for a in jax.tree.leaves(state)] for state in (fresh, lab.state)]
-    assert described[0] == described[1]
-    assert (info.rejected.shape, info.rejected.dtype) == ((), jnp.bool)
-    action = jax.eval_shape(lab.agent.act, jax.random.key(0), lab.state, CONTEXT)
-    assert (action.value.shape, action.propensity.shape) == ((), ())
-    assert jnp.issubdtype(action.value.dtype, jnp.integer)
-
-
-@pytest.mark.sampled(4)
-@every_agent
-def test_many_decisions_at_once_are_those_of_one_after_the_other(lab):
-    if lab.agent.act_batch is None:
-        return
-    arms = len(WEIGHTS)
-    keys, masks = jax.random.split(jax.random.key(3), 20), jnp.arange(arms) != jnp.arange(20)[:, None] % arms
-    seen = Masked(CONTEXTS[:20], masks)
-    each = jax.jit(jax.vmap(lab.agent.act, (0, None, 0)))(keys, lab.state, seen)
-    many = jax.jit(lab.agent.act_batch)(keys, lab.state, seen)
-    np.testing.assert_array_equal(many.value, each.value)
-    np.testing.assert_allclose(many.propensity, each.propensity, atol=1e-3)
-
-
-@pytest.mark.sampled(4)
-@every_agent
-def test_many_rewards_at_once(lab):
-    """One alone is as in `update`; what is not finite is left out of several."""
-    learn = lab.agent.update_batch
-    if learn is None:
-        return
-    actions, rewards = jnp.arange(6) % len(WEIGHTS), jnp.linspace(0, 1, 6)
-    alone, _ = jax.jit(learn)(lab.state, CONTEXTS[:1], actions[:1], rewards[:1])
-    expected, _ = lab.update(lab.state, CONTEXTS[0], actions[0], rewards[0])
-    assert_same(learned(alone), learned(expected), rtol=1e-3, atol=1e-4)
-    few, _ = jax.jit(learn)(lab.state, CONTEXTS[:4], actions[:4], rewards[:4])
-    padded, info = jax.jit(learn)(lab.state, CONTEXTS[:6], actions, rewards.at[4:].set(jnp.nan))
-    assert_same(learned(padded), learned(few), rtol=1e-3, atol=1e-4)
-    assert info.rejected.tolist() == [False] * 4 + [True] * 2
-
-
 def test_filters_decide_and_learn_many_at_once():
     for name in ("ekf", "hilofi", "lofi", "lolofi", "lrkf"):
-        assert lab_of(name).agent.update_batch is not None, name
-    for name in ("ekf", "hilofi", "lolofi", "lrkf"):
-        assert lab_of(name).agent.act_batch is not None, name
+        agent = make(name)
+        assert agent.update_batch is not None and (agent.act_batch is None) == (name == "lofi"), name
 
 
 @every_learner
@@ -226,38 +175,6 @@ def test_learns_every_arm_from_full_information(lab):
     assert np.mean(errors[-50:]) < 0.3 * np.mean(errors[:20])
 
 
-@pytest.mark.sampled(6)
-@every_agent
-def test_masked_actions_are_never_played(lab):
-    action = lab.often(lab.state, jax.random.key(4), jnp.array([True, False, True]))
-    assert 1 not in action.value
-    assert np.all((action.propensity > 0) & (action.propensity <= 1 + 1e-6))
-    seen = Masked(CONTEXT, jnp.array([True, False, True]))
-    plain = jax.eval_shape(lab.agent.update, lab.state, CONTEXT, jnp.int32(2), 0.5)
-    assert jax.eval_shape(lab.agent.update, lab.state, seen, jnp.int32(2), 0.5) == plain
-
-
-@pytest.mark.sampled(4)
-@every_agent
-def test_propensities_are_the_frequencies_of_the_actions(lab):
-    state = jax.tree.map(lambda leaf: leaf[0], lab.states)
-    action = lab.often(state, jax.random.key(5), jnp.ones(NUM_ARMS, bool))
-    for arm in range(NUM_ARMS):
-        played = np.asarray(action.value) == arm
-        if not played.any():
-            continue
-        claimed, p = np.asarray(action.propensity, np.float64)[played].mean(), played.mean()
-        # The second term is for arms that are nearly always or never played, where the estimated variance is no bound.
-        error = 6 * np.sqrt(p * (1 - p) / len(played)) + 6 / len(played)
-        if lab.agent.exact_propensity:
-            assert abs(claimed - p) < error
-        else:  # one extra draw is spread evenly, and the estimate scatters
-            factory = inspect.signature(policies.REGISTRY[lab.agent.settings["policy"] or "tempered_sampling"])
-            draws = factory.parameters["propensity_samples"].default
-            expected = (draws * p + 1 / NUM_ARMS) / (draws + 1)
-            assert abs(claimed - expected) < error + 6 * np.sqrt(p * (1 - p) / draws / played.sum())
-
-
 BAD_UPDATES = {
     "a context that is not a number": lambda x: (x.at[1].set(jnp.nan), jnp.int32(0), jnp.float32(0.5)),
     "an infinite context": lambda x: (x.at[1].set(jnp.inf), jnp.int32(0), jnp.float32(0.5)),
@@ -278,34 +195,11 @@ def assert_rejects_and_learns(update, state, same_of):
     assert any(np.any(a != b) for a, b in zip(*map(jax.tree.leaves, (learned(fresh), learned(state))), strict=True))
 
 
-@pytest.mark.sampled(4)
-@every_learner
-def test_bad_updates_are_rejected_and_teach_nothing(lab):
-    """Time passes for a filter all the same: its belief widens by the process noise."""
-    assert_rejects_and_learns(lab.update, lab.state, learned)
-
-
 @pytest.mark.parametrize("name", ["adamw", "hilofi"])
 def test_without_process_noise_a_rejection_leaves_the_state_as_it_was(name):
     still = {"process_noise_hidden": 0.0, "process_noise_last": 0.0} if name in FILTERS else {}
     agent = make(name, **still)
     assert_rejects_and_learns(jax.jit(agent.update), jax.jit(agent.init)(jax.random.key(0)), lambda state: state)
-
-
-@pytest.mark.sampled(2)
-@every_agent
-def test_a_context_that_is_not_a_number_still_gets_an_allowed_action(lab):
-    observation = Masked(jnp.full(NUM_FEATURES, jnp.nan), jnp.array([False, True, True]))
-    assert lab.act(jax.random.key(0), lab.state, observation).value in (1, 2)
-
-
-@pytest.mark.sampled(2)
-@every_agent
-def test_acting_is_a_function_of_key_state_and_observation(lab):
-    before = jax.tree.map(np.array, lab.state)
-    first, again = (lab.act(jax.random.key(6), lab.state, CONTEXT) for _ in range(2))
-    assert (first.value, first.propensity) == (again.value, again.propensity)
-    assert_same(lab.state, before, rtol=0)
 
 
 @pytest.mark.sampled(2)
@@ -325,18 +219,6 @@ def test_a_discrete_observation_is_seen_as_one_of_its_values(name):
         value = 2 + step % 4
         state, info = update(state, jnp.int32(value), jnp.int32(0), jnp.float32(value == 4))
         assert step < 380 or abs(info.innovation[0]) < 0.2
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("name", ["adamw", "hilofi"])
-def test_actions_of_a_shifted_discrete_space_are_indices(name):
-    """`Action.value` counts from 0; the runner adds the start of the space."""
-    agent = make(name, Spaces(ARMS.observation_space, spaces.Discrete(NUM_ARMS, start=7)))
-    state, act, update = jax.jit(agent.init)(jax.random.key(0)), jax.jit(agent.act), jax.jit(agent.update)
-    for seed in range(20):
-        assert 0 <= act(jax.random.key(seed), state, CONTEXT).value < NUM_ARMS
-    assert not update(state, CONTEXT, jnp.int32(0), jnp.float32(0.5))[1].rejected
-    assert update(state, CONTEXT, jnp.int32(7), jnp.float32(0.5))[1].rejected
 
 
 # Box actions
@@ -368,18 +250,6 @@ def test_box_actions_stay_in_the_box_and_get_better(name):
     assert not rejected.any()
     chance = 1 - (4 / 3 + 1)  # of a uniform point of [-2, 2]
     assert rewards[300:].mean() > chance + 0.5 * (1 - chance)
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("shape", [(), (2, 3)])
-def test_box_actions_have_the_shape_of_the_box(shape):
-    agent = agents.make("hilofi", Spaces(ARMS.observation_space, spaces.Box(-2, 2, shape, np.float32)), rank=5)
-    state = jax.eval_shape(agent.init, jax.random.key(0))
-    action = jax.eval_shape(agent.act, jax.random.key(0), state, CONTEXT)
-    assert (action.value.shape, action.propensity.shape) == (shape, ())
-    fresh, info = jax.eval_shape(agent.update, state, CONTEXT, action.value, jnp.float32(0))
-    assert jax.tree.structure(fresh) == jax.tree.structure(state)
-    assert info.rejected.shape == ()
 
 
 # Models and spaces

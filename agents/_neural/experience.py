@@ -118,13 +118,7 @@ class Batch(NamedTuple):
 def minibatch(memory: Memory, key: Key, state: MemoryState, newest: PyTree, size: int | None) -> Batch:
     """The newest rows (k, ...), and others of the memory, which does not hold the newest yet.
 
-    Args:
-        memory: whose state it is.
-        key: of the draw.
-        state: the memory.
-        newest: rows that are in every minibatch.
-        size: b, filled up with rows drawn uniformly and with replacement from the memory and the newest; None is the
-            newest and the whole memory.
+    They are b = `size`, filled up with draws from the memory and the newest; None is the newest and the whole memory.
     """
     new = len(jax.tree.leaves(newest)[0])
     if size is None:

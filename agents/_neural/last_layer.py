@@ -48,7 +48,11 @@ def last_layer(network: Network) -> LastLayer:
 
     def get(params):
         _, last = parameters.split(params, network.is_last)
-        rows = jnp.concatenate([leaf.reshape(-1, groups) for leaf in last]).T if groups > 1 else _row(last)
+        rows = (
+            jnp.concatenate([leaf.reshape(-1, groups) for leaf in last]).T
+            if groups > 1
+            else parameters.ravel(last)[None]
+        )
         return rows.astype(float)
 
     def put(params, weights):
@@ -72,10 +76,6 @@ def last_layer(network: Network) -> LastLayer:
         return response.astype(float), phi.astype(float)
 
     return LastLayer(groups, size, features, get, put)
-
-
-def _row(leaves: list[Array]) -> Array:
-    return parameters.ravel(leaves)[None]
 
 
 def _groups(network: Network, shapes: PyTree, leaves: list) -> int:
@@ -143,13 +143,9 @@ def by_group(values: Array, groups: int) -> Array:
 
 
 def condition(columns: Array, phi: Array, noise_variance: float, good: Array) -> Conditioned:
-    """Kalman's update of each group's covariance C C^T.
+    """Kalman's update of each group's covariance C C^T, C = columns (G, F, F), unless `good` () is False.
 
-    Args:
-        columns: C (G, F, F).
-        phi: features (G, o, F) of the responses observed, zero for others.
-        noise_variance: of an observation.
-        good: () bool; False leaves the covariances as they are.
+    Features phi (G, o, F) of the responses observed are zero for others.
     """
 
     def one(columns, rows):

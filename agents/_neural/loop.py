@@ -10,7 +10,6 @@ layer. The heads: `seqdec.agents.laplace`, `seqdec.agents.vbll`, `seqdec.agents.
 `seqdec.agents.ensemble`, which trains several networks.
 """
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -175,14 +174,7 @@ def trainer(
     batch_size: int | None,
     inner_steps: int,
 ) -> Trainer:
-    """Network x head x optimizer x memory, wherever the rows come from.
-
-    Args:
-        network: of the head.
-        head: loss and belief.
-        example: shapes of one row.
-        optimizer, memory, batch_size, inner_steps: as in `neural`; a step of it is an update here.
-    """
+    """Network x head x optimizer x memory, wherever the rows come from; `example` has the shapes of one."""
     transform = promoting(optimizer)
 
     def tagged(key):
@@ -207,11 +199,12 @@ def trainer(
             return minibatch(memory, key, state.memory, newest, batch_size)
 
         seen = state.memory.seen + len(newest.y)
-        loss = functools.partial(_loss, head, state.belief, seen)
         keys = jax.random.split(draw, inner_steps)
         last = jax.random.clone(keys)[-1]  # the belief learns from the rows of the last step
         trained = state.params, state.optimizer
-        (params, moments), responses, notes = descend(loss, transform, trained, batch_of, keys)
+        (params, moments), responses, notes = descend(
+            lambda params, batch: head.loss(params, state.belief, batch, seen), transform, trained, batch_of, keys
+        )
         innovation = innovation_of(newest, responses, single=False)
         squares = 0.5 * jnp.sum(innovation**2)
         good = usable(newest) & jnp.isfinite(squares) & finite(params)
@@ -231,17 +224,9 @@ def descend(
     batch_of: Callable[[Key], Batch],
     keys: Array,
 ) -> tuple[tuple[PyTree, Any], Array, Any]:
-    """Gradient steps, one for each key, on minibatches of their own.
+    """Gradient steps on `loss` (params, batch) -> loss, (responses (b, n), notes), one for each key (steps,).
 
-    Args:
-        loss: (params, batch) -> loss, (responses (b, n), notes).
-        transform: the optimizer.
-        trained: params and state of the optimizer.
-        batch_of: (key) -> minibatch.
-        keys: (steps,).
-
-    Returns:
-        `trained` after the steps, the responses before the first of them, and the notes of the last.
+    Returns params and state of the optimizer, the responses before the first step, and the notes of the last.
     """
 
     def step(trained, key):
@@ -279,10 +264,6 @@ def point(network: Network) -> Head:
 
     loss = squared_error(network)
     return Head(lambda key, params: (params, ()), loss, lambda params, belief, lesson: (), posterior)
-
-
-def _loss(head: Head, belief: Any, seen: Array, params: PyTree, batch: Batch) -> tuple[Array, tuple[Array, Any]]:
-    return head.loss(params, belief, batch, seen)
 
 
 def innovation_of(newest: Experience, responses: Array, *, single: bool) -> Array:

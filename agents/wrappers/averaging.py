@@ -40,12 +40,9 @@ def averaging(
 
     Args:
         learner: any that learns parameters.
-        decay: a in [0, 1); the average reaches over the last 1 / (1 - a) updates.
+        decay: a in [0, 1), else ValueError; the average reaches over the last 1 / (1 - a) updates.
         get: (state of the learner) -> theta.
         put: (state of the learner, theta) -> state with these parameters.
-
-    Raises:
-        ValueError: the decay is out of range.
     """
     number("average", decay, 0, 1)
 

@@ -5,14 +5,11 @@ After the update with the newest observation, whose row (x, y) enters the memory
     theta, Sigma <- one more step of the filter, with k rows drawn from the memory          k = `updates`
     theta <- theta + optimizer(gradient of the mean of |y - f(theta, x)|^2 / 2)             over a minibatch
 
-with f the expected response. The k rows are one joint update, `Filter.update_batch`,
-where the filter has it, and otherwise learned one after the other; process noise arrives once. The minibatch is the
-newest observation and others drawn; of a row with one observed response the loss takes this one.
+with f the expected response. The k rows are one joint update, `Filter.update_batch`, where the filter has it, else
+learned one after the other; process noise arrives once. The minibatch is the newest observation and others drawn.
 
-What this does to the covariance: a filter takes each replayed observation for a new one. After k replays a step every
-observation has been counted 1 + k times, so the belief is that of a filter with R / (1 + k): overconfident, with
-standard deviations too small by the factor sqrt(1 + k) where process noise does not hold them up. The minibatch step
-moves the mean and leaves the covariance as it is, which then belongs to another mean than its own.
+A filter takes a replayed observation for a new one: after k replays a step its belief is that of a filter with
+R / (1 + k), with standard deviations too small by sqrt(1 + k). The minibatch step moves the mean alone.
 """
 
 from typing import Any, NamedTuple
@@ -65,11 +62,8 @@ def rehearsing(learner: Learner, flt: Filter, rehearsal: Rehearsal, spaces: HasS
     Args:
         learner: whose state is the belief of `flt`, as of `seqdec.filters.learner`.
         flt: its filter.
-        rehearsal: what to do.
+        rehearsal: what to do; ValueError or TypeError where it does not fit the filter.
         spaces: in which it learns.
-
-    Raises:
-        ValueError, TypeError: a setting is out of its range or does not fit the filter.
     """
     rehearsal = _checked(flt, rehearsal)
     record, memory = rows_of(spaces), rehearsal.memory
@@ -121,15 +115,7 @@ def _checked(flt: Filter, rehearsal: Rehearsal) -> Rehearsal:
 
 
 def _replay(flt: Filter, belief: Any, rows: Experience, accept: Array, *, every: bool) -> Any:
-    """The belief after a step of the filter with all of the rows (k, ...); none teaches anything unless `accept`.
-
-    Args:
-        flt: the filter.
-        belief: before.
-        rows: drawn from the memory.
-        accept: () bool.
-        every: learn all responses of a row, rather than one. A row that has not all of them teaches nothing.
-    """
+    """One step of the filter with the rows (k, ...), if `accept` (); `every`: all responses of a row, else one."""
     which = None if every or rows.y.shape[1] == 1 else jnp.argmax(rows.observed, 1)[:, None]
     # The filter leaves out what is not a number.
     y = jnp.where(rows.observed & accept, rows.y, jnp.nan)

@@ -18,10 +18,7 @@ _QUICK: dict[str, str | bool] = {**UNOPTIMIZED, **UNFUSED}
 
 
 class _Checked:
-    """A compiled function whose arguments are made arrays and checked first; it has the attributes of `jax.jit`.
-
-    `arrays` does that; None leaves them as they are.
-    """
+    """A compiled function whose arguments `arrays`, if any, checks and converts; with the attributes of `jax.jit`."""
 
     def __init__(self, program: Any, arrays: Callable[..., tuple[Any, ...]] | None):
         self._program, self._arrays = program, arrays
@@ -45,18 +42,13 @@ def compiled(agent: Agent, *, optimize: bool = True, in_place: bool = False) -> 
     As `jax.jit` of each of them, except that `init`, which is called once, is compiled without optimization.
 
     Args:
-        agent: of `seqdec.agents`, or one's own.
-        optimize: False compiles the others without optimization too: the first decision and the first update
-            then come several times as early, and each later one takes several times as long. For short runs, and for
-            services in which a decision may take milliseconds.
-        in_place: `update` writes into the state it is given, which must not be used again: JAX refuses it. Otherwise
-            every update makes a copy of the state, of which a memory of observations may be by far the most.
+        agent: of `seqdec.agents`, or one's own; TypeError for anything else.
+        optimize: False compiles the others without optimization too: the first decision and update come several times
+            as early, each later one takes several times as long.
+        in_place: `update` writes into the state it is given, which cannot be used again; else it makes a copy.
 
     Returns:
         An agent for calls from Python only: JAX refuses to compile its functions into other programs.
-
-    Raises:
-        TypeError: not an agent.
     """
     if not isinstance(agent, Agent):
         raise TypeError(f"agent must be a seqdec.core.Agent, as seqdec.agents.make builds; got {type(agent).__name__}")

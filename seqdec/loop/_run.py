@@ -37,15 +37,10 @@ def run(
 ) -> Run:
     """Let `agent` act in `env` for `num_steps` steps, once for each of `num_seeds` seeds from `seed` on.
 
-    A functional environment costs two compilations (start and chunk). A later run in the same process, of an equal
-    agent in an environment of equal shapes and with equally long chunks, costs none. Device memory does not grow with
-    `num_steps`.
-    Its seeds are spread over all of JAX's devices of this process; a CPU is one device unless
-    `seqdec.use_all_cores` or the user makes more. The seeds of one device run side by side (`jax.vmap`), or in
-    turns if the agent or the environment factorizes matrices with `jnp.linalg` on a CPU (see
-    `seqdec.linalg.sequential_vmap`). A gymnasium.Env is reset with seed + i and after each episode; its `info` may hold
-    "action_mask" and "regret", and "unknown_reward" where the reward is none. An environment of Gymnasium's registry
-    whose episodes have several steps gets a UserWarning: every step is learned as one of a bandit.
+    In a functional environment a run is two compiled programs, kept for later runs of equal ones, and its memory does
+    not grow with `num_steps`. Seeds are spread over JAX's devices (`seqdec.use_all_cores` makes more), and run side by
+    side on each, or in turns where matrices are factorized on a CPU. A gymnasium.Env is reset with seed + i and after
+    each episode; its `info` may hold "action_mask", "regret", and "unknown_reward" where the reward is none.
 
     Ctrl-C returns a Run of the chunks done by then, with `interrupted` set; on the host, of the seeds finished by then
     or, in the first seed, of the steps done. If nothing is done yet, KeyboardInterrupt is raised.
@@ -59,14 +54,13 @@ def run(
         diagnostics: fields of the agent's update info to keep for every step; "observation" keeps the observations, of
             which `Run.log` makes a log for off-policy evaluation.
         progress: whether to show a bar on standard error; None: a bar on a terminal, elsewhere a line now and then.
-        state: `Run.state` of an earlier run of this agent and environment with these seeds, which is continued: both
-            together equal one long run to the bit.
-        checkpoint: file in which a run in progress is kept. Where it exists, the run continues from it, and ends as it
-            would have without the interruption, to the bit; it is deleted when all steps are done.
-        checkpoint_every: steps between two writings of that file, rounded up to whole chunks (a hundredth of the run,
-            at most 1,000 steps).
+        state: `Run.state` of an earlier run of this agent and environment with these seeds, to be continued to the bit.
+        checkpoint: file in which a run in progress is kept, and from which it continues to the bit where it exists;
+            deleted when all steps are done.
+        checkpoint_every: steps between two writings, rounded up to chunks (a hundredth of the run, at most 1,000).
 
-    A gymnasium.Env has no state that could be saved: it takes neither `state` nor `checkpoint`.
+    Only a functional environment takes `state` or `checkpoint`. Environments of Gymnasium's registry whose episodes
+    have several steps get a UserWarning: every step is learned as one of a bandit.
 
     Raises TypeError or ValueError for arguments of the wrong kind, an action that does not fit the action space, an
     unknown name in `diagnostics`, an agent that was built for other spaces, a state or a checkpoint of another run;

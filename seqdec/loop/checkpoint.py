@@ -52,14 +52,9 @@ def save(checkpoint: Checkpoint, progress: Progress) -> None:
 
 
 def load(checkpoint: Checkpoint, like: PyTree) -> Progress | None:
-    """The progress in the file; None where there is no file.
+    """The progress in the file, None where there is none; `like` has the shapes of the run's state.
 
-    Args:
-        checkpoint: of the run that is to be continued.
-        like: the shapes of its state.
-
-    Raises:
-        ValueError: the file is damaged or belongs to another run.
+    Raises ValueError for a file that is damaged or of another run.
     """
     path = checkpoint.path
     if not path.exists():

@@ -34,11 +34,7 @@ def on_device(
     state: RunState | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> Outcome:
-    """Run on the devices of `mesh_for`, chunk by chunk, with the seeds spread over all of them.
-
-    An interruption leaves whole chunks. A run starts from the checkpoint, where there is one, else from `state`, else
-    from the beginning.
-    """
+    """Run chunk by chunk, from the checkpoint where there is one, else from `state`, else from the beginning."""
     length = chunk_length(num_steps)
     began = time.perf_counter()
     per_seed, common = _placements(mesh)
@@ -105,7 +101,7 @@ def mesh_for(num_seeds: int) -> Mesh:
 
 
 def _placements(mesh: Mesh) -> tuple[NamedSharding, NamedSharding]:
-    """Shardings of arrays with a leading axis of seeds, and of arrays that all seeds share."""
+    """Shardings of arrays (seeds, ...), and of those that all seeds share."""
     return NamedSharding(mesh, PartitionSpec("seeds")), NamedSharding(mesh, PartitionSpec())
 
 
@@ -166,20 +162,11 @@ def _programs(
 
 
 def play(agent: Agent, env: Environment, num_steps: int, key: Key, params: PyTree) -> Record:
-    """The steps of one seed, as a part of another program: the agent's settings may be traced values.
-
-    Args:
-        agent: who acts.
-        env: where; its data are those in `params`.
-        num_steps: how long.
-        key: of the seed.
-        params: `env.params`.
-    """
+    """The steps of one seed, as a part of another program: the agent's settings may be traced values."""
     return _advance(agent, env, (), num_steps, _start(agent, env, key, params), params)[1]
 
 
 def _start(agent: Agent, env: Environment, key: Key, params: PyTree) -> RunState:
-    """Before the first step."""
     (reset_key, env_key), (init_key, agent_key) = split_key(key)
     state, observation = begun(env, env.reset(reset_key, params))
     return RunState(jnp.uint32(0), env_key, agent_key, state, observation, agent.init(init_key))
@@ -188,7 +175,6 @@ def _start(agent: Agent, env: Environment, key: Key, params: PyTree) -> RunState
 def _advance(
     agent: Agent, env: Environment, names: tuple[str, ...], length: int, state: RunState, params: PyTree
 ) -> tuple[RunState, Record]:
-    """`length` steps."""
     steps = state.step + jnp.arange(length, dtype=state.step.dtype)
     # All keys of a chunk at once, which is cheaper than inside the scan.
     env_keys, agent_keys = (

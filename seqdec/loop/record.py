@@ -107,12 +107,7 @@ def check_action(action: Action, space: gymnasium.Space) -> None:
 
 
 def check_state(state: RunState, like: RunState) -> None:
-    """Raise for a state that is not one of this run: `like` has its shapes.
-
-    Raises:
-        TypeError: no `RunState`.
-        ValueError: other seeds, or of another agent or environment.
-    """
+    """Raises TypeError or ValueError for a state that is not one of this run: `like` has its shapes."""
     if not isinstance(state, RunState):
         raise TypeError(f"state must be the `state` of an earlier run; got {type(state).__name__}")
     expected, found = dict(named_leaves(like)), dict(named_leaves(state))
