@@ -5,9 +5,7 @@ if __name__ != "seqdec.envs":
 
 from seqdec.envs._check import check
 from seqdec.envs._classification import classification, digits, fashion_mnist, idx, mnist
-from seqdec.envs._nonstationary import drifting, nonstationary, permuted
-from seqdec.envs._open_bandit import open_bandit
-from seqdec.envs._outliers import outliers
+from seqdec.envs._nonstationary import drifting, nonstationary, outliers, permuted
 from seqdec.envs._tabular import adult, census, covertype, financial, jester, mushroom, statlog, tables, tabular
 from seqdec.envs.bandits import bernoulli, gaussian, linear, wheel
 from seqdec.envs.gym import FunctionalEnv, FunctionalVectorEnv, register
@@ -23,7 +21,7 @@ from seqdec.envs.objectives import (
     query,
     rosenbrock,
 )
-from seqdec.envs.recommender import kuairec, random_exposures, recommender_log
+from seqdec.envs.recommender import kuairec, open_bandit, random_exposures, recommender_log
 from seqdec.envs.registry import REGISTRY, make, names
 
 __all__ = [

@@ -30,16 +30,11 @@ _TOLERANCE = 1e-4
 
 
 def check(env: Environment, *, steps: int = 16, seed: int = 0) -> None:
-    """Try an environment, as `gymnasium.utils.env_checker.check_env` tries those of Gymnasium.
+    """Whether a functional environment keeps its contract over `steps` random actions of compiled `reset` and `step`.
 
-    `reset` and `step` are compiled and take some random actions. Observations must fit the observation space and keep
-    their shapes and dtypes, and so must the state; reward and regret must be single numbers, the regret at least 0 or
-    NaN, the end of an episode a bool; equal keys must give equal results.
-
-    Args:
-        env: a functional environment.
-        steps: how many actions.
-        seed: of the actions and of the environment.
+    Observations must fit the observation space and keep their shapes and dtypes, and so must the state; reward and
+    regret must be single numbers, the regret at least 0 or NaN, the end of an episode a bool; equal keys must give
+    equal results.
 
     Raises:
         TypeError: not a functional environment, or of spaces that no agent takes.
@@ -77,12 +72,7 @@ def check(env: Environment, *, steps: int = 16, seed: int = 0) -> None:
 
 
 def contract(env: Environment) -> tuple[PyTree, TimeStep]:
-    """Shapes of an observation and a time step, if `reset` and `step` can be compiled and return what they must.
-
-    Raises:
-        TypeError: not a functional environment, or actions that no agent plays.
-        ValueError: in what way it breaks the contract.
-    """
+    """Shapes of an observation and a time step. Raises TypeError or ValueError where they break the contract."""
     if not isinstance(env, Environment):
         raise TypeError(f"env must be a seqdec.core.Environment, as seqdec.envs.make builds; got {type(env).__name__}")
     if not isinstance(env.action_space, Discrete | Box):
@@ -99,7 +89,7 @@ def contract(env: Environment) -> tuple[PyTree, TimeStep]:
 
 @contextmanager
 def explained(env: Environment) -> Iterator[None]:
-    """Raises an error of making programs with `env` in the words of `contract`, where the environment breaks it."""
+    """An error of making programs with `env` is raised in the words of `contract`, where the environment breaks it."""
     try:
         yield
     except Exception:

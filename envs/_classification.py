@@ -54,12 +54,11 @@ def classification(
     """Images (n, ...) uint8 with labels (n,) as a contextual bandit over `num_classes` classes (default: all present).
 
     Observation: pixels / `peak`, float32. Reward 1 if the action is the label, else 0; regret 1 - reward. With
-    `full_information` the time step's `outcomes` hold every action's reward: one-hot, (num_classes,).
+    `full_information` the time step's `outcomes` (num_classes,) hold every action's reward.
 
     `order`: "shuffle" shows every image once in random order, then all again in a new order; "sequential" keeps the
     order of the data; "replacement" draws independently. An episode is `horizon` steps, by default n, and begins a new
-    pass. `pixels`: "signed" reads every pixel as a signed byte, so that those above 127 become negative: an error in
-    published experiments, for comparison with them only.
+    pass. `pixels`: "signed" reads pixels above 127 as negative, an error in published experiments.
 
     Raises ValueError or TypeError for arrays that do not fit together or an unknown option.
     """
@@ -124,7 +123,7 @@ def mnist(
 ) -> Environment:
     """MNIST: (28, 28) in [0, 1], ten classes. `split` is "train" (60,000) or "test" (10,000).
 
-    `root` as in `seqdec.data.load_mnist`, which also says what is raised; other keywords as in `classification`.
+    `root` as in `seqdec.data.load_mnist`; other keywords as in `classification`.
     """
     shown = Shown(order, pixels, horizon, full_information)
     return _from_dataset("mnist", load_mnist(root), split, shown)
@@ -155,7 +154,7 @@ def idx(
 ) -> Environment:
     """The data set in the idx files of a folder; pixels / 255; as many classes as the labels of both halves count.
 
-    `path` as in `seqdec.data.load_idx_folder`, which also says what is raised; other keywords as in `mnist`.
+    `path` as in `seqdec.data.load_idx_folder`; other keywords as in `mnist`.
     """
     shown = Shown(order, pixels, horizon, full_information)
     return _from_dataset("idx", load_idx_folder(path), split, shown)
@@ -181,7 +180,7 @@ def choose(key: Key, step: Array, order: Array | None, count: int, how: str) -> 
     """The state that shows the example of `step`.
 
     "shuffle" is the Fisher-Yates shuffle, one exchange per step: at position p of a pass, entry p is exchanged with a
-    random one of the entries p, ..., n-1. Every order is equally likely, whatever order the last pass ended with.
+    random one of the entries p, ..., n-1.
     """
     position = step % count
     if order is None:

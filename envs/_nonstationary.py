@@ -1,4 +1,4 @@
-"""Environments that change at given steps: actions are permuted, or expected rewards drift.
+"""Environments made of another: actions are permuted or expected rewards drift at given steps; rewards with outliers.
 
 A change costs O(actions): labels are permuted by permuting actions, not the data.
 """
@@ -106,6 +106,39 @@ def drifting(
     Which of them, and `drift_std`, as for kind="drift" of `nonstationary`; `options` are those of a named `env`.
     """
     return nonstationary(resolve(env, options), change_points, kind="drift", drift_std=drift_std)
+
+
+class Corrupted(NamedTuple):
+    """An environment's params, and how often a reward is an outlier."""
+
+    params: PyTree
+    share: Array
+    """() probability of an outlier."""
+
+
+def outliers(env: Environment | str = "digits", *, share: float = 0.05, **options: Any) -> Environment:
+    """A bandit with rewards in [0, 1] that a step reports as 1 - reward with probability `share`.
+
+    Outliers are independent of the context, the action and each other; under full information all outcomes of a step
+    are flipped. Regret is that of the true rewards. `options` are those of a named `env`.
+    """
+    env = resolve(env, options)
+    params = Corrupted(env.params, checks.array("share", share, 0, 0.0, 1.0))
+
+    @keyed
+    def reset(key: Key, params: Corrupted) -> tuple[Any, PyTree]:
+        return env.reset(key, params.params)
+
+    @keyed
+    def step(key: Key, state: Any, action: Array, params: Corrupted) -> tuple[Any, TimeStep]:
+        state, timestep = env.step(key, state, action, params.params)
+        flipped = jax.random.uniform(jax.random.fold_in(key, 1), dtype=jnp.float32) < params.share
+        reported = timestep._replace(
+            reward=1 - timestep.reward, outcomes=None if timestep.outcomes is None else 1 - timestep.outcomes
+        )
+        return state, jax.tree.map(lambda new, old: jnp.where(flipped, new, old), reported, timestep)
+
+    return env._replace(reset=reset, step=step, params=params, name=f"{env.name}-outliers")
 
 
 def _drift(key: Key, state: State, params: Changing) -> tuple[PyTree, Array]:

@@ -151,10 +151,10 @@ def _environment(
     expect: Callable[[Any, PyTree, Array], Array],
     pay: Callable[[Key, Any, Array, Array], Array],
 ) -> Environment:
-    """An environment that shows the rows of `params.features` in some order.
+    """The rows of `params.features` in some order.
 
-    `draw` (key, params) -> what stays constant during the run; `expect` (params, drawn, row) -> (k,) expected rewards;
-    `pay` (key, params, row, expected) -> (k,) rewards.
+    `draw` (key, params) -> what stays constant in a run; `expect` (params, drawn, row) -> expected rewards (k,); `pay`
+    (key, params, row, expected) -> rewards (k,).
     """
     checks.choice("order", order, ("shuffle", "sequential", "replacement"))
     count, width = params.features.shape

@@ -1,8 +1,7 @@
 """Functional environments behind gymnasium's interface, one at a time or vectorized, and their registered ids.
 
-A functional environment continues with the next episode at once. The adapters keep the new episode back until `reset`.
-No context follows a bandit's last action, so the final observation of an episode repeats the context of that action,
-and the end counts as terminated: there is no later value to bootstrap from.
+A functional environment continues with the next episode at once; the adapters keep it back until `reset`. The final
+observation of an episode repeats the context of the last action, and the end counts as terminated.
 """
 
 import inspect
@@ -96,8 +95,7 @@ class FunctionalEnv(gymnasium.Env):
 
     `reset()` after the end of an episode continues with the next one; with a seed, or within an episode, it restarts
     the environment. The info holds "regret" if it is known, "outcomes" under full information, and "action_mask" if
-    actions are masked. Gymnasium's rewards are numbers, so one that is unknown, NaN, is returned as 0 with
-    "unknown_reward" in the info; `seqdec.run` takes it as unknown.
+    actions are masked. An unknown reward, NaN, is returned as 0 with "unknown_reward" in the info.
 
     Raises ValueError for an action that is out of range or masked out, and ResetNeeded for a step before `reset`.
     """

@@ -16,7 +16,14 @@ from gymnasium.spaces import Box, Dict, Discrete, Space
 from seqdec.boundary import checks
 from seqdec.boundary.checks import keyed
 from seqdec.core import Array, Environment, Key, Masked, PyTree, TimeStep
-from seqdec.data import RecommenderLog, check_log, load_kuairec, load_random_exposures, synthetic_kuairec
+from seqdec.data import (
+    RecommenderLog,
+    check_log,
+    load_kuairec,
+    load_open_bandit,
+    load_random_exposures,
+    synthetic_kuairec,
+)
 from seqdec.envs.outcomes import in_range, reward_and_regret
 
 
@@ -50,9 +57,8 @@ def recommender_log(
     """The blocks of `log` in turn; an action is the place of a candidate, the reward that of the log.
 
     The regret is the best reward of the block minus that of the action. An episode is `horizon` blocks, by default all,
-    and begins a new pass. `order`: "chronological" is that of the log; "shuffled" is random, one for each seed, the
-    same for every agent. `standardize` shifts and scales each feature to mean 0 and deviation 1 over the candidates of
-    the first day (without days: of the first tenth of the blocks), so that no later data are used.
+    and begins a new pass. `order`: "chronological", or "shuffled", random for each seed and the same for every agent.
+    `standardize` gives each feature mean 0 and deviation 1 over the candidates of the first day, or the first tenth.
 
     Raises ValueError for a log that cannot be replayed (`seqdec.data.check_log`) or an unknown order.
     """
@@ -128,8 +134,7 @@ def kuairec(
 ) -> Environment:
     """KuaiRec: choose one of a user's next ten videos; reward log(1 + watch_ratio). Without `data`, a SYNTHETIC log.
 
-    `data`, `matrix`, `feature_lag` and `keep_short` as in `seqdec.data.load_kuairec`, which also says what is raised;
-    the synthetic log is that of `seqdec.data.synthetic_kuairec`. Other options as in `recommender_log`.
+    Options as in `seqdec.data.load_kuairec`, or `seqdec.data.synthetic_kuairec`, and in `recommender_log`.
     """
     if data is None:
         log = synthetic_kuairec(keep_short=keep_short)
@@ -143,6 +148,48 @@ def random_exposures(
 ) -> Environment:
     """Real watch ratios of randomly shown videos of KuaiRec: 1,411 users x 83 of 2,519 videos, no features, no time.
 
-    `path` as in `seqdec.data.load_random_exposures`, which also says what is raised; options as in `recommender_log`.
+    `path` as in `seqdec.data.load_random_exposures`; options as in `recommender_log`.
     """
     return recommender_log(load_random_exposures(path), order=order, horizon=horizon)
+
+
+class Impressions(NamedTuple):
+    """Contexts, shown items and clicks."""
+
+    context: Array
+    """(n, d) float32"""
+    item: Array
+    """(n,) int32"""
+    click: Array
+    """(n,) float32"""
+
+
+def open_bandit(*, root: str | os.PathLike[str] | None = None) -> Environment:
+    """The Open Bandit log of the uniform policy, replayed: 80 items, reward 1 for a click, NaN for items not shown.
+
+    The mean of the known rewards is an unbiased estimate of the agent's mean reward in as many steps as are known. An
+    episode is one pass in the order of time; regret is unknown. `root` as in `seqdec.data.load_open_bandit`.
+
+    Source: Li, Chu, Langford, Wang, Unbiased offline evaluation of contextual-bandit-based news article recommendation
+    algorithms, 2011.
+    """
+    log = load_open_bandit("random", root)
+    count, num_items = log.item_features.shape[:2]
+
+    @keyed
+    def reset(key: Key, params: Impressions) -> tuple[Array, Array]:
+        return jnp.int32(0), params.context[0]
+
+    @keyed
+    def step(key: Key, state: Array, action: Array, params: Impressions) -> tuple[Array, TimeStep]:
+        agrees = (in_range(action, num_items) == action) & (action == params.item[state])
+        reward = jnp.where(agrees, params.click[state], jnp.nan)
+        done = state + 1 >= count
+        state = jnp.where(done, 0, state + 1)
+        return state, TimeStep(params.context[state], reward, jnp.full_like(reward, jnp.nan), done)
+
+    params = Impressions(
+        jnp.asarray(log.context), jnp.asarray(log.item, jnp.int32), jnp.asarray(log.click, jnp.float32)
+    )
+    space = Box(0.0, 1.0, log.context.shape[1:], np.float32)
+    return Environment(reset, step, params, space, Discrete(num_items), "open-bandit")

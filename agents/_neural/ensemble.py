@@ -5,8 +5,8 @@ remembered, and minimizes the mean over a minibatch
 
     sum_i w_im 1/2 |y_i - f_m(x_i)|^2 / sum_i w_im
 
-A minibatch is drawn once for all members. Thompson sampling plays the best action of one member, chosen at random; the
-expected response is the mean of the members, its covariance that of the members. With randomized priors,
+A minibatch is drawn once for all members. A draw of the posterior is one member, chosen at random; the expected
+response is the mean of the members, its covariance that of the members. With randomized priors,
 
     f_m(x) = f(x; theta_m) + g_m(x)
 
@@ -42,10 +42,7 @@ _MOST = 12
 def members_head(
     *, members: int = 10, bootstrap: str = "poisson", prior_scale: float = 0.0, noise_variance: float = 0.01
 ) -> Callable[[Network], Head]:
-    """The head of an ensemble. Its gradient is that of each member by itself, stacked.
-
-    An optimizer sees the parameters of all members with a leading axis, so it must treat each number by itself, as SGD
-    and Adam do.
+    """The head of an ensemble, for optimizers that treat each number by itself, as SGD and Adam do.
 
     Args:
         members: how many networks.
@@ -129,9 +126,8 @@ def _prior(network: Network, scale: float) -> Callable[[Key], PyTree]:
 def _poisson(key: Key, shape: tuple[int, ...]) -> Array:
     """Poisson(1) numbers, by inversion."""
     cumulative = np.exp(-1) * np.cumsum([1 / math.factorial(k) for k in range(_MOST)])
-    return jnp.sum(jax.random.uniform(key, (*shape, 1)) > cumulative.reshape((1,) * len(shape) + (-1,)), -1).astype(
-        float
-    )
+    above = jax.random.uniform(key, (*shape, 1)) > cumulative.reshape((1,) * len(shape) + (-1,))
+    return jnp.sum(above, -1).astype(float)
 
 
 def ensemble(
@@ -151,21 +147,14 @@ def ensemble(
 ) -> Agent:
     """Bootstrapped ensemble of networks, trained by AdamW on minibatches of all that was seen.
 
-    `policy="thompson"` plays by one member, chosen at random. Arguments from `members` to `noise_variance` are those of
-    `seqdec.agents.members_head`, the others those of `seqdec.agents.replay_adamw`.
+    Arguments from `members` to `noise_variance` are those of `seqdec.agents.members_head`, the others those of
+    `seqdec.agents.replay_adamw`.
     """
     told = {"members": members, "bootstrap": bootstrap, "prior_scale": prior_scale, "noise_variance": noise_variance}
     checks.rate("learning_rate", learning_rate)
+    head = members_head(members=members, bootstrap=bootstrap, prior_scale=prior_scale, noise_variance=noise_variance)
     return neural(
-        spaces,
-        optimizer=optax.adamw(learning_rate),
-        head=members_head(members=members, bootstrap=bootstrap, prior_scale=prior_scale, noise_variance=noise_variance),
-        policy=policy,
-        model=model,
-        memory=memories.reservoir(capacity),
-        batch_size=batch_size,
-        inner_steps=inner_steps,
-        num_candidates=num_candidates,
-        name="ensemble",
-        settings={"learning_rate": learning_rate, **told},
-    )
+        spaces, optimizer=optax.adamw(learning_rate), head=head, policy=policy, model=model,
+        memory=memories.reservoir(capacity), batch_size=batch_size, inner_steps=inner_steps,
+        num_candidates=num_candidates, name="ensemble", settings={"learning_rate": learning_rate, **told},
+    )  # fmt: skip

@@ -5,9 +5,8 @@ of the weights of a group has the curvature of a linear model,
 
     Lambda = I / sigma_0^2 + sum_i phi_i phi_i^T / R,        w ~ N(w_trained, Lambda^{-1})
 
-The sum runs over the rows of the memory, with the features of the present network, or over all observations so far,
-each with the features that the network had at its time: the first forgets what the memory forgets, the second counts
-features that the network no longer has. A prediction is N(f(x), phi^T Lambda^{-1} phi) and noise R.
+The sum runs over the rows of the memory, with present features, or over all observations so far, each with the features
+of its time. A prediction is N(f(x), phi^T Lambda^{-1} phi) and noise R.
 
 Cost of an update, for G groups of F parameters: O(m G F^2 + G F^3) for a memory of m rows, O(G F^2) for all
 observations.
@@ -17,6 +16,7 @@ Hennig, "Being Bayesian, even just a bit, fixes overconfidence in ReLU networks"
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -115,20 +115,14 @@ def last_layer_laplace(
 
     Raises TypeError or ValueError for a space or a setting that does not fit.
     """
-    told = {"prior_std": prior_std, "noise_variance": noise_variance, "over": over}
+    told: dict[str, Any] = {"prior_std": prior_std, "noise_variance": noise_variance, "over": over}
     checks.rate("learning_rate", learning_rate)
     if optimizer is not None:
         refuse_unused(last_layer_laplace, {"learning_rate": learning_rate}, "with an optimizer, which has its own")
+    told["learning_rate"] = learning_rate if optimizer is None else "optimizer"
     return neural(
-        spaces,
-        optimizer=optax.adamw(learning_rate) if optimizer is None else optimizer,
-        head=laplace(prior_std=prior_std, noise_variance=noise_variance, over=over),
-        policy=policy,
-        model=model,
-        memory=memories.last(checks.count("buffer", buffer)),
-        batch_size=None,
-        inner_steps=inner_steps,
-        num_candidates=num_candidates,
-        name="last_layer_laplace",
-        settings={"learning_rate": learning_rate if optimizer is None else "optimizer", **told},
-    )
+        spaces, optimizer=optax.adamw(learning_rate) if optimizer is None else optimizer,
+        head=laplace(prior_std=prior_std, noise_variance=noise_variance, over=over), policy=policy, model=model,
+        memory=memories.last(checks.count("buffer", buffer)), batch_size=None, inner_steps=inner_steps,
+        num_candidates=num_candidates, name="last_layer_laplace", settings=told,
+    )  # fmt: skip

@@ -225,15 +225,7 @@ def neural_linear(
     }  # fmt: skip
     checks.rate("learning_rate", learning_rate)
     return neural(
-        spaces,
-        optimizer=optax.adamw(learning_rate),
-        head=neural_linear_head(**told),
-        policy=policy,
-        model=model,
-        memory=memories.reservoir(capacity),
-        batch_size=batch_size,
-        inner_steps=inner_steps,
-        num_candidates=num_candidates,
-        name="neural_linear",
-        settings={"learning_rate": learning_rate, **told},
-    )
+        spaces, optimizer=optax.adamw(learning_rate), head=neural_linear_head(**told), policy=policy, model=model,
+        memory=memories.reservoir(capacity), batch_size=batch_size, inner_steps=inner_steps,
+        num_candidates=num_candidates, name="neural_linear", settings={"learning_rate": learning_rate, **told},
+    )  # fmt: skip
