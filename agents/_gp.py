@@ -74,9 +74,7 @@ def gp(
         noise_variance: v.
         num_candidates: points drawn per decision, for Box actions only; None is 256.
 
-    Raises:
-        TypeError: candidates with row numbers of a table, or spaces of other kinds.
-        ValueError: a setting out of its range.
+    Raises TypeError or ValueError for row numbers of a table, other spaces, and a setting out of its range.
     """
     buffer = checks.count("buffer", buffer)
     for setting, value in (("length_scale", length_scale), ("scale", scale), ("noise_variance", noise_variance)):

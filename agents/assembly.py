@@ -51,9 +51,7 @@ def agent(
         num_candidates: points drawn per decision, for Box actions only; None is 256.
         refine: for Box actions, offer as many points again near the best of those drawn.
 
-    Raises:
-        TypeError: spaces of other kinds than Box, Discrete and a Dict of candidates.
-        ValueError: an unbounded box of actions; or a policy that needs uncertainty where the learner has none.
+    Raises TypeError or ValueError for other spaces, and for a policy that needs uncertainty where the learner has none.
     """
     acquisition, called = policies.resolve(policy)
     if acquisition.needs != "mean" and not learner.uncertain:

@@ -1,7 +1,6 @@
 """The agents of the filters: Kalman filters over the weights of a network, with settings for rewards of order one.
 
-Ranks are those of the paper's MNIST bandit, and so are HiLoFi's initial covariances. Its observation noise is not
-stated, and its process noise is too small for hidden layers that are to learn in a low-rank belief.
+Ranks are those of the paper's MNIST bandit, and so are HiLoFi's initial covariances.
 """
 
 import inspect

@@ -76,11 +76,10 @@ def scorer(
         module: flax module that takes the dict of a candidate, embeddings and features, and has one output. A
             `models.Score` or `models.Linear` gets all floating-point entries in one vector, "features". None is
             `models.Score` with intercepts, the product of the embeddings, a direct path of the features, and one hidden
-            layer of 20 units: it contains the mean of each item, the linear model and matrix factorization.
+            layer of 20 units.
         tables: names of the entries with embeddings; None is all integers. Other integers are left out.
         width: numbers in an embedding.
-        std: of the initial embeddings; intercepts start at zero. Small, so that a filter first learns the intercepts:
-            the variance of a product of two embeddings grows with their means.
+        std: of the initial embeddings; intercepts start at zero.
 
     Raises TypeError for observations of another kind, and for a table whose entry is not a row number per candidate.
     """

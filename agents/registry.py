@@ -12,11 +12,9 @@ class Capabilities(NamedTuple):
     """What an agent is, and which keywords it has."""
 
     kind: str
-    """"filter", a filter and a policy, built by `from_filter`; "network", trained by an optimizer, without uncertainty,
-    so that its policy needs only expected responses; "head", a trained network with a belief about its responses;
-    "regression"; "process", a Gaussian process; or "baseline". One from outside the library is a "filter" if it takes
-    the keywords of all filters, as those of `from_filter` do, else a "regression" if it takes `policy`, else a
-    "baseline\""""
+    """"filter"; "network", trained by an optimizer, without uncertainty; "head", a trained network with a belief about
+    its responses; "regression"; "process", a Gaussian process; or "baseline". One from outside the library is a
+    "filter" if it takes the keywords of all filters, else a "regression" if it takes `policy`, else a "baseline\""""
     spaces: frozenset[str] = frozenset({"contexts", "points", "features", "ids"})
     """what it acts on: "contexts", Box or Discrete observations and Discrete actions; "points", Box actions;
     "features" and "ids", observations that are a Dict of candidates with numbers, with row numbers of tables"""

@@ -110,8 +110,7 @@ class Filter(NamedTuple):
     update_batch: Callable[..., tuple[Any, UpdateInfo]] | None = None
     """(belief, xs, ys, observed=None) -> (belief, info): one update with the responses at b inputs, linearized at the
     present mean. Leaves of xs are (b, ...); ys and `observed` are (b, o), or (b,) for one response each. In `info` the
-    innovation is (b, o), and `rejected` (b,) marks the inputs that were left out because they were not finite. None
-    where it is missing."""
+    innovation is (b, o), and `rejected` (b,) marks inputs that were not finite. None where it is missing."""
     marginals: Callable[[Any], Callable[[PyTree], Marginals]] | None = None
     """(belief) -> (x -> marginals of all responses), for many inputs: what does not depend on x is computed once. None
     where it is missing: take them from `moments`."""
@@ -153,8 +152,7 @@ class Learner(NamedTuple):
     prepared: Callable[[Any], Posterior] | None = None
     """(state) -> posterior for many inputs: what does not depend on them is computed once. None: `posterior`."""
     widened: Callable[[Any], Any] | None = None
-    """(state) -> state: that of a learner of fewer responses, the first of these, as a state of this one. None where
-    only the observations can tell."""
+    """(state of a learner of fewer responses, the first of these) -> state; None where only observations can tell."""
     uncertain: bool = True
     """Whether the posterior has more than means."""
 
@@ -232,10 +230,9 @@ class Action(NamedTuple):
     value: Array
     """() integer index from 0 for Discrete actions, wherever the space starts; a point of the box for Box actions."""
     propensity: Array
-    """() probability with which the agent's policy plays this index; NaN where it is not estimated, and where there was
-    nothing to choose by: in compiled code, a context that is not finite or as large as 1e15, or a mask that allows no
-    action. The value is then an index or point of the space all the same, and the row cannot be taken for a logged
-    decision. Calls from Python raise ValueError instead."""
+    """() probability with which the agent's policy plays this index; NaN where it is not estimated, and in compiled
+    code for a context that is not finite or as large as 1e15, or a mask that allows no action: calls from Python raise
+    ValueError there."""
     probabilities: Array | None = None
     """(n,) those of all actions, where the policy computes them for the propensity anyway; else None."""
 
@@ -287,8 +284,7 @@ class Agent(NamedTuple):
     spaces: Spaces | None = None
     """The spaces that the agent was built for; None where they are not known."""
     widened: Callable[[Any], Any] | None = None
-    """(state) -> state: what this agent would know, had it learned what the same agent for fewer actions has, the first
-    of these; the state is that agent's. None where only the rewards can tell."""
+    """(state of the same agent for fewer actions, the first of these) -> state; None where only rewards can tell."""
     assess: Callable[[Key, Any, PyTree], Assessment] | None = None
     """(key, state, observation) -> assessment of all actions, by which `act` chooses. None for Box actions."""
 

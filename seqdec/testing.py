@@ -5,7 +5,7 @@
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import jax
@@ -243,20 +243,19 @@ def check_agent(make: Callable[[Spaces], Agent], *, spaces: HasSpaces | None = N
     context = jax.tree.map(lambda leaf: leaf[0], seen)
     masks = np.array([[count == 1 or arm != step % count for arm in range(count)] for step in range(_STEPS)])
     start = jax.eval_shape(agent.init, jax.random.key(0))
-    # What is learned for good; then one lesson that is right, and several that are wrong, each from the same state.
-    rows = [(index, index, None, 0.2 + 0.1 * index) for index in range(_STEPS)]
-    rows += [(index, index, None, 0.7) for index in range(_STEPS)]
-    rows += [(0, 0, None, wrong) for wrong in (np.nan, np.inf, -np.inf)]
-    rows += [(0, 0, wrong, 0.7) for wrong in (-1, count) if count]
+    # What is learned for good; then lessons from the same state: right ones, and wrong ones.
+    rows = [_Lesson(step, step, 0.2 + 0.1 * step) for step in range(_STEPS)]
+    rows += [_Lesson(step, step, 0.7) for step in range(_STEPS)]
+    rows += [_Lesson(0, 0, wrong) for wrong in (np.nan, np.inf, -np.inf)]
+    rows += [_Lesson(0, 0, 0.7, wrong) for wrong in (-1, count) if count]
     broken = _broken(context)
     if broken is not None:
-        rows.append((_STEPS, 0, None, 0.7))
+        rows.append(_Lesson(_STEPS, 0, 0.7))
         seen = jax.tree.map(lambda leaf, lost: jnp.concatenate([leaf, lost[None]]), seen, broken)
-    which, allowed = np.array([row[:2] for row in rows]).T
+    which, allowed, rewards, other = map(np.array, zip(*rows, strict=True))
     shown = jax.tree.map(lambda leaf: leaf[which], seen)
     shown = Masked(shown, jnp.asarray(masks[allowed])) if count else shown
-    other = jnp.array([-2 if row[2] is None else row[2] for row in rows])
-    lessons = shown, other, jnp.array([row[3] for row in rows]), jnp.arange(len(rows)) < _STEPS
+    lessons = shown, jnp.asarray(other), jnp.asarray(rewards, float), jnp.arange(len(rows)) < _STEPS
     keys = jax.random.split(jax.random.key(1), len(rows))
 
     def live(keys, lessons, context):
@@ -265,7 +264,9 @@ def check_agent(make: Callable[[Spaces], Agent], *, spaces: HasSpaces | None = N
         def step(state, at):
             key, (observation, other, reward, kept) = at
             action = agent.act(key, state, observation)
-            played = jnp.where(other == -2, action.value, other.astype(action.value.dtype)) if count else action.value
+            played = (
+                jnp.where(other == _PLAYED, action.value, other.astype(action.value.dtype)) if count else action.value
+            )
             fresh, info = agent.update(state, observation, played, reward)
             after = jax.tree.map(lambda new, old: jnp.where(kept, new, old), fresh, state)
             return after, (action, info.rejected, _learned(fresh))
@@ -324,7 +325,15 @@ def check_agent(make: Callable[[Spaces], Agent], *, spaces: HasSpaces | None = N
         assert np.shape(part) == (count,), f"assess has shape {np.shape(part)} for {count} actions"
 
 
-_STEPS, _DRAWS = 6, 2000
+_STEPS, _DRAWS, _PLAYED = 6, 2000, -2
+
+
+class _Lesson(NamedTuple):
+    context: int
+    mask: int
+    reward: float
+    action: int = _PLAYED
+    """or another than the one played"""
 
 
 def _observed(space: gymnasium.Space, count: int) -> PyTree:

@@ -85,11 +85,6 @@ def test_random_play_fills_a_box():
     np.testing.assert_allclose(points.mean(0), 0.5, atol=0.05)
 
 
-def test_popularity_needs_row_numbers():
-    with pytest.raises(TypeError, match="row numbers under 'video'"):
-        agents.make("popularity", ARMS)
-
-
 @pytest.mark.parametrize("name", agents.names())
 def test_capabilities_are_those_of_the_factory(name):
     own, keywords = agents.capabilities(name), set(inspect.signature(inspect.unwrap(agents.REGISTRY[name])).parameters)

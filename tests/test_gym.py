@@ -21,7 +21,7 @@ from gymnasium.vector import AutoresetMode
 
 import seqdec
 from seqdec import envs
-from seqdec.core import Array, Environment, Key, Masked, TimeStep
+from seqdec.core import Array, Environment, Key, TimeStep
 from seqdec.envs import FunctionalEnv, FunctionalVectorEnv
 from seqdec.envs.gym import id_of
 
@@ -485,30 +485,3 @@ def test_the_remedy_for_other_observations_works(space: gymnasium.Space) -> None
     assert call is not None and ("Flatten" in call[0]) == space.is_np_flattenable
     names = {"gymnasium": gymnasium, "env": env, "function": lambda seen: np.zeros(2, np.float32), "box": TWO}
     run_of(eval(call[0], names))
-
-
-@pytest.mark.extended
-def test_compiled_agents_take_any_container() -> None:
-    env = Given(TWO, Discrete(2), [0.0, 0.0])
-    agent = seqdec.agents.hilofi(env, model=seqdec.models.MLP(2, (4,)), rank=2, standardize=False)
-    fast, key = seqdec.compiled(agent, optimize=False), jax.random.key(0)
-    state = fast.init(key)
-    assert fast.act_batch is not None and fast.update_batch is not None
-    keys, xs = jax.random.split(key, 2), np.array([[0.5, 0.25], [0.25, 0.5]], np.float32)
-    expected = fast.act(key, state, xs[0]), fast.update(state, xs[0], 1, 0.5)
-    many = fast.act_batch(keys, state, xs), fast.update_batch(state, xs, np.array([1, 0]), np.array([0.5, 1.0]))
-
-    def assert_same(one: Any, other: Any) -> None:
-        jax.tree.map(np.testing.assert_array_equal, one, other)
-
-    for name in ("list", "tuple", "float16", "float64", "big-endian", "series"):
-        x = CONTAINERS[name]
-        assert_same(expected, (fast.act(key, state, x), fast.update(state, x, [1][0], np.array(0.5))))
-        assert_same(expected, (agent.act(key, state, x), agent.update(state, x, 1, 0.5))) if name == "list" else None
-    rows = xs.tolist(), pd.DataFrame(xs, index=[1, 0]), xs.astype(">f8")
-    for x in rows:
-        assert_same(many, (fast.act_batch(keys, state, x), fast.update_batch(state, x, [1, 0], (0.5, 1.0))))
-    whole = fast.act(key, state, [1, 0]), fast.act(key, state, np.array([1.0, 0.0]))
-    assert_same(*whole)
-    masked = Masked([0.5, 0.25], [True, False])  # pyright: ignore[reportArgumentType]
-    assert int(fast.act(key, state, masked).value) == 0

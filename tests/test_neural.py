@@ -120,20 +120,6 @@ def offer(seed=0):
     return {"item": jnp.asarray(random.integers(0, 6, 4), jnp.int32), "features": features}
 
 
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("name", ["replay_adamw", "last_layer_laplace", "vbll", "on_vbll", "neural_linear", "ensemble"])
-@pytest.mark.parametrize("full", [False, True], ids=["one reward", "every reward"])
-def test_candidates_are_learned_from_and_chosen(name, full):
-    agent = agents.make(name, CANDIDATES)
-    state = jax.eval_shape(agent.init, jax.random.key(0))
-    feedback = jnp.zeros(4) if full else jnp.float32(0)
-    fresh, info = jax.eval_shape(agent.update, state, offer(), jnp.int32(1), feedback)
-    shapes = [[(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(tree)] for tree in (fresh, state)]
-    assert shapes[0] == shapes[1]
-    assert info.innovation.shape == ((4,) if full else (1,))
-    assert jax.eval_shape(agent.act, jax.random.key(0), state, offer()).value.shape == ()
-
-
 def test_the_memory_holds_the_rows_that_were_played():
     agent = agents.make("replay_sgd", CANDIDATES, capacity=6)
     state, update = agent.init(jax.random.key(0)), jax.jit(agent.update)

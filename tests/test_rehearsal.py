@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 import seqdec
-from seqdec import agents, filters, likelihoods, memory, models
+from seqdec import agents, filters, likelihoods, memory, models, testing
 from seqdec.agents import Rehearsal
 from tests.test_agents import ARMS, NUM_ARMS, NUM_FEATURES, Spaces, assert_same, contexts
 from tests.toys import toy_env
@@ -78,14 +78,6 @@ def test_the_memory_holds_what_was_learned_and_nothing_that_was_rejected(full):
         np.testing.assert_array_equal(rows.observed, np.eye(NUM_ARMS, dtype=bool)[actions[taken]])
         np.testing.assert_allclose(rows.y[rows.observed], feedback[taken], rtol=1e-6)
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(state))
-
-
-@pytest.mark.extended
-def test_equal_keys_give_equal_results_and_the_key_decides_the_draws():
-    run = toy(Rehearsal(memory.reservoir(10)))
-    one, same = run(KEY), run(KEY)
-    assert_same(one, same, rtol=0)
-    assert np.any(one[0].key != run(jax.random.key(1))[0].key)
 
 
 @functools.cache
@@ -158,19 +150,10 @@ CASES = {
 
 @pytest.mark.extended
 @pytest.mark.parametrize("case", CASES)
-def test_other_spaces(case):
+def test_contract_of_agents_in_other_spaces(case):
     where, options = CASES[case]
     rehearsal = Rehearsal(memory.reservoir(4), optimizer=optax.adam(1e-3), batch_size=3)
-    agent = make(rehearsal, where, **options)
-    observation = where.observation_space.sample()
-    state = jax.jit(agent.init)(jax.random.key(0))
-    action = jax.eval_shape(agent.act, jax.random.key(0), state, observation).value
-    fresh, info = jax.jit(agent.update)(state, observation, jnp.zeros(action.shape, action.dtype), jnp.float32(0.5))
-    assert not info.rejected
-    assert fresh.memory.seen == 1
-    described = [jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), part) for part in (state, fresh)]
-    assert described[0] == described[1]
-    assert all(isinstance(np.asarray(leaf), np.ndarray) for leaf in jax.tree.leaves(fresh))  # savez can save it
+    testing.check_agent(lambda where: make(rehearsal, where, **options), spaces=where)
 
 
 @pytest.mark.extended

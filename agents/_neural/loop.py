@@ -138,9 +138,7 @@ def neural(
         name: shown in tables and figures.
         settings: of the optimizer and the head, recorded in the manifest of a run.
 
-    Raises:
-        TypeError: spaces of other kinds than Box, Discrete and a Dict of candidates.
-        ValueError: a policy that needs uncertainty without a head, or a setting out of its range.
+    Raises TypeError or ValueError for other spaces, a setting out of its range, or a policy without what it needs.
     """
     inner_steps = count("inner_steps", inner_steps)
     if batch_size is not None:

@@ -5,8 +5,7 @@ r"""Standard units: a learner that sees numbers by their means and standard devi
     Box actions                             (a - middle) / std of a uniform point of the box
 
 Images, that is arrays of two and more axes or of more than 256 numbers, Discrete observations and row numbers of tables
-stay as they are. The units are those of all contexts learned from, the newest included. What was learned stays in the
-units of its time: they move as 1 / n.
+stay as they are. The units are those of all contexts learned from, the newest included; they move as 1 / n.
 """
 
 import functools
