@@ -167,7 +167,7 @@ def gaussian(
     """
     mean = checks.array("means", means, 1)
     given = checks.as_array("std", std)
-    each = checks.array("std", given, given.ndim, 0.0)
+    each = checks.array("std", std, given.ndim, 0.0)
     if each.shape not in ((), mean.shape):
         raise ValueError(f"std must be one number or have the shape {mean.shape} of means; got shape {each.shape}")
     params = GaussianArms(mean, jnp.broadcast_to(each, mean.shape))

@@ -149,10 +149,10 @@ def test_a_scan_mapped_over_seeds_is_the_loop_of_one_seed(lab):
     assert (lab.act._cache_size(), lab.update._cache_size()) == (1, 1)
 
 
-def test_filters_decide_and_learn_many_at_once():
-    for name in ("ekf", "hilofi", "lofi", "lolofi", "lrkf"):
-        agent = make(name)
-        assert agent.update_batch is not None and (agent.act_batch is None) == (name == "lofi"), name
+@pytest.mark.parametrize("name", FILTERS)
+def test_filters_decide_and_learn_many_at_once(name):
+    agent = make(name)
+    assert agent.update_batch is not None and agent.act_batch is not None
 
 
 @every_learner

@@ -545,104 +545,52 @@ def test_outliers_flip_the_share_asked_for_and_regret_is_that_of_the_truth() -> 
 # Bad input
 
 
+def drifting(name: str, **options: Any) -> Environment:
+    return envs.nonstationary(build(name), [5], kind="drift", **options)
+
+
 @pytest.mark.parametrize(
     ("build", "error", "message"),
     [
-        (
-            lambda: envs.make("digts"),
-            ValueError,
-            r"unknown environment 'digts': did you mean 'digits'\? Known: ackley, adult, bernoulli, ",
-        ),
+        (lambda: envs.make("digts"), ValueError, r"unknown environment 'digts': did you mean 'digits'\? Known: ackley"),
         (lambda: envs.make("fashion_mnist"), ValueError, "did you mean 'fashion-mnist'"),
-        (lambda: envs.make("zzzz"), ValueError, "unknown environment 'zzzz': Known:"),
         (lambda: envs.make("digits", ordr="shuffle"), TypeError, "ordr"),
-        (
-            lambda: envs.bernoulli([0.5, 1.5]),
-            ValueError,
-            r"probabilities must be finite numbers from 0.0 to 1.0; got .*1.5",
-        ),
-        (
-            lambda: envs.bernoulli([]),
-            ValueError,
-            r"probabilities must be a non-empty array with 1 axes; got shape \(0,\)",
-        ),
+        (lambda: envs.bernoulli([0.5, 1.5]), ValueError, r"probabilities must be finite numbers from 0.0 to 1.0"),
+        (lambda: envs.bernoulli([True, False]), TypeError, "probabilities must hold numbers; got"),
+        (lambda: envs.bernoulli([]), ValueError, r"probabilities must be a non-empty array .* got shape \(0,\)"),
         (lambda: envs.bernoulli(horizon=0), ValueError, "horizon must be at least 1; got 0"),
         (lambda: envs.bernoulli(horizon=2.5), TypeError, "horizon must be an integer; got 2.5"),
         (lambda: envs.bernoulli(availability=1.5), ValueError, "availability must be finite numbers from 0.0 to 1.0"),
         (lambda: envs.gaussian([0.0, np.nan]), ValueError, "means must be finite"),
         (lambda: envs.gaussian([0.0, 1.0], std=-1.0), ValueError, "std must be finite numbers from 0.0"),
-        (
-            lambda: envs.gaussian([0.0, 1.0], std=[1.0] * 3),
-            ValueError,
-            r"std must be one number or have the shape \(2,\)",
-        ),
-        (
-            lambda: envs.linear(np.zeros(3)),
-            ValueError,
-            r"weights must be a non-empty array with 2 axes; got shape \(3,\)",
-        ),
+        (lambda: envs.gaussian([0.0, 1.0], std=[1.0] * 3), ValueError, r"std must be one number or .* shape \(2,\)"),
+        (lambda: envs.gaussian([0.0, 1.0], std=True), TypeError, "std must hold numbers; got True"),
+        (lambda: envs.linear(np.zeros(3)), ValueError, r"weights must be a non-empty array .*; got shape \(3,\)"),
         (lambda: envs.linear(noise_std=-0.1), ValueError, "noise_std must be finite numbers from 0.0"),
+        (lambda: envs.linear(noise_std=True), TypeError, "noise_std must hold numbers; got True"),
         (lambda: envs.wheel(1.5), ValueError, "delta must be finite numbers from 0.0 to 1.0; got 1.5"),
+        (lambda: envs.wheel(large_mean=np.bool_(True)), TypeError, "large_mean must hold numbers"),
         (lambda: envs.wheel(means=[1.0, 2.0]), ValueError, r"means must hold the five arms' .* got shape \(2,\)"),
         (lambda: envs.classification(IMAGES / 255, LABELS), ValueError, "images must be uint8 .* got float64"),
         (lambda: envs.classification(IMAGES[:0], LABELS[:0]), ValueError, "n > 0"),
-        (
-            lambda: envs.classification(IMAGES, LABELS[:5]),
-            ValueError,
-            r"labels must be 12 integers; got int64 .*\(5,\)",
-        ),
+        (lambda: envs.classification(IMAGES, LABELS[:5]), ValueError, r"labels must be 12 integers; .*\(5,\)"),
         (lambda: envs.classification(IMAGES, LABELS / 1), ValueError, "labels must be 12 integers; got float64"),
         (lambda: envs.classification(IMAGES, LABELS - 1), ValueError, "labels must count from 0; the least is -1"),
-        (
-            lambda: envs.classification(IMAGES, LABELS, num_classes=3),
-            ValueError,
-            "num_classes must be at least 4; got 3",
-        ),
-        (
-            lambda: envs.classification(IMAGES, LABELS, peak=16),
-            ValueError,
-            "peak=16 must be the largest possible pixel",
-        ),
-        (
-            lambda: envs.classification(IMAGES, LABELS, order="random"),
-            ValueError,
-            "unknown order 'random': Known: replacement, sequential, shuffle",
-        ),
-        (
-            lambda: envs.classification(IMAGES, LABELS, pixels="signd"),
-            ValueError,
-            "unknown pixels 'signd': did you mean 'signed'",
-        ),
+        (lambda: envs.classification(IMAGES, LABELS, num_classes=3), ValueError, "num_classes .* at least 4; got 3"),
+        (lambda: envs.classification(IMAGES, LABELS, peak=16), ValueError, "peak=16 must be the largest"),
+        (lambda: envs.classification(IMAGES, LABELS, order="random"), ValueError, "unknown order 'random': Known: rep"),
+        (lambda: envs.classification(IMAGES, LABELS, pixels="signd"), ValueError, "did you mean 'signed'"),
         (lambda: envs.idx("/nowhere"), FileNotFoundError, "no folder /nowhere"),
-        (
-            lambda: envs.nonstationary(build("digits"), []),
-            ValueError,
-            r"one or more steps that increase from 1 on; got \[\]",
-        ),
+        (lambda: envs.nonstationary(build("digits"), []), ValueError, r"increase from 1 on; got \[\]"),
         (lambda: envs.nonstationary(build("digits"), [0, 5]), ValueError, r"increase from 1 on; got \[0, 5\]"),
         (lambda: envs.nonstationary(build("digits"), [5, 5]), ValueError, r"increase from 1 on; got \[5, 5\]"),
         (lambda: envs.nonstationary(build("digits"), [2.5]), TypeError, "change_points must hold integers"),
-        (
-            lambda: envs.nonstationary(build("digits"), [5], kind="jump"),
-            ValueError,
-            "unknown kind .*: Known: drift, permute",
-        ),
-        (
-            lambda: envs.nonstationary(build("digits"), [5], kind="drift", drift_std=0.1),
-            ValueError,
-            "drift_std=0.1 has nothing to act on",
-        ),
+        (lambda: envs.nonstationary(build("digits"), [5], kind="jump"), ValueError, "Known: drift, permute"),
+        (lambda: drifting("digits", drift_std=0.1), ValueError, "drift_std=0.1 has nothing to act on"),
         (lambda: envs.nonstationary(build("gaussian"), [5], drift_std=0.1), ValueError, "has nothing to act on"),
-        (
-            lambda: envs.nonstationary(build("gaussian"), [5], kind="drift", drift_std=-1.0),
-            ValueError,
-            "drift_std must be finite numbers from 0.0",
-        ),
-        (
-            lambda: envs.outliers("digits", share=1.5),
-            ValueError,
-            "share must be finite numbers .* got 1.5",
-        ),
+        (lambda: drifting("gaussian", drift_std=-1.0), ValueError, "drift_std must be finite numbers from 0.0"),
+        (lambda: drifting("gaussian", drift_std=True), TypeError, "drift_std must hold numbers"),
+        (lambda: envs.outliers("digits", share=1.5), ValueError, "share must be finite numbers .* got 1.5"),
         (lambda: envs.outliers("digts"), ValueError, "did you mean 'digits'"),
         (lambda: envs.outliers(build("digits"), order="shuffle"), TypeError, "order: options go with the name"),
         (lambda: envs.nonstationary(envs.bernoulli([0.5]), [5]), TypeError, "two or more Discrete actions"),
