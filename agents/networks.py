@@ -23,14 +23,11 @@ def network_for(spaces: HasSpaces, model: Model | None = None) -> models.Network
 
     Args:
         spaces: anything with observation_space and action_space.
-        model: a flax module or a `models.Network`. For n Discrete actions it takes the observation and has n outputs;
-            for Box actions it takes the flattened observation and the action, concatenated, and has one; for candidates
-            it takes the dict of one candidate and has one. None is LeNet5 for 28 x 28 images and Discrete actions,
-            `scorer` for candidates, and an MLP with two hidden layers of 50 units for anything else.
+        model: a flax module or a `models.Network`: of the observation, with n outputs for n Discrete actions; of the
+            flattened observation and Box action, concatenated, with one; of the dict of a candidate, with one. None is
+            LeNet5 for 28 x 28 images, `scorer` for candidates, else an MLP with two hidden layers of 50 units.
 
-    Raises:
-        TypeError: the model is neither; or the observation space is of a kind that networks here do not take.
-        ValueError: the model has another number of outputs.
+    Raises TypeError for another model or observation space, ValueError for another number of outputs.
     """
     network = network_of_one(spaces, model)
     rows = spaces_of(spaces)

@@ -69,8 +69,7 @@ def popularity(
 ) -> Agent:
     """The candidate with the best running mean reward, whoever the user is.
 
-    The mean of an item is (its rewards + prior_plays * m) / (its plays + prior_plays) with m the mean of all rewards so
-    far, so that an item never played counts as average.
+    The mean of an item is (its rewards + prior_plays * m) / (its plays + prior_plays), m the mean of all rewards.
 
     Args:
         spaces: observations that are a Dict with row numbers of items.
@@ -78,9 +77,7 @@ def popularity(
         prior_plays: how many average plays each item starts with, > 0.
         policy: of `seqdec.policies`, one that asks for the expected responses only.
 
-    Raises:
-        TypeError: no such row numbers.
-        ValueError: prior_plays or the policy does not fit.
+    Raises TypeError without such row numbers, ValueError for other settings.
     """
     parts = spaces_of(spaces).observation_space
     rows = parts.get(item) if isinstance(parts, gym_spaces.Dict) else None
@@ -117,9 +114,8 @@ def _unknown(_):
 def linear(spaces: HasSpaces, *, intercepts: bool = True, **options: Any) -> Agent:
     """A Kalman filter on a linear model: LinTS with a sampling policy, LinUCB with `policy="ucb"`.
 
-    The response is weights . features + c, with `intercepts` also + one number for each row of every table, such as
-    each video: what a linear model can say with a one-hot code of the rows. Weights and c have a full covariance, each
-    intercept has a variance of its own.
+    The response is weights . features + c, with `intercepts` also + one number for each row of every table. Weights and
+    c have a full covariance, each intercept has a variance of its own.
 
     Args:
         spaces: observations that are a Dict with one row for each candidate.

@@ -46,9 +46,8 @@ def nonstationary(
     """`env` with a new regime from each of `change_points` on: steps counted from 0 at reset, through all episodes.
 
     kind="permute": all n actions (labels) are permuted along a random cycle, so that none keeps its place.
-    kind="drift": the expected rewards of the bandits of this package take a Gaussian step of standard deviation
-    `drift_std` (default 0.1, in units of reward; of the weights for linear arms); where the params are data, two random
-    actions are exchanged instead.
+    kind="drift": expected rewards (of linear arms: weights) take a Gaussian step of standard deviation `drift_std`, by
+    default 0.1; where the params are data, two random actions are exchanged instead.
 
     Regret is that of the current regime. Raises TypeError unless the actions are Discrete, and ValueError for change
     points that do not increase from 1 on or a `drift_std` that is negative or has nothing to act on.

@@ -1,6 +1,6 @@
 """Tables as bandits: a step shows a row, an action is an arm, and the expected reward of every arm is known.
 
-`params` holds the table; a step reads one row. Source: Riquelme, Tucker, Snoek, Deep Bayesian Bandits
+Source: Riquelme, Tucker, Snoek, Deep Bayesian Bandits
 Showdown, ICLR 2018.
 """
 

@@ -1,8 +1,7 @@
 """Logs of a recommender as bandits: the candidates of a block are the actions, and the reward of each is known.
 
-An observation is a dict with one row for each candidate: row numbers of users and videos (`int32`, for embeddings) and,
-where the log has any, the features. Blocks with fewer candidates have a mask. `params` holds the log, once for all
-seeds; a step reads one block.
+An observation is a dict with one row for each candidate: row numbers of users and videos (`int32`) and the features, if
+any. Blocks with fewer candidates have a mask. `params` holds the log, once for all seeds; a step reads one block.
 """
 
 import os

@@ -96,9 +96,7 @@ class _Workers(Executor):
 
 
 class Local(_Workers):
-    """Processes on this machine. Functions, arguments and results must be picklable by cloudpickle.
-
-    What a function prints appears on standard error.
+    """Processes on this machine; cloudpickle must pickle what they get and return. They print on standard error.
 
     Args:
         workers: how many; None is one for each core that this process may use.

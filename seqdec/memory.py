@@ -1,7 +1,7 @@
 """A bounded memory of past observations: a sample of all of them, or the last ones.
 
-The memory is a ring or a reservoir (Vitter, "Random sampling with a reservoir", 1985) of `capacity` rows in fixed
-arrays. Adding writes one row, drawing reads the rows drawn; nothing else is copied in a compiled loop.
+A ring or a reservoir (Vitter, "Random sampling with a reservoir", 1985) of `capacity` rows in fixed arrays. Adding
+writes one row, drawing reads the rows drawn; nothing else is copied in a compiled loop.
 """
 
 import functools
@@ -38,11 +38,7 @@ class Memory(NamedTuple):
 
 
 def reservoir(capacity: int) -> Memory:
-    """A uniform sample of all that was added, of at most `capacity` rows.
-
-    Raises:
-        ValueError: the capacity is below 1.
-    """
+    """A uniform sample of all that was added, of at most `capacity` rows, at least 1."""
 
     def place(key, seen):
         return jnp.where(seen < capacity, seen, jax.random.randint(key, (), 0, seen + 1, seen.dtype))
@@ -51,11 +47,7 @@ def reservoir(capacity: int) -> Memory:
 
 
 def last(capacity: int) -> Memory:
-    """The last `capacity` rows.
-
-    Raises:
-        ValueError: the capacity is below 1.
-    """
+    """The last `capacity` rows, at least 1."""
     return _memory(capacity, lambda key, seen: seen % capacity)
 
 

@@ -31,13 +31,13 @@ def save(path: str | os.PathLike[str], state: PyTree, agent: Agent | None = None
     """Write a tree of arrays as one file, atomically; a file of that name is replaced.
 
     Args:
-        path: of the file; ".safetensors" by convention. A suffix of another kind of file, such as ".npz", is refused.
+        path: of the file; ".safetensors" by convention.
         state: of an agent, a filter or an optimizer, or any other tree of arrays, random keys and numbers.
         agent: whose state it is; its name and settings are recorded.
 
     Raises:
         TypeError: a leaf is not an array, or has a dtype that the file cannot hold.
-        ValueError: two leaves cannot be told apart by the keys on their paths, or a suffix of another kind of file.
+        ValueError: two leaves have the same path, or the suffix is of another kind of file.
         OSError: the file cannot be written.
     """
     file, leaves = located(path), dict(named_leaves(state))

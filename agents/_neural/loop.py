@@ -121,8 +121,8 @@ def neural(
 ) -> Agent:
     """Network x optimizer x memory.
 
-    Optimizers that ask for the loss, such as `seqdec.optim.koala_plus_plus`, get it as the extra argument `value`. The
-    time of an update does not depend on the size of the memory, unless `batch_size` is None.
+    Optimizers that ask for the loss get it as the extra argument `value`. The time of an update does not depend on the
+    size of the memory, unless `batch_size` is None.
 
     Args:
         spaces: anything with observation_space and action_space.
@@ -131,8 +131,7 @@ def neural(
         policy: name or acquisition of `seqdec.policies`; without a head, one that needs only the expected responses.
         model: a flax module or `seqdec.models.Network`; None chooses as `seqdec.agents.hilofi` does.
         memory: of `seqdec.memory`, for the observations before the newest; None is `memory.last(1)`.
-        batch_size: rows of a minibatch, the newest included: with 1 the memory is not used. None is the newest and the
-            whole memory, in every step.
+        batch_size: rows of a minibatch, the newest included; None is the newest and the whole memory.
         inner_steps: gradient steps per observation, each on a minibatch of its own.
         num_candidates: points drawn per decision, for Box actions only; None is 256.
         name: shown in tables and figures.

@@ -1,8 +1,7 @@
 """Records of a run, and the keys and checks shared by the loops on the devices and on the host.
 
-Keys: seed i starts from `jax.random.key(seed + i)`, split into an environment key and an agent key, so that different
-agents meet the same environment; each is split into a key for the start and a key into which the step number is
-folded. A result therefore depends neither on the chunks nor on the number of seeds.
+`jax.random.key(seed + i)` is split into a key of the environment and one of the agent, so that different agents meet
+the same environment; each is split into a key for the start and one into which the step number is folded.
 """
 
 from typing import Any, NamedTuple
