@@ -25,7 +25,6 @@
 
 # %%
 # %matplotlib inline
-import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
@@ -140,10 +139,9 @@ ope.weights_figure(weights, 'Weights of the rows for "call premium"')
 
 # %%
 predicted = ope.predict_rewards(judging, seed=0)
-scaled = ope.standardized(judging)
-network = models.network(models.MLP(4, ()), jnp.zeros(scaled.context.shape[1]))
+network = models.network(models.MLP(4, ()), jnp.zeros(judging.context.shape[1]))
 flt = filters.ekf(network, likelihoods.gaussian(float(judging.reward.var())), initial_std=1.0)
-by_filter = ope.cross_fit(flt, network.init(jax.random.key(0)), scaled, ope.expected_rewards(flt), seed=0)
+by_filter = ope.predict_rewards(judging, seed=0, model=filters.learner(flt, network.init))
 for name, one in (
     ("scikit-learn", predicted),
     ("EKF", by_filter),

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from seqdec.data.downloads import downloader
-from seqdec.data.folders import data_folder
+from seqdec.data.files import data_folder, downloader
 from seqdec.data.idx import Dataset, Split
 from seqdec.persistence import located, reading
 

@@ -541,7 +541,7 @@ def _check_needs(estimator: Estimator, given: Evidence, terms: Terms) -> None:
     batches = given._replace(
         log=given.log._replace(context=np.zeros((ROWS, 0)), action_features=None),
         target=nothing,
-        predicted=given.predicted and given.predicted._replace(rewards=nothing.probabilities),
+        predicted=None if given.predicted is None else nothing.probabilities,
     )
     if "contexts" not in estimator.needs:
         assert _same(terms, estimator.terms(batches)), f'{name}: terms use what only "contexts" among its needs gives'

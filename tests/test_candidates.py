@@ -132,13 +132,6 @@ def test_misuse_is_refused() -> None:
         agents.hilofi(odd._replace(action_space=spaces.Discrete(10)))
 
 
-def test_a_dict_of_candidates_is_enough_for_a_preset() -> None:
-    agent = agents.hilofi(ENV, rank=5)
-    state = jax.eval_shape(agent.init, jax.random.key(0))
-    assert state.params["tables"]["video"].shape == (ITEMS, 4) and state.params["tables"]["user"].shape == (USERS, 4)
-    assert agent.settings["rank"] == 5
-
-
 def test_a_belief_over_intercepts_alone_is_the_shrunken_mean_of_popularity() -> None:
     std, noise = 0.4, 0.32  # R / std^2 = 2 prior plays of reward 0
     model = agents.scorer(ENV, tables=("video",), std=0.0)
@@ -192,11 +185,3 @@ def test_the_default_network_contains_means_features_and_tastes() -> None:
     last = {names for path, _ in paths if network.is_last(names := tuple(part.key for part in path))}
     score = ("network", "score", "output")
     assert last == {("network", "output", "kernel"), (*score, "kernel"), (*score, "bias")}
-
-
-@pytest.mark.extended
-def test_the_default_network_earns_more_than_popularity() -> None:
-    agent = agents.hilofi(ENV, rank=5, noise_variance=0.05, policy="ucb")
-    run = seqdec.run(agent, ENV, STEPS, seed=0, num_seeds=2)
-    popular = seqdec.run(make("popularity"), ENV, STEPS, seed=0)
-    assert value(run) > value(popular) + 0.3 * (BEST - value(popular))

@@ -223,6 +223,17 @@ def test_what_is_no_number_is_refused_by_name(kind: str) -> None:
         ope.make_log(action=[0, 1, 0], reward=WRONG[kind], propensity=[0.5] * 3)
 
 
+def test_masked_entries_are_refused_where_text_and_dates_are_taken() -> None:
+    masked: Any = np.ma.masked
+    for given in ([0.5, masked] * 5, np.ma.masked_equal([0.5, 1.0] * 5, 1.0)):
+        with pytest.raises(TypeError, match="reward must be an array without a mask"):
+            data.form_blocks([0] * 10, [*range(10)], given)
+    for name, values in (("action", ["a", "b"]), ("timestamp", np.array(["2024-01-01", "2024-01-02"], "M8[D]"))):
+        wrong = {**COLUMNS, name: np.ma.masked_array([*values] * 3, [True] * 6)}
+        with pytest.raises(TypeError, match=f"column {name} must be an array without a mask"):
+            ope.make_log(**wrong)
+
+
 def test_rows_of_different_lengths_are_refused() -> None:
     for rows in ([[1.0], [1.0, 2.0]], pd.Series([[1.0], [1.0, 2.0]]), pa.array([[1.0], [1.0, 2.0]])):
         with pytest.raises(ValueError, match="weights must hold rows of equal lengths"):

@@ -242,8 +242,8 @@ def test_a_log_is_made_before_it_is_evaluated() -> None:
         lambda log: ope.evidence(log, target, seed=0),
         lambda log: ope.predict_rewards(log, seed=0),
         lambda log: ope.estimate_propensities(log, seed=0),
-        lambda log: ope.cross_fit(None, None, log, None, seed=0),  # pyright: ignore[reportArgumentType]
-        lambda log: ope.prequential(None, None, log, None, seed=0),  # pyright: ignore[reportArgumentType]
+        lambda log: ope.cross_fit(None, log, seed=0),  # pyright: ignore[reportArgumentType]
+        lambda log: ope.prequential(None, log, seed=0),  # pyright: ignore[reportArgumentType]
         lambda log: seqdec.OnlineAgent("linear", SITE, seed=0).warm_start(log),
     )
     for take in takers:

@@ -273,8 +273,7 @@ def test_a_run_a_service_and_a_log(tmp_path: Path) -> None:
         log = run.log(0)
         network = models.network(models.MLP(2, ()), jnp.zeros(2))
         flt = filters.ekf(network, likelihoods.gaussian(0.1))
-        params = network.init(KEY)
-        predicted = ope.cross_fit(flt, params, log, ope.expected_rewards(flt), seed=0, folds=2)
+        predicted = ope.cross_fit(filters.learner(flt, network.init), log, seed=0, folds=2)
         assert len(ope.evaluate(log, np.full((len(log.action), 2), 0.5), predicted, seed=0))
         with seqdec.OnlineAgent(agents.linear, env, seed=0, folder=tmp_path / "site") as service:
             service.learn(service.decide([0, 1]).token, True)

@@ -15,7 +15,6 @@ from seqdec import cli, ope
 from seqdec.core import Spaces
 from seqdec.features import Encoder
 from seqdec.ope import Log, make_log
-from seqdec.persistence import read_table, write_table
 
 ROWS = 60
 RNG = np.random.default_rng(0)
@@ -131,11 +130,6 @@ def test_named_actions_of_any_container(actions: Any, names: tuple[str, ...], tm
     assert_equal(made, log)
     log.save(tmp_path / "log.parquet")
     assert_equal(Log.load(tmp_path / "log.parquet"), log)  # with the names of actions that nobody played
-
-
-def test_false_and_true_are_actions() -> None:
-    table = pd.DataFrame({"action": [True, False], "reward": [0.0, 1.0], "propensity": 0.5})
-    assert Log.from_pandas(table).action.tolist() == [1, 0]
 
 
 def test_numbers_as_text_are_numbers() -> None:
@@ -283,12 +277,6 @@ def test_a_warm_start_needs_no_propensities_and_keeps_no_estimates(propensity: s
         assert service.decide(ENCODER({"age": 30, "city": "Oslo"})).propensity > 0
         with pytest.raises(ValueError, match="no decision with a propensity"):
             service.log()
-
-
-def test_tables_with_levels_are_read_as_they_were_written(tmp_path: Path) -> None:
-    table = pd.DataFrame({"x": pd.Categorical(["b", None], ["c", "b", "a"])})
-    write_table(tmp_path / "table.parquet", table)
-    pd.testing.assert_frame_equal(read_table(tmp_path / "table.parquet")[0], table)
 
 
 def test_the_dict_of_open_bandit_pipeline_is_a_log() -> None:

@@ -175,7 +175,7 @@ def test_reward_models_are_cross_fitted_and_the_likeliest_is_chosen() -> None:
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        ({"model": 3}, TypeError, "a regressor or classifier of scikit-learn; got 3"),
+        ({"model": 3}, TypeError, "a Learner, or a regressor or classifier of scikit-learn; got 3"),
         ({"folds": 1}, ValueError, "folds must lie between 2 and the number of rows, 50; got 1"),
         ({"weights": -np.ones(50)}, ValueError, r"weights must be \(50,\) finite numbers >= 0"),
     ],

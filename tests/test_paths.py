@@ -19,7 +19,7 @@ from gymnasium import spaces
 
 import seqdec
 from seqdec import cli, commands, data, envs, executors, ope
-from seqdec.data.folders import data_folder
+from seqdec.data.files import data_folder
 from seqdec.persistence import located
 from seqdec.runtime import compilation_cache
 

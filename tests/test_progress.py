@@ -18,7 +18,7 @@ import seqdec
 from seqdec import cli, progress
 from seqdec.commands import tune
 from seqdec.commands.digits import Digits
-from seqdec.data.downloads import downloader
+from seqdec.data.files import downloader
 from tests.toys import toy_agent, toy_env
 
 

@@ -275,8 +275,7 @@ def as_array(name: str, values: Any) -> Any:
     values = dense(name, values)
     parts = list(_parts(values))
     for part in parts:
-        if isinstance(part, np.ma.MaskedArray):
-            raise TypeError(f"{name} must be an array without a mask; got {part!r:.200}: fill it, as with filled()")
+        _refuse_mask(name, part)
         if _has_missing(part):
             raise TypeError(f"{name} must hold real numbers; got missing entries: fill them, or drop their rows")
     try:
@@ -302,6 +301,18 @@ def as_array(name: str, values: Any) -> Any:
     if isinstance(array, jax.Array):
         return array
     return array.astype(np.float64 if array.dtype == np.longdouble else array.dtype.newbyteorder("="), copy=False)
+
+
+def entries(name: str, values: Any, dtype: Any = None) -> np.ndarray:
+    """Numbers, text or dates in a container as an array. Raises TypeError for masked arrays or entries."""
+    for part in _parts(values):
+        _refuse_mask(name, part)
+    return np.asarray(values, dtype)
+
+
+def _refuse_mask(name: str, part: Any) -> None:
+    if isinstance(part, np.ma.MaskedArray):
+        raise TypeError(f"{name} must be an array without a mask; got {part!r:.200}: fill it, as with filled()")
 
 
 def _has_names(values: Any) -> bool:

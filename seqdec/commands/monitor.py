@@ -90,38 +90,31 @@ class Summary(NamedTuple):
     the first, distance (Kolmogorov-Smirnov), and whether it is beyond chance at 1% over all numbers together"""
 
 
-def summary(history: pd.DataFrame, periods: int = 20) -> Summary:
+def summary(history: Any, periods: int = 20) -> Summary:
     """The tables of a log with at least one decision."""
-    rows = len(history)
-    reward: Any = history["reward"]
-    source: Any = history["source"]
+    rows, own = len(history), list(history.columns).index("source") + 1  # columns of contexts follow
+    reward, source, numbers = history["reward"], history["source"], list(history.columns[own:])
     cuts = np.array_split(np.arange(rows), min(periods, rows))
-    times: Any = pd.DataFrame([_period(history.iloc[cut]) for cut in cuts])
+    times = pd.DataFrame([_period(history.iloc[cut]) for cut in cuts]).rename_axis("period")
     share = max(1, rows // _SHARE)
     first, last = history.iloc[:share], history.iloc[-share:]
-    mean, margin = _mean(reward)
-    reported: Any = history[source.isin([REPORTED, COLLECTED])]  # others come by themselves
+    reported = history[source.isin([REPORTED, COLLECTED])]  # others come by themselves
     delay = (reported["reward_time"] - reported["time"]).dt.total_seconds()
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in source.value_counts().items()) or "none"
     facts = [
         f"{rows:,} decisions from {history['time'].iloc[0]:%Y-%m-%d %H:%M:%S} to "
         f"{history['time'].iloc[-1]:%Y-%m-%d %H:%M:%S} UTC",
         f"rewards: {kinds}; {int(reward.isna().sum()):,} decisions have none yet",
-        f"mean reward {mean:.5g} ± {margin:.2g} (95%)" if reward.notna().any() else "no reward is known yet",
     ]
-    parts: Any = {name: history[name] for name in history.columns[: _own(history)] if name.startswith("reward[")}
-    for name, part in parts.items():
-        mean, margin = _mean(part)
-        facts += [f"mean {name} {mean:.5g} ± {margin:.2g} (95%)"] if part.notna().any() else []
+    for name in ("reward", *(name for name in history.columns[:own] if name.startswith("reward["))):
+        mean, margin = _mean(history[name])
+        facts += [] if np.isnan(mean) else [f"mean {name} {mean:.5g} ± {margin:.2g} (95%)"]
+    if not reward.notna().any():
+        facts.append("no reward is known yet")
     if len(delay):
         middle, late = np.quantile(delay, [0.5, 0.95])
         facts.append(f"a reported reward comes after {middle:.3g} s in the median, 95% of them within {late:.3g} s")
-    return Summary(tuple(facts), times.rename_axis("period"), _arms(history, first, last), _drift(first, last))
-
-
-def _own(history: pd.DataFrame) -> int:
-    """How many columns come before those of the context."""
-    return list(history.columns).index("source") + 1
+    return Summary(tuple(facts), times, _arms(history, first, last), _drift(first[numbers], last[numbers]))
 
 
 def _period(part: Any) -> dict[str, object]:
@@ -140,9 +133,7 @@ def _period(part: Any) -> dict[str, object]:
 def _mean(rewards: Any) -> tuple[float, float]:
     """Mean and half-width of its 95% interval, of the rewards that are known."""
     known = rewards.dropna().to_numpy()
-    if not len(known):
-        return float("nan"), float("nan")
-    mean, margin = mean_and_margin(known)
+    mean, margin = mean_and_margin(known) if len(known) else (np.nan, np.nan)
     return float(mean), float(margin)
 
 
@@ -164,21 +155,19 @@ def _arms(history: Any, first: Any, last: Any) -> pd.DataFrame | None:
     return table.rename_axis("arm")
 
 
-def _drift(first: pd.DataFrame, last: pd.DataFrame) -> pd.DataFrame:
-    names = list(first.columns)[_own(first) :]
+def _drift(first: Any, last: Any) -> pd.DataFrame:
     rows = {}
-    for name in names:
+    for name in first:
         before, after = first[name].to_numpy(float), last[name].to_numpy(float)
         distance = _distance(before, after)
         chance = special.kolmogorov(distance * np.sqrt(len(before) / 2))  # of as large a distance without drift
         std = before.std() or after.std()
-        shift = (after.mean() - before.mean()) / std if std else 0.0
         rows[name] = {
             "first mean": before.mean(),
             "last mean": after.mean(),
-            "shift": shift,
+            "shift": (after.mean() - before.mean()) / std if std else 0.0,
             "distance": distance,
-            "beyond chance": bool(chance < 0.01 / len(names)),
+            "beyond chance": bool(chance < 0.01 / len(first.columns)),
         }
     columns = ["first mean", "last mean", "shift", "distance", "beyond chance"]
     table: Any = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
@@ -226,11 +215,7 @@ def monitor_figure(history: pd.DataFrame, found: Summary, title: str) -> Figure:
 def _tables(found: Summary) -> list[tuple[str, pd.DataFrame]]:
     """The tables with their titles, those of many rows cut."""
     arms = [] if found.arms is None else [("Arms", found.arms.nlargest(_SHOWN, "decisions"))]
-    return [
-        ("Periods", found.periods.tail(_SHOWN)),
-        *arms,
-        ("Drift of the contexts", found.drift.head(_SHOWN)),
-    ]
+    return [("Periods", found.periods.tail(_SHOWN)), *arms, ("Drift of the contexts", found.drift.head(_SHOWN))]
 
 
 def _text(table: pd.DataFrame) -> str:

@@ -9,10 +9,10 @@ DIR/weights.parquet, .png         the weight of each row: the policy's probabili
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ from seqdec import params as parameters
 from seqdec.boundary.checks import choice
 from seqdec.commands.base import Choice, Located, check_choices, check_minimum, check_path, check_seeds, split_names
 from seqdec.commands.folder import read_manifest, save_figure, save_table, write_manifest
-from seqdec.core import Filter, PyTree
+from seqdec.core import Learner
 from seqdec.features import Encoder
 from seqdec.ope import Log, Overlap
 from seqdec.ope.estimators import parsed
@@ -36,7 +36,6 @@ _LOGGED = ("uniform", "bts")
 """Policies that act without a belief."""
 _COLUMNS = ("context", "action", "reward", "propensity", "time")
 _ESTIMATED, _NONE = "estimated", "none"
-_WORDS = (("propensity", _ESTIMATED), ("propensity", _NONE))
 MODELS = ("linear", "hilofi", "lolofi", "lrkf")
 _HIDDEN = (32,)
 
@@ -115,15 +114,13 @@ class Evaluation(Located):
 
     def _check_columns(self) -> None:
         """Raises ValueError for columns that the options name and the log does not have."""
-        options = {field.name: getattr(self, field.name) for field in fields(self) if field.name in _COLUMNS}
-        named = {
-            name: value
-            for name, value in options.items()
-            if value != getattr(type(self), name) and (name, value) not in _WORDS
-        }
+        given = {name: getattr(self, name) for name in _COLUMNS}
+        if self.propensity in (_ESTIMATED, _NONE):
+            del given["propensity"]
+        named = {name: value for name, value in given.items() if value != getattr(type(self), name)}
         if not named:
             return
-        if not is_table(self.log):
+        if self.log in CAMPAIGNS or _is_vowpal_wabbit(self.log) or is_database(self.log):
             name, value = next(iter(named.items()))
             raise ValueError(f"{name}: {self.log} is not a table; got {value!r}: leave the option out")
         known = list(map(str, read_any_table(Path(self.log)).columns))
@@ -178,48 +175,56 @@ class Result(NamedTuple):
 
 def evaluate(options: Evaluation) -> Result:
     """Value the policy on the log. Raises ValueError or OSError where that is impossible."""
-    campaign, shown = CAMPAIGNS.get(options.log), None
+    campaign, policy, target, known = CAMPAIGNS.get(options.log), options.policy, None, None
     if campaign is None:
-        table = read_decisions(
-            options.log,
-            context=None if options.context is None else split_names("column", options.context),
-            action=options.action,
-            reward=options.reward,
-            propensity=None if options.propensity in (_ESTIMATED, _NONE) else options.propensity,
-            time=options.time,
-            num_actions=options.actions,
-        )
+        log = _read(options)
     else:
         shown = data.load_open_bandit("random", campaign=campaign)
-        table = as_log(shown)
+        log = as_log(shown)
+        if policy == "bts":
+            own = data.load_open_bandit("bts", campaign=campaign)
+            target, known = data.average_policy(own)[shown.place], _mean(own.click)
     if options.propensity == _ESTIMATED:
-        table = ope.estimate_propensities(table, seed=options.seed)
+        log = ope.estimate_propensities(log, seed=options.seed)
     elif options.propensity == _NONE:
-        table = table._replace(propensity=np.full(len(table.action), np.nan), estimated=False)
-    known, target = None, np.empty(0)
-    if options.policy == "bts":
-        assert campaign is not None and shown is not None
-        own = data.load_open_bandit("bts", campaign=campaign)
-        target, known = data.average_policy(own)[shown.place], _mean(own.click)
-    elif options.policy == "uniform":
-        target = table.mask / table.mask.sum(axis=1, keepdims=True)
-    elif _is_file(options.policy):
-        target = read_policy(options.policy, table)
-    given = ope.check_target(table, target) if target.size else None  # before the model is fitted
-    predicted, learned = _learn(table, options, options.policy if given is None else None)
-    if given is None:
-        assert learned is not None
-        given = ope.check_target(table, learned)
+        log = log._replace(propensity=np.full(len(log.action), np.nan), estimated=False)
+    if policy == "uniform":
+        target = log.mask / log.mask.sum(axis=1, keepdims=True)
+    elif _is_file(policy):
+        target = read_policy(policy, log)
+    given = None if target is None else ope.check_target(log, target)  # before the model is fitted
+    predicted, law = _learn(log, options, policy if given is None else None)
+    given = given or ope.check_target(log, law)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # those of the overlap, which the report has too
         estimates = ope.evaluate(
-            table, given, predicted, seed=options.seed, estimators=options.estimators, samples=options.samples
+            log, given, predicted, seed=options.seed, estimators=options.estimators, samples=options.samples
         )
-    return Result(estimates, ope.overlap(table, given), _mean(table.reward), known, given.weights)
+    return Result(estimates, ope.overlap(log, given), _mean(log.reward), known, given.weights)
 
 
-def model_for(log: Log, kind: str) -> tuple[Filter, PyTree]:
-    """A filter over a small network for `seqdec.ope.inputs(log)`, and the network's initial parameters.
+def _learn(log: Log, options: Evaluation, policy: str | None) -> tuple[np.ndarray, Any]:
+    """Predicted rewards (n, k) of a model that has not seen the row, and the law (n, k) of a policy on the filter.
+
+    The predictions are those of the filter or of `ope.predict_rewards`, whichever has the higher held-out likelihood.
+    """
+    scaled, seed = ope.standardized(log), options.seed
+    law = None if policy is None else policies.make(policy).probabilities
+
+    def ask(key, posterior, x, mask):
+        return posterior.mean(x), None if law is None else law(key, posterior, x, mask)
+
+    learner = model_for(scaled, options.model)
+    if not options.folds:
+        return ope.prequential(learner, scaled, ask, seed=seed)
+    predicted, chances = ope.cross_fit(learner, scaled, ask, seed=seed, folds=options.folds)
+    other = ope.predict_rewards(log, seed=seed, folds=options.folds)
+    better = ope.held_out_likelihood(log, other) > ope.held_out_likelihood(log, predicted)
+    return other if better else predicted, chances
+
+
+def model_for(log: Log, kind: str) -> Learner:
+    """A filter over a small network for `seqdec.ope.inputs(log)`.
 
     The prior is as wide as rewards vary: R = Var[r], and last layers start with standard deviation 0.3 sqrt(R).
     """
@@ -232,52 +237,17 @@ def model_for(log: Log, kind: str) -> tuple[Filter, PyTree]:
     params = network.init(jax.random.key(0))
     variance = max(float(log.reward.var()), 1e-12)
     likelihood, std = likelihoods.gaussian(variance), 0.3 * variance**0.5
+    blocks: dict[str, Any] = {"initial_std_hidden": 0.3, "initial_std_last": std, "process_noise_hidden": 1e-6}
     if kind == "linear":
-        return filters.ekf(network, likelihood, initial_std=std), params
-    if kind == "lrkf":
-        return filters.lrkf(network, likelihood, rank=10, initial_std=std, process_noise=1e-6), params
-    if kind == "hilofi":
-        flt = filters.hilofi(
-            network, likelihood, rank=10, initial_std_hidden=0.3, initial_std_last=std, process_noise_hidden=1e-6
-        )
-        return flt, params
-    size = sum(leaf.size for leaf in parameters.split(params, network.is_last)[1])
-    flt = filters.lolofi(
-        network,
-        likelihood,
-        rank_hidden=10,
-        rank_last=min(50, size),
-        initial_std_hidden=0.3,
-        initial_std_last=std,
-        process_noise_hidden=1e-6,
-    )
-    return flt, params
-
-
-def _learn(log: Log, options: Evaluation, policy: str | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """Predicted rewards (n, k), those with the higher held-out likelihood, and probabilities of a policy."""
-    predicted, law = _filtered(log, options, policy)
-    if options.folds:
-        other = ope.predict_rewards(log, seed=options.seed, folds=options.folds)
-        if ope.held_out_likelihood(log, other) > ope.held_out_likelihood(log, predicted):
-            predicted = other
-    return predicted, law
-
-
-def _filtered(log: Log, options: Evaluation, policy: str | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """Predicted rewards of the filter, and probabilities of a policy on its belief."""
-    log = ope.standardized(log)
-    flt, params = model_for(log, options.model)
-    expected = ope.expected_rewards(flt)
-    law = None if policy is None else policies.make(policy).probabilities
-
-    def ask(key, belief, x, mask):
-        chances = None if law is None else law(key, filters.posterior(flt, belief), x, mask)
-        return expected(key, belief, x, mask), chances
-
-    if options.folds:
-        return ope.cross_fit(flt, params, log, ask, seed=options.seed, folds=options.folds)
-    return ope.prequential(flt, params, log, ask, seed=options.seed)
+        flt = filters.ekf(network, likelihood, initial_std=std)
+    elif kind == "lrkf":
+        flt = filters.lrkf(network, likelihood, rank=10, initial_std=std, process_noise=1e-6)
+    elif kind == "hilofi":
+        flt = filters.hilofi(network, likelihood, rank=10, **blocks)
+    else:
+        last = min(50, sum(leaf.size for leaf in parameters.split(params, network.is_last)[1]))
+        flt = filters.lolofi(network, likelihood, rank_hidden=10, rank_last=last, **blocks)
+    return filters.learner(flt, network.init)._replace(init=lambda key: flt.init(key, params))
 
 
 def _is_file(policy: str) -> bool:
@@ -286,7 +256,6 @@ def _is_file(policy: str) -> bool:
 
 
 def _is_policy(name: str) -> bool:
-    """Whether a name is that of a policy."""
     return name in _LOGGED or name in policies.REGISTRY
 
 
@@ -322,42 +291,26 @@ CAMPAIGNS: Mapping[str, str] = MappingProxyType(
 """Campaigns of the Open Bandit Dataset by the name of their log"""
 
 
-def is_table(log: str) -> bool:
-    """Whether a log is a table with named columns."""
-    return log not in CAMPAIGNS and not _is_vowpal_wabbit(log) and not is_database(log)
-
-
-def read_decisions(
-    path: str,
-    *,
-    context: list[str] | None,
-    action: str,
-    reward: str,
-    propensity: str | None,
-    time: str | None,
-    num_actions: int | None,
-) -> Log:
-    """The log in a file, or of an `OnlineAgent`: its folder or the database in it.
-
-    Names of columns are for tables; `context` is encoded. Raises ValueError that names the file.
-    """
+def _read(options: Evaluation) -> Log:
+    """The log in a file, or of an `OnlineAgent`: its folder or the database in it."""
+    path, size = options.log, options.actions
     if _is_vowpal_wabbit(path):
-        return ope.load_vowpal_wabbit(path, num_actions=num_actions)
+        return ope.load_vowpal_wabbit(path, num_actions=size)
     if is_database(path):
         log = read_log(path)
-        if num_actions not in (None, log.num_actions):
-            raise ValueError(f"actions: {path} has {log.num_actions} actions; got {num_actions}: leave the option out")
+        if size not in (None, log.num_actions):
+            raise ValueError(f"actions: {path} has {log.num_actions} actions; got {size}: leave the option out")
         return log
     table = read_any_table(Path(path))
     try:
         return Log.from_pandas(
             table,
-            context=None if context is None else Encoder.fit(table, context),
-            action=action,
-            reward=reward,
-            propensity=propensity,
-            time=time,
-            num_actions=num_actions,
+            context=options.context and Encoder.fit(table, split_names("column", options.context)),
+            action=options.action,
+            reward=options.reward,
+            propensity=None if options.propensity in (_ESTIMATED, _NONE) else options.propensity,
+            time=options.time,
+            num_actions=size,
         )
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error

@@ -59,10 +59,10 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
 
 
 def load_idx_folder(path: str | os.PathLike[str]) -> Dataset:
-    """Read the data set in the four idx files of a folder, each plain or gzipped.
+    """The data set in the four idx files of a folder, each plain or gzipped; the plain one is read if both are there.
 
     Their names must contain "train-images", "train-labels", "t10k-images" (or "test-images") and "t10k-labels" (or
-    "test-labels"). If a file is there both plain and gzipped, the plain one is read.
+    "test-labels").
 
     Raises FileNotFoundError when the folder or a file is missing, and ValueError when a file is damaged, when two files
     match the same part, or when images and labels do not fit together.
@@ -74,7 +74,6 @@ def load_idx_folder(path: str | os.PathLike[str]) -> Dataset:
 
 
 def _read_split(folder: Path, prefixes: tuple[str, ...]) -> Split:
-    """Images and labels of one half, checked against each other."""
     images_path, labels_path = _find(folder, prefixes, "images"), _find(folder, prefixes, "labels")
     images, labels = read_idx(images_path), read_idx(labels_path)
     if images.dtype != np.uint8 or images.ndim < 2 or images.size == 0:
@@ -89,7 +88,6 @@ def _read_split(folder: Path, prefixes: tuple[str, ...]) -> Split:
 
 
 def _find(folder: Path, prefixes: tuple[str, ...], part: str) -> Path:
-    """The one file of `folder` that holds `part` of a half."""
     wanted = [f"{prefix}-{part}" for prefix in prefixes]
     visible = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
     found = {path.name: path for path in visible if any(name in path.name for name in wanted)}
@@ -102,7 +100,6 @@ def _find(folder: Path, prefixes: tuple[str, ...], part: str) -> Path:
 
 
 def _decompress(path: Path) -> bytes:
-    """The content of a file, gunzipped where it is gzipped."""
     content = path.read_bytes()
     if not content.startswith(_GZIP_MAGIC):
         return content

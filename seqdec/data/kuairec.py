@@ -14,13 +14,12 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from seqdec.data.folders import data_folder
+from seqdec.data.files import data_folder
 from seqdec.data.recommender import RecommenderLog, RewardUnit, check_log, form_blocks
 from seqdec.persistence import located, read_arrays, write_arrays
 
@@ -56,17 +55,23 @@ _DAILY = {"video_id": "int32", "date": "int32", **dict.fromkeys(COUNTS, "float32
 
 
 class _Table(NamedTuple):
-    """Columns of a CSV file; row i came from line i + 2."""
+    """Columns of a CSV file; row i came from line i + first."""
 
     path: Path
     columns: dict[str, np.ndarray]
+    first: int
 
-    def refuse(self, wrong: np.ndarray, column: str, what: str, remedy: str) -> None:
+    def refuse(self, wrong: np.ndarray, column: str, what: str, remedy: str = "Remove the line") -> None:
         """Raise ValueError about the first row where `wrong` is True."""
         if wrong.any():
-            line = int(np.argmax(wrong)) + 2
+            line = int(np.argmax(wrong)) + self.first
             count = f" ({int(wrong.sum()):,} such lines)" if wrong.sum() > 1 else ""
             raise ValueError(f"{self.path}, line {line}, column {column}: {what}{count}. {remedy}")
+
+    def refuse_ratios(self) -> None:
+        """Raise ValueError about the first watch ratio that is not a finite number from 0 on."""
+        ratio = self.columns["watch_ratio"]
+        self.refuse(~(np.isfinite(ratio) & (ratio >= 0)), "watch_ratio", "not a finite number from 0 on")
 
 
 def load_kuairec(
@@ -81,9 +86,8 @@ def load_kuairec(
     """The log in the official CSV files of a folder, or of its subfolder data or KuaiRec/data.
 
     Rows without a time, rows without features for their day and exact duplicates are left out and counted in
-    `dropped`; rows may be in any order. An empty count is read as 0. The result is cached in the user's cache folder;
-    the key is made of the names, sizes and times of the files, and a damaged cache is replaced with a warning. The log
-    of files of `write_kuairec` has SYNTHETIC in its name.
+    `dropped`; rows may be in any order. An empty count is read as 0. The result is cached by the names, sizes and times
+    of the files, and a damaged cache is replaced with a warning. Files of `write_kuairec` have SYNTHETIC in their name.
 
     Args:
         folder: the folder with the files.
@@ -116,7 +120,6 @@ def load_kuairec(
 
 
 def _find(folder: Path, name: str) -> Path:
-    """The file called `name` in `folder`, or where the published archive puts it."""
     for place in (folder, folder / "data", folder / "KuaiRec" / "data"):
         if (place / name).is_file():
             return place / name
@@ -126,18 +129,22 @@ def _find(folder: Path, name: str) -> Path:
     )
 
 
-def _read(path: Path, types: dict[str, str]) -> _Table:
+def _read(path: Path, types: dict[str, str], *, header: bool = True) -> _Table:
     """The columns in `types`, read in chunks, so that the other columns never take memory."""
     import pyarrow as pa
     from pyarrow import csv
 
     from seqdec.progress import bar
 
-    _check_header(path, types)
+    if header:
+        _check_header(path, types)
     convert = csv.ConvertOptions(column_types=types, include_columns=list(types))
-    reading = csv.ReadOptions(use_threads=False, block_size=2**24)  # with one thread, errors name the line
+    names = None if header else list(types)
+    reading = csv.ReadOptions(
+        use_threads=False, block_size=2**24, column_names=names
+    )  # errors of one thread have lines
     chunks: dict[str, list[np.ndarray]] = {name: [] for name in types}
-    size = path.stat().st_size
+    size, first = path.stat().st_size, 1 + header
     try:
         with (
             bar(size, path.name, "B", unit_scale=True, leave=False) as shown,
@@ -147,9 +154,8 @@ def _read(path: Path, types: dict[str, str]) -> _Table:
             for batch in reader:
                 for name in types:
                     column = batch.column(name)
-                    whole = pa.types.is_integer(column.type)
-                    if whole and column.null_count:
-                        line = 2 + sum(map(len, chunks[name])) + int(np.argmax(column.is_null().to_numpy(False)))
+                    if pa.types.is_integer(column.type) and column.null_count:
+                        line = first + sum(map(len, chunks[name])) + int(np.argmax(column.is_null().to_numpy(False)))
                         raise ValueError(f"{path}, line {line}, column {name}: no value. Remove the line")
                     chunks[name].append(column.to_numpy(zero_copy_only=False))
                 shown.update(min(batch.nbytes, size - shown.n))
@@ -160,11 +166,10 @@ def _read(path: Path, types: dict[str, str]) -> _Table:
         columns[name] = np.concatenate(chunks.pop(name)) if chunks[name] else np.empty(0)
     if not len(next(iter(columns.values()))):
         raise ValueError(f"{path} holds no rows: copy it again")
-    return _Table(path, columns)
+    return _Table(path, columns, first)
 
 
 def _check_header(path: Path, types: dict[str, str]) -> None:
-    """Raise ValueError if the first line is not that of the published file."""
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         header = file.readline().strip()
     names = [name.strip().strip('"') for name in header.split(",")]
@@ -191,11 +196,9 @@ def _explain(path: Path, names: list[str], error: str) -> str:
 
 
 def _join(rows: _Table, daily: _Table, size: int, keep_short: bool, feature_lag: int) -> RecommenderLog:
-    """Blocks of the rows that have a time and features."""
     user, video = rows.columns["user_id"], rows.columns["video_id"]
+    rows.refuse_ratios()
     ratio, time, date = (rows.columns.pop(name) for name in ("watch_ratio", "timestamp", "date"))
-    bad = ~(np.isfinite(ratio) & (ratio >= 0))
-    rows.refuse(bad, "watch_ratio", "not a finite number from 0 on", "Remove the line")
     known = np.unique(daily.columns["video_id"])
     remedy = f"Remove the line, or add the video to {daily.path.name}"
     rows.refuse(~np.isin(video, known), "video_id", "a video that has no features on any day", remedy)
@@ -251,10 +254,7 @@ def _shift(date: int, days: int, path: Path) -> int:
 
 
 def _without_repetitions(rows: _Table, kept: np.ndarray, time: np.ndarray, ratio: np.ndarray) -> np.ndarray:
-    """`kept` without duplicates of user, video and time.
-
-    Raises ValueError where duplicates differ in the watch ratio.
-    """
+    """`kept` without duplicates of user, video and time, which must not differ in the watch ratio."""
     user, video = rows.columns["user_id"], rows.columns["video_id"]
     order = kept[np.lexsort((kept, video[kept], time[kept], user[kept]))]
     same = np.ones(len(order) - 1, bool)
@@ -282,50 +282,23 @@ def load_random_exposures(path: str | os.PathLike[str] | None = None, *, size: i
             f"no {file}: set the environment variable SEQDEC_DATA to a folder and put {SLICE} into its subfolder "
             "kuairec"
         )
-    import pyarrow as pa
-    from pyarrow import csv
-
-    types = {"user_id": "int32", "video_id": "int32", "watch_ratio": "float64"}
-    try:
-        with file.open("rb") as content:
-            table = csv.read_csv(
-                content,
-                read_options=csv.ReadOptions(use_threads=False, column_names=list(types)),
-                convert_options=csv.ConvertOptions(column_types=types),
-            )
-    except (pa.ArrowException, UnicodeDecodeError, KeyError) as error:
-        raise ValueError(_explain(file, list(types), str(error))) from error
-    for name in ("user_id", "video_id"):
-        if table.column(name).null_count:
-            line = 1 + int(np.argmax(table.column(name).is_null().to_numpy()))
-            raise ValueError(f"{file}, line {line}, column {name}: no value. Remove the line")
-    user, video, ratio = (table.column(name).to_numpy() for name in types)
-    wrong = ~(np.isfinite(ratio) & (ratio >= 0))
-    if wrong.any():
-        line = int(np.argmax(wrong)) + 1
-        raise ValueError(f"{file}, line {line}, column watch_ratio: not a finite number from 0 on. Remove the line")
+    table = _read(file, {"user_id": "int32", "video_id": "int32", "watch_ratio": "float64"}, header=False)
+    table.refuse_ratios()
+    user, video, ratio = table.columns.values()
     name = "kuairec random exposures"
     rewards = WATCH_RATIO.to_reward(ratio)
     return form_blocks(user, video, rewards, size=size, keep_short=True, name=name, unit=WATCH_RATIO)
 
 
 def _save(log: RecommenderLog, path: Path) -> None:
-    """Write the cache."""
-    write_arrays(path, dict(_arrays(log)), {"name": log.name, "dropped": dict(log.dropped)})
-
-
-def _arrays(log: RecommenderLog) -> Iterator[tuple[str, np.ndarray]]:
-    """Name and value of every array of a log."""
-    for field, value in zip(log._fields, log, strict=True):
-        if isinstance(value, np.ndarray):
-            yield field, value
-    for name in log.ids:
-        yield f"ids.{name}", log.ids[name]
-        yield f"labels.{name}", log.labels[name]
+    arrays = {field: value for field, value in log._asdict().items() if isinstance(value, np.ndarray)}
+    for field in ("ids", "labels"):
+        arrays |= {f"{field}.{name}": value for name, value in getattr(log, field).items()}
+    write_arrays(path, arrays, {"name": log.name, "dropped": dict(log.dropped)})
 
 
 def _load(path: Path) -> RecommenderLog | None:
-    """The log in the cache; None, with a warning, if the file is damaged."""
+    """The log in the cache; None if the file is damaged."""
     try:
         parts, facts = read_arrays(path)
     except ValueError as error:

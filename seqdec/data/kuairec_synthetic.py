@@ -7,19 +7,14 @@ a video's factors g_v, both in R^2, day t and N(0, 1) noise e,
     s            = appeal_v(t) + match p_u . g_v / sqrt 2 + generosity_u + day effect(t) - 0.3 log-length_v
     watch_ratio  = 2.2 sigmoid(s - 0.6) exp(0.45 e - 0.1)
 
-Ratios are higher on weekends and on some other days; long videos have lower ratios. A video's daily counts are Poisson
-with mean plays(t) times a rate; plays are nearly independent of appeal; the rates of likes, completions and the other
-counts rise with appeal, each with a random offset per video. So
-
-* a linear model of the log counts can estimate the drifting appeal from differences such as log completions - log
-  plays, up to counting noise, but neither the user's taste nor a video's own offsets;
-* a running mean for each video estimates its average appeal, but neither the drift nor the taste;
-* a network with embeddings of users and videos can represent all of it, if it learns from one choice in ten.
+Ratios are higher on weekends and on some other days. A video's daily counts are Poisson with mean plays(t) times a
+rate; plays are nearly independent of appeal; the rates of the other counts rise with appeal, each with a random offset
+per video. A linear model of the log counts can estimate the drifting appeal but no taste, a running mean for each video
+its average appeal alone, and a network with embeddings of users and videos all of it.
 
 The random-exposure slice of the real data has 36% of the variance of log(1 + watch_ratio) in videos, 3% in users, and
-no low-rank interaction that is measurable with 83 videos per user. Here 28% is in videos, 3% in users, and 30% in
-taste, far more than in that slice; `match=0` removes it. There are gaps: 3% of the rows have no time, 1% of the days
-of a video no features, 0.5% of the counts are empty.
+no measurable low-rank interaction. Here 28% is in videos, 3% in users, and 30% in taste, which `match=0` removes. 3% of
+the rows have no time, 1% of the days of a video no features, 0.5% of the counts are empty.
 """
 
 import os
@@ -73,13 +68,13 @@ class World(NamedTuple):
 
 
 def world(users: int, videos: int, *, match: float = 1.0, seed: int) -> World:
-    """The latent factors of a synthetic log; see the module's docstring."""
+    """The latent factors of a synthetic log."""
     draw = np.random.default_rng([checks.seed("seed", seed), 0])
     quality = draw.normal(size=videos)
     drift = np.cumsum(draw.normal(scale=0.5 / _DAYS**0.5, size=(videos, _DAYS)), axis=1)
     audience = draw.normal(scale=1.2, size=(videos, 1)) + 0.3 * quality[:, None]
     audience = audience + np.cumsum(draw.normal(scale=0.15, size=(videos, _DAYS)), axis=1)
-    weekend = np.isin(_weekdays(), (5, 6))
+    weekend = np.isin((_FIRST_DAY.astype(int) + 3 + np.arange(_DAYS)) % 7, (5, 6))
     return World(
         match**0.5 * draw.normal(size=(users, _FACTORS)),
         draw.normal(scale=0.3, size=users),
@@ -91,17 +86,11 @@ def world(users: int, videos: int, *, match: float = 1.0, seed: int) -> World:
     )
 
 
-def _weekdays() -> np.ndarray:
-    """(days,) 0 for Monday."""
-    return ((_FIRST_DAY.astype(int) + 3 + np.arange(_DAYS)) % 7).astype(int)
-
-
 def write_kuairec(folder: str | os.PathLike[str], *, users: int, videos: int, match: float = 1.0, seed: int) -> None:
     """Write small_matrix.csv (users * videos rows) and item_daily_features.csv of a synthetic world into `folder`.
 
-    The matrix has the published columns; of the features file it has video_id, date and the counts that are read.
-    Users are written a few hundred at a time, so that memory does not grow with their number. Equal arguments give
-    equal files. SYNTHETIC.txt beside them makes `load_kuairec` mark the log, its tables and figures as SYNTHETIC.
+    The matrix has the published columns, the features those that are read. Equal arguments give equal files, in memory
+    that does not grow with the users. SYNTHETIC.txt makes `load_kuairec` mark the log, its tables and figures.
 
     Raises ValueError for fewer than one user or video, and OSError if the folder cannot be written.
     """
@@ -140,7 +129,6 @@ def synthetic_kuairec(
 
 
 def _rows(truth: World, users: range, seed: int) -> "pa.Table":
-    """The matrix of these users."""
     import pyarrow as pa
 
     videos = len(truth.length)

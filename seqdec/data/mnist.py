@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from seqdec.data.downloads import downloader
-from seqdec.data.folders import data_folder
+from seqdec.data.files import data_folder, downloader
 from seqdec.data.idx import Dataset, load_idx_folder
 from seqdec.persistence import located
 
@@ -80,7 +79,6 @@ def load_fashion_mnist(root: str | os.PathLike[str] | None = None) -> Dataset:
 
 
 def _load(source: Source, root: str | os.PathLike[str] | None) -> Dataset:
-    """Read `source` from `root`, $SEQDEC_DATA or the cache."""
     kept = data_folder(source.name)
     folder = located(root) if root is not None else kept if kept and kept.is_dir() else _download(source)
     data = load_idx_folder(folder)
@@ -94,7 +92,7 @@ def _load(source: Source, root: str | os.PathLike[str] | None) -> Dataset:
 
 
 def _download(source: Source) -> Path:
-    """Download the files that the cache lacks; -> the folder in the cache."""
+    """The folder in the cache, with the files that it lacked: each from the first mirror that works, verified."""
     import pooch
 
     folder = Path(pooch.os_cache("seqdec")) / source.name
@@ -104,7 +102,6 @@ def _download(source: Source) -> Path:
 
 
 def _fetch(source: Source, name: str, folder: Path) -> None:
-    """Download and verify one file into `folder`, from the first mirror that works."""
     import pooch
 
     download = downloader(_TIMEOUT)

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seqdec.boundary.checks import TOLERANCE, choice
-from seqdec.data.folders import data_folder
-from seqdec.data.text import check_last_line
+from seqdec.data.files import check_last_line, data_folder
 from seqdec.persistence import located, reading
 
 CAMPAIGNS = ("all", "men", "women")
@@ -21,7 +20,6 @@ CAMPAIGNS = ("all", "men", "women")
 _POLICIES = ("random", "bts")
 _USER = tuple(f"user_feature_{i}" for i in range(4))
 _NUMBERS = ("item_id", "position", "click", "propensity_score")
-_NEEDED = ("timestamp", *_NUMBERS, *_USER)
 _PLACES = 3
 
 
@@ -73,12 +71,9 @@ def load_open_bandit(
             "https://github.com/st-tech/zr-obp, and put its folders random and bts into $SEQDEC_DATA/open_bandit"
         )
     folder = path.parent
-    items = _read(folder / "item_context.csv", ("item_id", "item_feature_0"))
-    items = _numbered(items, ["item_id", "item_feature_0"], folder / "item_context.csv")
+    items = _read(folder / "item_context.csv", ["item_id", "item_feature_0"])
     affinities = [f"user-item_affinity_{i}" for i in range(len(items))]
-    table = _read(path, (*_NEEDED, *affinities))
-    table = _numbered(table, [*_NUMBERS, *affinities], path)
-    table = _in_time(table, path)
+    table = _in_time(_read(path, [*_NUMBERS, *affinities], ("timestamp", *_USER)), path)
     _check(table, items, path)
     numbers = items.sort_values("item_id")["item_feature_0"].to_numpy(np.float32)
     numbers = np.broadcast_to((numbers - numbers.mean()) / (numbers.std() or 1), (len(table), len(items)))
@@ -98,9 +93,8 @@ def load_open_bandit(
 def average_policy(log: OpenBandit) -> np.ndarray:
     """(3, items) probability of each item in each place under the logging policy, averaged over time.
 
-    The propensities of Thompson sampling change as it learns, and the log holds that of the shown item only. Item a is
-    shown with probability p_t(a), so the mean of 1 / p_t(a) over its rows is one over the average of p_t(a) over
-    time:
+    The log holds the propensity of the shown item only. Item a is shown with probability p_t(a), so the mean of
+    1 / p_t(a) over its rows is one over the average of p_t(a) over time:
 
         pi(a) = n_a / sum_{i: a_i = a} 1 / p_i,        0 for items never shown, then scaled to sum to 1
 
@@ -118,8 +112,8 @@ def _one_hot(codes: np.ndarray, size: int | None = None) -> np.ndarray:
     return np.eye(size or int(codes.max()) + 1, dtype=np.float32)[codes]
 
 
-def _read(path: Path, needed: tuple[str, ...]) -> Any:
-    """The table in a CSV file, checked for the columns in `needed`."""
+def _read(path: Path, numbers: list[str], others: tuple[str, ...] = ()) -> Any:
+    """The table in a CSV file, with finite `numbers`, and with `others`, of which the features of users are known."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no {path}; put it beside the log, as published")
     import pandas as pd
@@ -127,36 +121,26 @@ def _read(path: Path, needed: tuple[str, ...]) -> Any:
     check_last_line(path, "get it as published")
     with reading(path, "get it as published"):
         table = pd.read_csv(path)
-    missing = [name for name in needed if name not in table]
+    missing = [name for name in (*others, *numbers) if name not in table]
     if missing:
         hint = (
             f"the only column is {table.columns[0][:40]!r}: is the separator a comma? " if table.shape[1] == 1 else ""
         )
         raise ValueError(f"{path} has no column {missing[0]}: {hint}get the file as published")
-    return table
-
-
-def _numbered(table: Any, names: list[str], path: Path) -> Any:
-    """The table with the columns `names` as numbers.
-
-    Raises ValueError for a value that is not a finite number, or a row without a user feature.
-    """
-    import pandas as pd
-
-    table = table.assign(**{name: pd.to_numeric(table[name], errors="coerce") for name in names})
-    for name in (*names, *(user for user in _USER if user in table)):
-        wrong = table[name].isna() | (table[name].abs() == np.inf if name in names else False)
+    found: Any = table.assign(**{name: pd.to_numeric(table[name], errors="coerce") for name in numbers})
+    for name in (*numbers, *(user for user in _USER if user in others)):
+        wrong = found[name].isna() | (found[name].abs() == np.inf if name in numbers else False)
         if wrong.any():
             row = int(wrong.to_numpy().argmax())
             raise ValueError(
-                f"{path}, column {name}: {table[name].iloc[row]} at line {row + 2}, where a value is needed; get the "
+                f"{path}, column {name}: {found[name].iloc[row]} at line {row + 2}, where a value is needed; get the "
                 "file as published"
             )
-    return table
+    return found
 
 
 def _in_time(table: Any, path: Path) -> Any:
-    """Sorted by time, which is parsed; places of one page are one nanosecond apart."""
+    """Sorted by time; places of one page are one nanosecond apart."""
     import pandas as pd
 
     times: Any = pd.to_datetime(table["timestamp"], utc=True, errors="coerce", format="ISO8601")
@@ -177,7 +161,6 @@ def _in_time(table: Any, path: Path) -> Any:
 
 
 def _check(table: Any, items: Any, path: Path) -> None:
-    """Raise ValueError for values out of range."""
     if sorted(items["item_id"]) != list(range(len(items))):
         raise ValueError(f"{path.parent / 'item_context.csv'}: item_id must count from 0; get the file as published")
     score = table["propensity_score"]

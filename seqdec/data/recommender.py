@@ -4,12 +4,12 @@ A log is a list of blocks. A block is a user's next ten items, of which an agent
 so the reward of each is known, and the best one too. The arrays are numpy arrays on the host.
 """
 
-from collections.abc import Callable, Iterator, Mapping, ValuesView
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqdec.boundary.checks import as_array, count
+from seqdec.boundary.checks import as_array, count, entries
 
 
 class RewardUnit(NamedTuple):
@@ -62,13 +62,13 @@ class RecommenderLog(NamedTuple):
 
 
 def check_log(log: RecommenderLog) -> RecommenderLog:
-    """`log` with numpy arrays, checked.
-
-    Raises ValueError, naming the block and the remedy, for arrays that do not fit together, blocks out of order of
-    their days, a block without a candidate, a reward that is not a finite number, and ids or feature rows out of range.
-    """
-    plain = {name: _array(getattr(log, name)) for name in ("rewards", "candidates", "features", "feature_rows", "days")}
-    nested = {part: {name: _array(rows) for name, rows in getattr(log, part).items()} for part in ("ids", "labels")}
+    """`log` with numpy arrays. Raises ValueError, naming block and remedy, for one that cannot be replayed."""
+    names = ("rewards", "candidates", "features", "feature_rows", "days")
+    plain = {name: _array(name, getattr(log, name)) for name in names}
+    nested = {
+        part: {name: _array(f"{part}[{name!r}]", rows) for name, rows in getattr(log, part).items()}
+        for part in ("ids", "labels")
+    }
     log = log._replace(**{**plain, "candidates": plain["candidates"].astype(bool)}, **nested)
     shape = log.rewards.shape
     if len(shape) != 2 or 0 in shape:
@@ -101,19 +101,18 @@ def check_log(log: RecommenderLog) -> RecommenderLog:
     return log
 
 
-def _array(values: Any) -> Any:
-    """A numpy array of ids, numbers or dates in a container of any kind; None stays."""
+def _array(name: str, values: Any) -> Any:
+    """Ids, numbers or dates as a numpy array; None stays."""
     if values is None:
         return None
-    array = np.asarray(list(values) if isinstance(values, Iterator | ValuesView) else values)
+    array = entries(name, values)
     try:
-        return np.asarray(as_array("column", array))
+        return np.asarray(as_array(name, array))
     except TypeError:  # text, dates, or missing entries
         return array
 
 
 def _refuse(wrong: Any, why: str) -> None:
-    """Raise ValueError about the first block where `wrong` is True."""
     if wrong.any():
         raise ValueError(f"block {int(np.argmax(wrong))} {why} ({int(wrong.sum())} such)")
 
@@ -191,7 +190,7 @@ def form_blocks(
         RecommenderLog(
             spread(reward, np.float32),
             spread(np.ones(len(user), bool), bool),
-            {"user": _same_user(spread(user, np.int32)), "video": spread(item, np.int32)},
+            {"user": np.repeat(spread(user, np.int32)[:, :1], size, axis=1), "video": spread(item, np.int32)},
             {"user": users, "video": items},
             None if features is None else np.asarray(as_array("features", features)),
             None if feature_row is None else spread(feature_row, np.int32),
@@ -215,15 +214,10 @@ _KINDS = {
 
 
 def _columns(**given: Any) -> Iterator[Any]:
-    """The columns of `_KINDS` as numpy arrays of one length; None stays.
-
-    Raises:
-        TypeError: a column of another kind.
-        ValueError: no rows, another length or number of axes than `user`, or a missing id or time.
-    """
+    """The columns of `_KINDS` as numpy arrays of one length; None stays."""
     import pandas as pd
 
-    arrays = {name: _array(values) for name, values in given.items()}
+    arrays = {name: _array(name, values) for name, values in given.items()}
     for name, array in arrays.items():
         if array is not None:
             kinds, words = _KINDS[name]
@@ -236,11 +230,6 @@ def _columns(**given: Any) -> Iterator[Any]:
             if name != "reward" and missing.any():
                 raise ValueError(f"{name}, row {int(np.argmax(missing))}: it is missing; fill it in, or drop the row")
         yield array
-
-
-def _same_user(table: np.ndarray) -> np.ndarray:
-    """The user of a block's first place, repeated over all its places, also those without a candidate."""
-    return np.broadcast_to(table[:, :1], table.shape).copy()
 
 
 def _contiguous(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -14,9 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqdec.data.downloads import downloader
-from seqdec.data.folders import data_folder
-from seqdec.data.text import check_last_line
+from seqdec.data.files import check_last_line, data_folder, downloader
 from seqdec.persistence import located, reading
 
 _CUT = 5.0
@@ -83,7 +81,8 @@ def load_mushroom(root: Root = None) -> Table:
     naming file, line and remedy if it is damaged. The same holds for the other functions of this module.
     """
     table = _read(_MUSHROOM, root, ",", 23)
-    poisonous = (_words(table, 0, _MUSHROOM, ("e", "p")) == "p").to_numpy()
+    _refuse(~table[0].isin(["e", "p"]).to_numpy(), table, 0, "none of e, p", _MUSHROOM)
+    poisonous = (table[0] == "p").to_numpy()
     pays = np.zeros((len(table), 2), np.float32)
     pays[:, 1] = np.where(poisonous, -15.0, 5.0)
     spread = np.zeros_like(pays)
@@ -168,50 +167,38 @@ def standardize(numbers: np.ndarray) -> np.ndarray:
 
 
 def _features(table: Any) -> np.ndarray:
-    """Float columns as they are, categorical ones as one-hot columns; standardized."""
+    """Float columns, and one-hot columns for others, standardized."""
     import pandas as pd
 
-    parts = []
-    for name in table:
-        column = table[name]
-        if pd.api.types.is_float_dtype(column):
-            parts.append(column.to_numpy()[:, None])
-        else:
-            parts.append(_one_hot(column))
+    columns = (table[name] for name in table)
+    parts = [
+        column.to_numpy()[:, None] if pd.api.types.is_float_dtype(column) else _one_hot(column) for column in columns
+    ]
     return standardize(np.concatenate(parts, axis=1))
 
 
 def _one_hot(column: Any) -> np.ndarray:
-    """(n,) -> (n, number of distinct values) float32, values in sorted order."""
+    """(n,) -> (n, number of distinct values), which are sorted."""
     values, codes = np.unique(np.asarray(column), return_inverse=True)
     return np.eye(len(values), dtype=np.float32)[codes]
 
 
-def _words(table: Any, column: int, source: _Source, known: tuple[str, ...]) -> Any:
-    """A column that holds only `known` values."""
-    wrong = ~table[column].isin(known)
+def _refuse(wrong: np.ndarray, table: Any, column: int, what: str, source: _Source) -> None:
+    """Raise ValueError about the first row of a column in which `wrong` (n,) is true."""
     if wrong.any():
-        line = int(np.argmax(wrong))
+        row = int(np.argmax(wrong))
         raise ValueError(
-            f"{source.name}, line {table.index[line]}, column {column + 1}: {table[column].iloc[line]!r} is none of "
-            f"{', '.join(known)}; get {source.url}"
+            f"{source.name}, line {table.index[row]}, column {column + 1}: {table[column].iloc[row]!r} is {what}; "
+            f"get {source.url}"
         )
-    return table[column]
 
 
 def _numbers(table: Any, column: int, source: _Source) -> np.ndarray:
-    """A column of finite numbers."""
     import pandas as pd
 
     values: Any = pd.to_numeric(table[column], errors="coerce")
     values = np.asarray(values, np.float64)
-    wrong = ~np.isfinite(values)
-    if wrong.any():
-        line = int(np.argmax(wrong))
-        raise ValueError(
-            f"{source.name}, line {table.index[line]}, column {column + 1}: {table[column].iloc[line]!r} is not a "
-            f"number; get {source.url}"
-        )
+    _refuse(~np.isfinite(values), table, column, "not a number", source)
     return values
 
 
@@ -220,7 +207,6 @@ def _all_numbers(table: Any, source: _Source) -> np.ndarray:
 
 
 def _classes(column: np.ndarray, count: int, source: _Source) -> np.ndarray:
-    """The column, checked to hold the classes 1 to `count`."""
     if set(np.unique(column)) != set(range(1, count + 1)):
         raise ValueError(
             f"{source.name}: the last column must hold the classes 1 to {count}; it holds "
@@ -267,7 +253,6 @@ def _read(
 
 
 def _find(source: _Source, root: Root) -> Path:
-    """The file in `root`, in $SEQDEC_DATA or in the cache."""
     folder = data_folder("tabular") if root is None else located(root)
     if folder is not None and (folder / source.name).is_file():
         return folder / source.name

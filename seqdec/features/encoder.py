@@ -13,15 +13,10 @@ from seqdec.boundary import checks
 from seqdec.boundary.tables import AS_DICT, check_keys, columns_of
 from seqdec.features import values
 from seqdec.features.kinds import KINDS, NAMES, Kind, Ordered, fitted
-from seqdec.features.transformed import features_of, names_of
 from seqdec.introspection import brief, counted, described
 from seqdec.registry import unknown
 
 _FORMAT = "seqdec encoder 1"
-_NO_JSON = (
-    "the encoder of a scikit-learn transformer has no JSON form: save the transformer by its own means, such as "
-    "skops.io.dump, and wrap it again with Encoder.of"
-)
 _SHOWN = 12
 
 
@@ -137,6 +132,8 @@ class Encoder:
             TypeError: it has no method transform.
             ValueError: it is not fitted, or neither names its features nor has an example.
         """
+        from seqdec.features.transformed import Transformed
+
         return Transformed(transformer, columns, example)
 
     def __call__(self, row: Mapping[str, Any]) -> np.ndarray:
@@ -150,22 +147,26 @@ class Encoder:
         encoded, get = np.zeros(len(self.names), np.float32), row.get
         for name, write, last in self._writers:
             value = get(name)
-            if value is None or write(encoded, value):
+            if values.missing(value):
                 encoded[last] = 1.0
+            else:
+                write(encoded, value)
         return encoded
 
     def transform(self, table: Any) -> np.ndarray:
         """The features (n, F) of a table, of any kind that `fit` accepts.
 
-        Raises TypeError or ValueError as `__call__`, naming the row, and for a column that is not there or twice.
+        Raises as `__call__`, naming the row, and for a column that is not there or twice.
         """
         rows, found = columns_of(table, list(self.kinds))
         encoded = np.zeros((rows, len(self.names)), np.float32)
         for name, write, last in self._writers:
             for place, value in enumerate(found[name].values):
                 try:
-                    if value is None or write(encoded[place], value):
+                    if values.missing(value):
                         encoded[place, last] = 1.0
+                    else:
+                        write(encoded[place], value)
                 except (TypeError, ValueError) as error:
                     raise type(error)(f"row {place}, {error}") from None
         return encoded
@@ -222,63 +223,3 @@ class Encoder:
             raise TypeError(f"a row must be a dict; got {type(row).__name__}: {AS_DICT}; encode tables with transform")
         if row.keys().isdisjoint(self.kinds):
             check_keys(row, self.kinds, "the row")
-
-
-class Transformed(Encoder):
-    """What `Encoder.of` returns. Encoders are equal where they hold the same transformer and columns."""
-
-    def __init__(self, transformer: Any, columns: Iterable[str], example: Mapping[str, Any] | None = None):
-        """Arguments and errors as in `Encoder.of`."""
-        columns = tuple(checks.ordered("columns", columns, "a list of names"))
-        self._set(transformer, columns, names_of(transformer, columns, example))
-
-    def _set(self, transformer: Any, columns: tuple[str, ...], names: tuple[str, ...]) -> None:
-        self.transformer = transformer
-        """As given."""
-        self.columns = columns
-        """Those that it takes."""
-        self.kinds = {}
-        self.names = self.column_of = names
-        self.space = spaces.Box(-np.inf, np.inf, (len(names),), np.float32)
-
-    def __call__(self, row: Mapping[str, Any]) -> np.ndarray:
-        """The features (F,) of one row. Errors as in `transform`."""
-        self._check_row(row)
-        return self.transform([row])[0]
-
-    def transform(self, table: Any) -> np.ndarray:
-        """The features (n, F) of a table.
-
-        Raises what the transformer raises, and ValueError for results that are not finite numbers of shape (n, F).
-        """
-        return features_of(self.transformer, self.columns, table, len(self.names))
-
-    def _check_row(self, row: Any) -> None:
-        if not isinstance(row, Mapping):
-            raise TypeError(f"a row must be a dict; got {type(row).__name__}: encode tables with transform")
-
-    def to_json(self) -> str:
-        """Raises TypeError: see `Encoder.of`."""
-        raise TypeError(_NO_JSON)
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Transformed) and self.transformer is other.transformer and self.columns == other.columns
-        )
-
-    def __hash__(self) -> int:
-        return hash((id(self.transformer), self.columns))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (self.transformer, self.columns, self.names)
-
-    def __repr__(self) -> str:
-        head = f"Encoder of {counted(len(self.columns), 'column')}, {counted(len(self.names), 'feature')}"
-        return described(head, " ".join(brief(self.transformer).split()))
-
-
-def _restored(transformer: Any, columns: tuple[str, ...], names: tuple[str, ...]) -> Transformed:
-    """A copy of an encoder whose features are named already."""
-    copy = Transformed.__new__(Transformed)
-    copy._set(transformer, columns, names)
-    return copy

@@ -3,6 +3,7 @@
 Levels are compared as text: 3, 3.0 and "3" are one level.
 """
 
+import abc
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -27,16 +28,15 @@ _WORD = re.compile(r"(?u)\b\w\w+\b")
 
 
 @dataclass(frozen=True)
-class Kind:
-    """How a column becomes features; the fields are its settings."""
+class Kind(abc.ABC):
+    """How a column becomes features; the fields are its settings.
+
+    Those that `fitted` fits to values, all but the hashed ones, have `fit(column, known)`, which raises TypeError for
+    values of another kind.
+    """
 
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     """Of each feature."""
-
-    @classmethod
-    def fit(cls, column: str, known: list[Any]) -> Self:
-        """The kind for values that are not missing. Raises TypeError for values of another kind."""
-        raise NotImplementedError
 
     def checked(self, column: str) -> "Kind":
         """With settings in their plain form. Raises ValueError or TypeError for invalid ones."""
@@ -46,9 +46,9 @@ class Kind:
         """Names of the features."""
         return [column]
 
+    @abc.abstractmethod
     def writer(self, column: str, at: int) -> values.Write:
         """The encoding, with the first feature at index `at`."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Numeric(Kind):
 
     @classmethod
     def fit(cls, column: str, known: list[Any]) -> Self:
-        """Mean and standard deviation; equal values have the deviation 1. Raises ValueError where they overflow."""
+        """Mean and standard deviation; equal values have the deviation 1."""
         numbers = [cls.number(column, value) for value in known]
         with np.errstate(over="ignore", invalid="ignore"):
             mean, std = float(np.mean(numbers)), float(np.std(numbers))
@@ -72,10 +72,8 @@ class Numeric(Kind):
             raise ValueError(f"column {column}: the standard deviation of its numbers overflows: rescale or clip them")
         return cls(mean, std if std > 0 else 1.0)
 
-    @staticmethod
-    def number(column: str, value: Any) -> float:
-        """What is standardized."""
-        return values.number(column, value)
+    number = staticmethod(values.number)
+    """(column, value) -> what is standardized"""
 
     def checked(self, column: str) -> "Numeric":
         mean, std = (checks.real(f"{name} of column {column}", getattr(self, name)) for name in ("mean", "std"))
@@ -86,10 +84,8 @@ class Numeric(Kind):
     def writer(self, column: str, at: int) -> values.Write:
         mean, std = self.mean, self.std
 
-        def write(row: np.ndarray, value: Any) -> bool | None:
+        def write(row: np.ndarray, value: Any) -> None:
             if type(value) is not float or not math.isfinite(value):
-                if values.missing(value):
-                    return True
                 value = values.number(column, value)
             row[at] = _clipped((value - mean) / std)
 
@@ -115,9 +111,7 @@ class Date(Numeric):
     def writer(self, column: str, at: int) -> values.Write:
         mean, std = self.mean, self.std
 
-        def write(row: np.ndarray, value: Any) -> bool | None:
-            if values.missing(value):
-                return True
+        def write(row: np.ndarray, value: Any) -> None:
             when = values.moment(column, value)
             part, first = _part(when), datetime(when.year, 1, 1).toordinal()
             turns = (part, (when.weekday() + part) / 7, (when.toordinal() - first + part) / _YEAR)
@@ -139,9 +133,7 @@ class Bool(Kind):
         return cls()
 
     def writer(self, column: str, at: int) -> values.Write:
-        def write(row: np.ndarray, value: Any) -> bool | None:
-            if values.missing(value):
-                return True
+        def write(row: np.ndarray, value: Any) -> None:
             row[at] = values.flag(column, value)
 
         return write
@@ -159,10 +151,8 @@ class Categorical(Kind):
         """All levels, sorted as text."""
         return cls(tuple(sorted({level for value in known for level in cls.of(column, value)})))
 
-    @staticmethod
-    def of(column: str, value: Any) -> list[str]:
-        """The levels in a cell."""
-        return [values.level(column, value)]
+    of = staticmethod(values.levels)
+    """(column, value) -> the levels in a cell"""
 
     def checked(self, column: str) -> "Categorical":
         return type(self)(_checked_levels(column, self.levels))
@@ -174,9 +164,7 @@ class Categorical(Kind):
         places = {level: at + index for index, level in enumerate(self.levels)}
         other, levels_of = at + len(places), self.of
 
-        def write(row: np.ndarray, value: Any) -> bool | None:
-            if values.missing(value):
-                return True
+        def write(row: np.ndarray, value: Any) -> None:
             for level in levels_of(column, value):
                 row[places.get(level, other)] = 1.0
 
@@ -187,9 +175,7 @@ class Categorical(Kind):
 class Tags(Categorical):
     """A list of levels as 1 in the feature of each, and any that are not known as 1 in the feature "other"."""
 
-    @staticmethod
-    def of(column: str, value: Any) -> list[str]:
-        return values.tags(column, value)
+    of = staticmethod(values.tags)
 
 
 @dataclass(frozen=True)
@@ -203,7 +189,7 @@ class Ordered(Kind):
 
     @classmethod
     def fit(cls, column: str, known: list[Any]) -> Self:
-        """The levels in the order of their numbers. Raises TypeError for levels that are not numbers."""
+        """The levels in the order of their numbers."""
         try:
             numbers = {values.level(column, value): values.number(column, value) for value in known}
         except TypeError:
@@ -221,9 +207,7 @@ class Ordered(Kind):
     def writer(self, column: str, at: int) -> values.Write:
         ranks = {level: 2 * index / max(len(self.levels) - 1, 1) - 1 for index, level in enumerate(self.levels)}
 
-        def write(row: np.ndarray, value: Any) -> bool | None:
-            if values.missing(value):
-                return True
+        def write(row: np.ndarray, value: Any) -> None:
             rank = ranks.get(values.level(column, value))
             row[at + (rank is None)] = 1.0 if rank is None else rank
 
@@ -237,10 +221,8 @@ class Hashed(Kind):
     buckets: int
     """Features."""
 
-    @staticmethod
-    def of(column: str, value: Any) -> list[str]:
-        """The levels in a cell."""
-        return [values.level(column, value)]
+    of = staticmethod(values.levels)
+    """(column, value) -> the levels in a cell"""
 
     def checked(self, column: str) -> "Hashed":
         count = checks.count(f"buckets of column {column}", self.buckets)
@@ -254,9 +236,7 @@ class Hashed(Kind):
     def writer(self, column: str, at: int) -> values.Write:
         place, levels_of = values.hasher(self.buckets), self.of
 
-        def write(row: np.ndarray, value: Any) -> bool | None:
-            if values.missing(value):
-                return True
+        def write(row: np.ndarray, value: Any) -> None:
             for level in levels_of(column, value):
                 row[at + place(level)[0]] = 1.0
 
@@ -267,9 +247,7 @@ class Hashed(Kind):
 class HashedTags(Hashed):
     """A list of levels as 1 in the bucket of each, as in `Hashed`."""
 
-    @staticmethod
-    def of(column: str, value: Any) -> list[str]:
-        return values.tags(column, value)
+    of = staticmethod(values.tags)
 
 
 @dataclass(frozen=True)
@@ -285,10 +263,8 @@ class Text(Hashed):
     def writer(self, column: str, at: int) -> values.Write:
         place = values.hasher(self.buckets)
 
-        def write(row: np.ndarray, value: Any) -> bool | None:
+        def write(row: np.ndarray, value: Any) -> None:
             if not isinstance(value, str):
-                if values.missing(value):
-                    return True
                 raise TypeError(f"column {column}: {value!r:.80} is not a text: convert it, as with str()")
             counts: dict[int, int] = {}
             for word in _WORD.findall(value.lower()):
@@ -319,14 +295,7 @@ NAMES = {kind: name for name, kind in KINDS.items()}
 
 
 def fitted(column: str, kind: str | None, known: list[Any], *, max_levels: int, buckets: int) -> Kind:
-    """A kind fitted to the values of a column that are not missing; None chooses it.
-
-    Levels beyond `max_levels` are hashed.
-
-    Raises:
-        TypeError: values of another kind.
-        ValueError: an unknown kind, or no values for a kind that needs some.
-    """
+    """A kind fitted to the values of a column that are not missing; None chooses it. Many levels are hashed."""
     if kind is not None and not (isinstance(kind, str) and kind in KINDS):
         raise ValueError(unknown(f"kind of column {column}", kind, KINDS))
     if not known and kind not in ("bool", "hashed", "text", "hashed_tags"):
@@ -336,14 +305,15 @@ def fitted(column: str, kind: str | None, known: list[Any], *, max_levels: int, 
     chosen = KINDS[kind or _kind_of(column, known, max_levels)]
     if issubclass(chosen, Hashed):
         return chosen(buckets)
-    found = chosen.fit(column, known)
+    fit: Any = chosen
+    found = fit.fit(column, known)
     if isinstance(found, Categorical) and not 0 < len(found.levels) <= max_levels:
         return HashedTags(buckets) if isinstance(found, Tags) else Hashed(buckets)
     return found
 
 
 def _kind_of(column: str, known: list[Any], max_levels: int) -> str:
-    """The kind that all values have. Raises TypeError where they have several, or none."""
+    """The kind that all values have."""
     first = {}
     for value in known:
         first.setdefault(_family(value), value)
@@ -392,7 +362,7 @@ def _is_date(text: str) -> bool:
 
 
 def _checked_levels(column: str, levels: Iterable[Any]) -> tuple[str, ...]:
-    """Levels as text. Raises TypeError for other levels or a text in their place, ValueError for none, or one twice."""
+    """Levels as text: at least one, and none twice."""
     given = checks.ordered(f"the levels of column {column}", levels, "a list of levels")
     known = tuple(values.level(column, level) for level in given)
     if not known:

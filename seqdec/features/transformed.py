@@ -1,69 +1,107 @@
-"""The numbers that a fitted transformer or pipeline of scikit-learn makes of a table, and their names."""
+"""The encoder that a fitted transformer or pipeline of scikit-learn is."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from gymnasium import spaces
 
+from seqdec.boundary import checks
 from seqdec.boundary.checks import dense
 from seqdec.boundary.tables import columns_of
 from seqdec.features import values
+from seqdec.features.encoder import Encoder
+from seqdec.introspection import brief, counted, described
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def names_of(transformer: Any, columns: Sequence[str], example: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Names of the features, numbered if it has none and there is an example row.
+class Transformed(Encoder):
+    """What `Encoder.of` returns. Encoders are equal where they hold the same transformer and columns."""
 
-    Raises:
-        TypeError: it has no method transform.
-        ValueError: it is not fitted, or neither names its features nor has an example.
-    """
-    if not callable(getattr(transformer, "transform", None)):
-        raise TypeError(f"transformer must have a method transform; got {transformer!r:.80}")
-    from sklearn.exceptions import NotFittedError
-    from sklearn.utils.validation import check_is_fitted
+    def __init__(self, transformer: Any, columns: Iterable[str], example: Mapping[str, Any] | None = None):
+        """Arguments and errors as in `Encoder.of`."""
+        self.transformer = transformer
+        """As given."""
+        self.columns = tuple(checks.ordered("columns", columns, "a list of names"))
+        """Those that it takes."""
+        self.kinds = {}
+        self.names = self.column_of = self._names(example)
+        self.space = spaces.Box(-np.inf, np.inf, (len(self.names),), np.float32)
 
-    try:
-        check_is_fitted(transformer)
-        return tuple(map(str, transformer.get_feature_names_out()))
-    except NotFittedError as error:
-        raise ValueError(f"the transformer must be fitted: call its fit first ({error})") from error
-    except (AttributeError, ValueError, TypeError) as error:
-        if example is None:
-            raise ValueError(
-                f"the transformer does not name its features ({str(error).splitlines()[0]}): give a row, "
-                "Encoder.of(transformer, columns, example={...})"
-            ) from error
-        return tuple(f"feature {index}" for index in range(_numbers(transformer, columns, [example]).shape[1]))
+    def _names(self, example: Mapping[str, Any] | None) -> tuple[str, ...]:
+        """Those of the features, numbered if it has none and there is an example row."""
+        transformer = self.transformer
+        if not callable(getattr(transformer, "transform", None)):
+            raise TypeError(f"transformer must have a method transform; got {transformer!r:.80}")
+        from sklearn.exceptions import NotFittedError
+        from sklearn.utils.validation import check_is_fitted
 
+        try:
+            check_is_fitted(transformer)
+            return tuple(map(str, transformer.get_feature_names_out()))
+        except NotFittedError as error:
+            raise ValueError(f"the transformer must be fitted: call its fit first ({error})") from error
+        except (AttributeError, ValueError, TypeError) as error:
+            if example is None:
+                raise ValueError(
+                    f"the transformer does not name its features ({str(error).splitlines()[0]}): give a row, "
+                    "Encoder.of(transformer, columns, example={...})"
+                ) from error
+            return tuple(f"feature {index}" for index in range(self._numbers([example]).shape[1]))
 
-def features_of(transformer: Any, columns: Sequence[str], table: Any, width: int) -> np.ndarray:
-    """The features (n, width) float32 of a table.
+    def _numbers(self, table: Any) -> np.ndarray:
+        import pandas as pd
 
-    Raises what the transformer raises, and ValueError for results that are not finite numbers of shape (n, width).
-    """
-    encoded = _numbers(transformer, columns, table)
-    if not len(encoded):
-        return np.zeros((0, width), np.float32)
-    if encoded.shape[1] != width or not np.isfinite(encoded).all():
-        wrong = "numbers that are not finite" if encoded.shape[1] == width else f"shape {encoded.shape}"
-        raise ValueError(f"the transformer must return {width} finite numbers for each row; got {wrong}")
-    return encoded
+        rows, found = columns_of(table, self.columns)
+        if not rows:
+            return np.zeros((0, 0), np.float32)
+        frame = pd.DataFrame({name: _filled(column.values) for name, column in found.items()})
+        numbers = np.asarray(dense("what the transformer returns", self.transformer.transform(frame)))
+        if numbers.ndim != 2 or len(numbers) != rows:
+            raise ValueError(f"the transformer must return numbers of shape ({rows}, F); got {numbers.shape}")
+        return numbers.astype(np.float32)
 
+    def __call__(self, row: Mapping[str, Any]) -> np.ndarray:
+        """The features (F,) of one row. Errors as in `transform`."""
+        if not isinstance(row, Mapping):
+            raise TypeError(f"a row must be a dict; got {type(row).__name__}: encode tables with transform")
+        return self.transform([row])[0]
 
-def _numbers(transformer: Any, columns: Sequence[str], table: Any) -> np.ndarray:
-    import pandas as pd
+    def transform(self, table: Any) -> np.ndarray:
+        """The features (n, F) of a table.
 
-    rows, found = columns_of(table, columns)
-    if not rows:
-        return np.zeros((0, 0), np.float32)
-    frame = pd.DataFrame({name: _filled(column.values) for name, column in found.items()})
-    numbers = np.asarray(dense("what the transformer returns", transformer.transform(frame)))
-    if numbers.ndim != 2 or len(numbers) != rows:
-        raise ValueError(f"the transformer must return numbers of shape ({rows}, F); got {numbers.shape}")
-    return numbers.astype(np.float32)
+        Raises what the transformer raises, and ValueError for results that are not finite numbers of shape (n, F).
+        """
+        encoded, width = self._numbers(table), len(self.names)
+        if not len(encoded):
+            return np.zeros((0, width), np.float32)
+        if encoded.shape[1] != width or not np.isfinite(encoded).all():
+            wrong = "numbers that are not finite" if encoded.shape[1] == width else f"shape {encoded.shape}"
+            raise ValueError(f"the transformer must return {width} finite numbers for each row; got {wrong}")
+        return encoded
+
+    def to_json(self) -> str:
+        """Raises TypeError: see `Encoder.of`."""
+        raise TypeError(
+            "the encoder of a scikit-learn transformer has no JSON form: save the transformer by its own means, such "
+            "as skops.io.dump, and wrap it again with Encoder.of"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Transformed):
+            return False
+        return self.transformer is other.transformer and self.columns == other.columns
+
+    def __hash__(self) -> int:
+        return hash((id(self.transformer), self.columns))
+
+    __reduce__ = object.__reduce__  # pyright: ignore[reportAssignmentType] (by its attributes)
+
+    def __repr__(self) -> str:
+        head = f"Encoder of {counted(len(self.columns), 'column')}, {counted(len(self.names), 'feature')}"
+        return described(head, " ".join(brief(self.transformer).split()))
 
 
 def _filled(cells: list[Any]) -> "pd.Series":

@@ -1,7 +1,7 @@
 """Single values of a table or of a request, as plain Python: missing ones, numbers, levels, dates, hashes.
 
-Every function takes the name of the column for its errors. The same value gives the same result wherever it stands: in
-a column of NumPy, pandas or Arrow, in a dict, or parsed from JSON.
+Every function takes the name of the column for its errors: TypeError for a value of another type, ValueError for one
+that has no result. The same value gives the same result in a column of NumPy, pandas or Arrow, in a dict, or from JSON.
 """
 
 import functools
@@ -25,8 +25,8 @@ _KNOWN = frozenset({str, int, bool, datetime, date, list, tuple})
 _WORDS = 2**14
 """Hashes that are kept."""
 
-Write = Callable[[np.ndarray, Any], bool | None]
-"""(row (F,) of zeros, value other than None) -> True if the value is missing, else its numbers are in the row"""
+Write = Callable[[np.ndarray, Any], None]
+"""(row (F,) of zeros, value that is not missing) -> None: its numbers are in the row"""
 
 
 def missing(value: Any) -> bool:
@@ -45,12 +45,7 @@ def missing(value: Any) -> bool:
 
 
 def number(column: str, value: Any) -> float:
-    """A real number as a float.
-
-    Raises:
-        TypeError: not a real number.
-        ValueError: not finite, or larger than a float can hold.
-    """
+    """A finite real number as a float."""
     if not (checks.is_number(value) or isinstance(value, Decimal)):
         raise TypeError(f"column {column}: {value!r:.80} is not a number: convert it, as with float()")
     try:
@@ -63,17 +58,14 @@ def number(column: str, value: Any) -> float:
 
 
 def flag(column: str, value: Any) -> float:
-    """True or False, or a number equal to one of them, as 1.0 or 0.0. Raises TypeError for anything else."""
+    """True or False, or a number equal to one of them, as 1.0 or 0.0."""
     if (checks.is_number(value) or isinstance(value, Decimal)) and value in (0, 1):
         return float(value)
     raise TypeError(f"column {column}: {value!r:.80} is not True or False")
 
 
 def level(column: str, value: Any) -> str:
-    """A text, or a number or bool as text, so that 3, 3.0 and "3" are one level.
-
-    Raises TypeError for anything else.
-    """
+    """A text, or a number or bool as text, so that 3, 3.0 and "3" are one level."""
     if isinstance(value, str):
         return str.__str__(value)  # of a member of an Enum its value
     if isinstance(value, bool | np.bool_):
@@ -88,8 +80,13 @@ def level(column: str, value: Any) -> str:
     )
 
 
+def levels(column: str, value: Any) -> list[str]:
+    """The level in a cell, as a list."""
+    return [level(column, value)]
+
+
 def tags(column: str, value: Any) -> list[str]:
-    """The levels in a list, tuple, set or array, without missing ones. Raises TypeError for anything else."""
+    """The levels in a list, tuple, set or array, without missing ones."""
     if isinstance(value, np.ndarray) and value.ndim == 1:
         value = value.tolist()
     if not isinstance(value, list | tuple | set | frozenset):
@@ -101,10 +98,6 @@ def moment(column: str, value: Any) -> datetime:
     """A date, with or without a time, as UTC without a time zone: of Python, NumPy or pandas, or text in ISO 8601.
 
     What has no time zone is taken as UTC.
-
-    Raises:
-        TypeError: neither a date nor a text.
-        ValueError: a text in another form, or a year outside 1 to 9999.
     """
     found = value
     if isinstance(value, str):

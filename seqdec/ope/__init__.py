@@ -2,13 +2,10 @@
 
 from typing import Any
 
-from seqdec.ope.classified import learn_by_classification
 from seqdec.ope.contract import (
     Estimator,
     Evidence,
-    Predicted,
     Target,
-    Terms,
     check_predicted,
     check_target,
     evidence,
@@ -41,18 +38,16 @@ from seqdec.ope.estimators import (
 from seqdec.ope.estimators.continuous import ContinuousLog, make_continuous_log
 from seqdec.ope.estimators.slates import SlateLog, make_slate_log
 from seqdec.ope.evaluation import MARK, evaluate
-from seqdec.ope.feedback import from_bandit_feedback
 from seqdec.ope.files import LogFile, scan_log
-from seqdec.ope.intervals import INTERVALS, bootstrap
-from seqdec.ope.learned import OBJECTIVES, learn
+from seqdec.ope.formats import from_bandit_feedback, load_vowpal_wabbit
+from seqdec.ope.intervals import INTERVALS, Terms, bootstrap
+from seqdec.ope.learned import OBJECTIVES, learn, learn_by_classification
 from seqdec.ope.learning import cross_fit, expected_rewards, prequential
 from seqdec.ope.log import Log, inputs, make_log, standardized
 from seqdec.ope.pictures import estimates_figure, weights_figure
 from seqdec.ope.propensities import estimate_propensities, estimated_policy
 from seqdec.ope.rewards import choose_model, held_out_likelihood, predict_rewards
-from seqdec.ope.selection import Selection, select, target_of
-from seqdec.ope.vowpal_wabbit import load_vowpal_wabbit
-from seqdec.ope.warm import warm_start
+from seqdec.ope.selection import Selection, select, target_of, warm_start
 
 __all__ = [
     "DM",
@@ -79,7 +74,6 @@ __all__ = [
     "Log",
     "LogFile",
     "Overlap",
-    "Predicted",
     "Replay",
     "Selection",
     "SlateIPS",

@@ -16,44 +16,10 @@ if TYPE_CHECKING:
 ESTIMATED = "estimated_propensity"
 """The column of propensities that are estimates."""
 NAMES = "timestamp, action, reward, propensity, context_0, ..., mask_0, ..., action_0_feature_0, ..."
-_PART = r"reward\[(.+)\]"
+PART = re.compile(r"reward\[(.+)\]")
+"""The column of a named reward."""
 _INDEX = "(0|[1-9][0-9]*)"
 _GROUPS = {"context": f"context_{_INDEX}", "mask": f"mask_{_INDEX}", "features": f"action_{_INDEX}_feature_{_INDEX}"}
-
-
-def parts_of(
-    table: Any,
-    *,
-    context: Encoder | Sequence[str] | None,
-    action: str,
-    reward: str,
-    propensity: str | None,
-    time: str | None,
-    action_names: Sequence[str] | None,
-) -> dict[str, Any]:
-    """Arguments of `make_log`; those of `Log.from_pandas`, with its errors."""
-    table = named(frame(table).to_pandas())
-    estimated = propensity == "propensity" and "propensity" not in table and ESTIMATED in table
-    chosen = ESTIMATED if estimated else propensity
-    rewards = {match[1]: name for name in table if name != reward and (match := re.fullmatch(_PART, str(name)))}
-    remedy = ", or say that it is unknown, propensity=None (seqdec ope --propensity none, or estimated)"
-    known = None if chosen is None else numbers(chosen, required(table, "propensity", chosen, remedy))
-    indices, names = actions_of(required(table, "action", action), action_names)
-    weighted = f", or add one, a weighted sum of {', '.join(rewards.values())}" if rewards else ""
-    if time is None and "timestamp" in table:
-        time = "timestamp"
-    return {
-        "context": _context(table, context, {action: "action", reward: "reward", chosen: "propensity"}),
-        "action": indices,
-        "reward": numbers(reward, required(table, "reward", reward, weighted)),
-        "propensity": known,
-        "mask": _group(table, "mask"),
-        "timestamp": None if time is None else times(required(table, "time", time)),
-        "action_features": _group(table, "features"),
-        "action_names": names,
-        "estimated": estimated,
-        "reward_parts": {part: numbers(name, table[name]) for part, name in rewards.items()},
-    }
 
 
 def refuse(name: str, wrong: Any, values: np.ndarray, remedy: str) -> None:
@@ -65,10 +31,7 @@ def refuse(name: str, wrong: Any, values: np.ndarray, remedy: str) -> None:
 
 
 def by_action(name: str, table: Any, names: Sequence[Any]) -> Any:
-    """`table` with a column for each action, by their names where it has them; anything else as it is.
-
-    Raises ValueError for the names of some actions but not of all.
-    """
+    """`table` with its columns in the order of the actions, where they are their names; anything else as it is."""
     if not hasattr(table, "columns"):
         return table
     columns = frame(table).to_pandas()
@@ -100,7 +63,7 @@ def named(table: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def required(table: "pd.DataFrame", role: str, name: str, remedy: str = "") -> Any:
-    """The column that has a role in the log. Raises ValueError with the remedy where it is not there."""
+    """The column that has a role in the log."""
     if name not in table:
         has = ", ".join(map(str, table.columns[:12])) or "none"
         if role:
@@ -111,31 +74,31 @@ def required(table: "pd.DataFrame", role: str, name: str, remedy: str = "") -> A
 
 def has_actions(names: Iterable[str]) -> bool:
     """Whether columns of these names count the actions: masks, or features of each action."""
-    return any(re.fullmatch(_GROUPS[group], name) for name in names for group in ("mask", "features"))
+    return any(re.fullmatch(_GROUPS[kind], name) for name in names for kind in ("mask", "features"))
 
 
-def _group(table: "pd.DataFrame", group: str) -> np.ndarray | None:
-    """The numbers of a group of numbered columns, (n, *shape of the group); None for an empty group."""
-    matches = [re.fullmatch(_GROUPS[group], name) for name in table]
+def group(table: "pd.DataFrame", kind: str) -> np.ndarray | None:
+    """The numbers of the columns of a kind, (n, *shape of their numbering); None where there are none."""
+    matches = [re.fullmatch(_GROUPS[kind], name) for name in table]
     found = {tuple(map(int, match.groups())): match[0] for match in matches if match}
     if not found:
         return None
     shape, columns = tuple(max(axis) + 1 for axis in zip(*found, strict=True)), []
     for place in np.ndindex(*shape):
         if place not in found:
-            absent = _GROUPS[group].replace(_INDEX, "{}").format(*place)
+            absent = _GROUPS[kind].replace(_INDEX, "{}").format(*place)
             raise ValueError(f"there is no column {absent}, but there is {found[max(found)]}")
         columns.append(numbers(found[place], table[found[place]]))
     return np.stack(columns, axis=1).reshape(len(table), *shape)
 
 
-def _context(table: "pd.DataFrame", context: Any, outcomes: dict[Any, str]) -> Any:
+def context_of(table: "pd.DataFrame", context: Any, outcomes: dict[Any, str]) -> Any:
     """The features of each row (n, d): encoded, or the numbers in the named columns, or those in context_0, ...
 
     `outcomes` (column -> role) are not known before the decision, and so refused.
     """
     if context is None:
-        return _group(table, "context")
+        return group(table, "context")
     encodes = isinstance(context, Encoder)
     names = checks.ordered("context", context.columns if encodes else context, "an Encoder or a list of columns")
     for name in names:
@@ -162,8 +125,6 @@ def actions_of(values: Any, names: Sequence[str] | None) -> tuple[Any, tuple[str
 
     Text that is not all numbers, and a categorical column of text, are names: those given, else the categories, else
     what occurs, sorted.
-
-    Raises ValueError for a missing action, an unknown name, or names beside numbers.
     """
     import pandas as pd
 
@@ -184,7 +145,7 @@ def actions_of(values: Any, names: Sequence[str] | None) -> tuple[Any, tuple[str
 
 
 def checked_names(names: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Raises TypeError for what is not a list of texts, ValueError for one that occurs twice."""
+    """Names of actions: texts that differ."""
     if names is None:
         return None
     known = tuple(checks.ordered("action_names", names, "a list of texts"))

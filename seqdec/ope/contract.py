@@ -1,13 +1,10 @@
-"""What every estimator of off-policy evaluation starts from, its form, and what it returns.
+"""What every estimator of off-policy evaluation starts from, and its form.
 
 An estimator is a frozen dataclass of settings whose `terms` is a pure function from `Evidence` to the contribution of
-each row to one or several ratios of sums,
-
-    value = sum_j (sum_i numerator_ij / sum_i denominator_ij)
-
-so that one bootstrap serves all estimators, whether they are means, self-normalized, or both.
+each row to one or several ratios of sums (`Terms`), so that one bootstrap serves all estimators.
 """
 
+import abc
 import dataclasses
 import functools
 import re
@@ -17,47 +14,8 @@ import numpy as np
 
 from seqdec.boundary import checks
 from seqdec.ope.columns import by_action
+from seqdec.ope.intervals import Terms
 from seqdec.ope.log import Log, check_log
-
-
-class Terms(NamedTuple):
-    """Contribution of each row to an estimate."""
-
-    numerator: np.ndarray
-    """(n,), or (n, j) for a sum of j ratios"""
-    denominator: np.ndarray
-    """as the numerator"""
-
-    @property
-    def columns(self) -> tuple[np.ndarray, np.ndarray]:
-        """Both as (n, j)."""
-        return tuple(part.reshape(len(part), -1) for part in self)  # pyright: ignore[reportReturnType]
-
-    @property
-    def point(self) -> tuple[float, float]:
-        """The estimate and its standard error."""
-        return self.value, self.std_error
-
-    @property
-    def value(self) -> float:
-        """The estimate; NaN if a column of denominators sums to zero."""
-        numerator, denominator = (part.sum(axis=0) for part in self.columns)
-        return float((numerator / denominator).sum()) if denominator.all() else float("nan")
-
-    @property
-    def influence(self) -> np.ndarray:
-        """(n,) sum_j (numerator - ratio denominator) / mean denominator; NaN if a denominator sums to zero."""
-        numerator, denominator = self.columns
-        total = denominator.sum(axis=0)
-        if not total.all():
-            return np.full(len(numerator), np.nan)
-        return ((numerator - denominator * (numerator.sum(axis=0) / total)) / total).sum(axis=1) * len(numerator)
-
-    @property
-    def std_error(self) -> float:
-        """Standard error of the estimate by its influence function; NaN for one row."""
-        count = len(self.numerator)
-        return float(np.sqrt((self.influence**2).sum() / (count - 1) / count)) if count > 1 else float("nan")
 
 
 class Target(NamedTuple):
@@ -69,15 +27,8 @@ class Target(NamedTuple):
     """(n,) the target's probability of the logged action over its propensity; NaN where that is unknown"""
 
 
-class Predicted(NamedTuple):
-    """Predicted rewards that fit a log, as `check_predicted` returns them."""
-
-    rewards: np.ndarray
-    """(n, k) float64, zero for masked actions"""
-
-
 class Evidence(NamedTuple):
-    """A log, a target policy and predicted rewards that fit together, as `evidence` returns them.
+    """What `evidence` returns of a `Log`.
 
     Of a log in batches, contexts and the numbers of each action are not kept: these arrays have no rows or columns.
     """
@@ -85,9 +36,9 @@ class Evidence(NamedTuple):
     log: Log
     """decisions of the logging policy"""
     target: Target
-    """the policy to be evaluated"""
-    predicted: Predicted | None
-    """of a reward model that was not fitted to the row that it predicts; None without one"""
+    """to be evaluated"""
+    predicted: np.ndarray | None
+    """(n, k) rewards by a model that was not fitted to the row, zero for masked actions; None without one"""
     weights: np.ndarray
     """(n,) w, the target's probability of the logged action over its propensity"""
     direct: np.ndarray
@@ -103,7 +54,7 @@ class Evidence(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Estimator:
+class Estimator(abc.ABC):
     """A configured estimator: its fields are its settings."""
 
     needs: ClassVar[tuple[str, ...]] = ("propensities",)
@@ -114,14 +65,14 @@ class Estimator:
     extended: ClassVar[bool] = False
     """whether terms of a row are the same without the other rows, so that the default interval may add a row"""
 
+    @abc.abstractmethod
     def terms(self, evidence: Any) -> Terms:
         """Contribution of each row, of `Evidence` or that of another kind of log."""
-        raise NotImplementedError
 
     def references(self, evidence: Any) -> "tuple[Estimator, ...]":
         """Estimators of the same value without the bias of this one.
 
-        The interval is that of the first whose needs are met, and of this estimator itself if there is none.
+        The interval is that of the first whose needs are met, else of this estimator.
         """
         return ()
 
@@ -144,11 +95,11 @@ def registered_name(estimator: type[Estimator]) -> str:
 
 @functools.singledispatch
 def evidence(log: Any, target: Any, predicted: Any = None, *, seed: int) -> Any:
-    """What estimators start from, of a log of any kind that is registered here.
+    """What estimators start from: a log, a target policy, predictions, and what follows from them.
 
     Args:
-        log: a `Log`, a `seqdec.ope.SlateLog` or a `seqdec.ope.ContinuousLog`.
-        target: of a `Log` as in `check_target`; others see there.
+        log: a `Log`, a `seqdec.ope.SlateLog` or a `seqdec.ope.ContinuousLog`; other kinds are registered here.
+        target: of a `Log` as in `check_target`; of others see there.
         predicted: of a `Log` as in `check_predicted`; None without predictions.
         seed: of estimators that draw random numbers.
 
@@ -160,17 +111,15 @@ def evidence(log: Any, target: Any, predicted: Any = None, *, seed: int) -> Any:
 
 
 @evidence.register
-def _of_actions(
-    log: Log, target: np.ndarray | Target, predicted: np.ndarray | Predicted | None = None, *, seed: int
-) -> Evidence:
-    given = check_target(log, target)
+def _of_actions(log: Log, target: np.ndarray | Target, predicted: np.ndarray | None = None, *, seed: int) -> Evidence:
+    given = _target(log, target)
     law, weights = given.probabilities, given.weights
     rows = np.arange(len(log.action))
     direct = residual = np.broadcast_to(np.nan, len(rows))
     if predicted is not None:
         predicted = check_predicted(log, predicted)
-        direct = np.einsum("na,na->n", law, predicted.rewards)
-        residual = log.reward - predicted.rewards[rows, log.action]
+        direct = np.einsum("na,na->n", law, predicted)
+        residual = log.reward - predicted[rows, log.action]
     # Mean over rows of sum_a pi(a)^2 / p(a), with p of the logged action known and equal for all others.
     rest = np.maximum((1 - log.propensity) / np.maximum(log.mask.sum(axis=1) - 1, 1), 1e-6)
     own = law[rows, log.action]
@@ -214,13 +163,17 @@ def check_target(log: Log, target: np.ndarray | Target) -> Target:
     Args:
         log: decisions of the logging policy.
         target: (n, k) probabilities of all actions under the policy to be evaluated; columns of a table that are names
-            of actions count by name. Probabilities, and their sums, may be off by 0.00001, as float32 rounds.
+            of actions count by name. They, and their sums, may be off by 0.00001, as float32 rounds.
 
     Raises:
         TypeError: not a log; or not numbers, such as a function.
         ValueError: a row is not a distribution over the allowed actions.
     """
     check_log(log)
+    return _target(log, target)
+
+
+def _target(log: Log, target: np.ndarray | Target) -> Target:
     if isinstance(target, Target):
         return target
     target = _of_all_actions("target", "probabilities", log, target)
@@ -239,24 +192,22 @@ def check_target(log: Log, target: np.ndarray | Target) -> Target:
     return Target(target, target[np.arange(len(log.action)), log.action] / log.propensity)
 
 
-def check_predicted(log: Log, predicted: np.ndarray | Predicted) -> Predicted:
-    """Validated predictions of a reward model, (n, k), of every action in every row; a `Predicted` as it is.
+def check_predicted(log: Log, predicted: np.ndarray) -> np.ndarray:
+    """Validated predictions of a reward model, (n, k) float64, of every action in every row; zero where masked.
 
     Raises:
         TypeError: not numbers, such as a function.
         ValueError: another shape, or a prediction for an allowed action that is not finite.
     """
-    if isinstance(predicted, Predicted):
-        return predicted
     predicted = _of_all_actions("predicted", "rewards", log, predicted)
     wrong = (~np.isfinite(predicted) & log.mask).any(axis=1)
     if wrong.any():
         raise ValueError(f"predicted, row {int(np.argmax(wrong))}: a predicted reward is not finite")
-    return Predicted(np.where(log.mask, predicted, 0.0))
+    return np.where(log.mask, predicted, 0.0)
 
 
 def _of_all_actions(name: str, what: str, log: Log, given: Any) -> np.ndarray:
-    """(n, k) float64, a number for every action in every row; errors as in `check_predicted`."""
+    """(n, k) float64, a number for every action in every row."""
     shape = log.mask.shape
     try:
         array = np.asarray(

@@ -25,11 +25,9 @@ class Overlap(NamedTuple):
     """How much the data of a log inform about another policy; NaN for what follows from unknown propensities."""
 
     rows: int
-    """Decisions in the log."""
     effective_sample_size: float
     """(sum w)^2 / sum w^2: the number of rows logged by the target itself that would be as informative"""
     largest_weight: float
-    """Of the rows."""
     mean_weight: float
     """1 up to sampling error if propensities and target are right and every action has a propensity above 0"""
     mean_weight_error: float
@@ -42,7 +40,7 @@ class Overlap(NamedTuple):
     """over actions, by how many standard errors the mean of 1[a_i = a] / p_i exceeds the share of rows that allow a, at
     most: below 5 if propensities are right; it may fall short where an action is never played in some contexts"""
     warnings: tuple[str, ...]
-    """Reasons to distrust the estimates, in words; empty where none is found."""
+    """reasons to distrust the estimates"""
     verdict: str
     """Whether the log can decide about the policy, in a sentence"""
 
@@ -51,13 +49,11 @@ def overlap(log: Log, target: np.ndarray | Target) -> Overlap:
     """Effective sample size, weights and calibration, with warnings and a verdict in words.
 
     The log hardly overlaps with the policy where its rows are worth fewer than 30, or than 1% of them, because weights
-    differ. Where it is worth fewer than 30 because it has few rows, it is called short.
-
-    Arguments and errors as in `check_target`.
+    differ; it is short where it has too few rows. Arguments and errors as in `check_target`.
     """
     target = check_target(log, target)
-    w, count = target.weights, len(log.action)
-    unsupported = float(target.probabilities[:, _never(log)].sum(axis=1).mean())
+    w, count, never = target.weights, len(log.action), np.setdiff1d(np.arange(log.num_actions), log.action)
+    unsupported = float(target.probabilities[:, never].sum(axis=1).mean())
     if not log.known_propensities:
         unknown = (
             "the log has no propensities: only the direct method is possible, and it rests on the model alone; its "
@@ -118,20 +114,14 @@ def overlap(log: Log, target: np.ndarray | Target) -> Overlap:
 
 
 def biases(log: Log, w: np.ndarray, law: np.ndarray) -> Iterator[str]:
-    """In words, why estimates by weights may be wrong however many rows the log has.
-
-    Args:
-        log: decisions of the logging policy.
-        w: (n,) weights of a target.
-        law: (k,) its mean probability of each action.
-    """
+    """Why estimates by the weights w (n,) of a target of law (k,) may be wrong however many rows the log has."""
     if not w.any():
         yield (
             "the log has no support for the policy: in no row would the policy play the logged action; estimators by "
             "weights are unknown (NaN), doubly robust ones rest on the model alone"
         )
         return
-    never = _never(log)
+    never = np.setdiff1d(np.arange(len(law)), log.action)
     share = law[never].sum()
     if share > _RARE:
         listed = ", ".join(map(log.name, never[:5])) + (", ..." if len(never) > 5 else "")
@@ -152,17 +142,12 @@ def error_of(w: np.ndarray) -> float:
     return float(w.std(ddof=1) / np.sqrt(len(w))) if len(w) > 1 else float("nan")
 
 
-def _never(log: Log) -> np.ndarray:
-    """Actions that no row has."""
-    return np.setdiff1d(np.arange(log.num_actions), log.action)
-
-
 def _effective(w: np.ndarray) -> float:
     return float(w.sum() ** 2 / (w**2).sum()) if w.any() else 0.0
 
 
 def _weakest(log: Log, w: np.ndarray) -> float:
-    """Smallest effective sample size per row of the clusters of contexts."""
+    """As in `Overlap`."""
     spread = np.ptp(log.context, axis=0) if log.context.shape[1] else np.zeros(0)
     if len(w) < 10 * _CLUSTERS or not (spread > 0).any():
         return _effective(w) / len(w)
@@ -179,7 +164,7 @@ def _weakest(log: Log, w: np.ndarray) -> float:
 
 
 def _miscalibration(log: Log) -> float:
-    """By how many standard errors the weighted share of an action exceeds that of the rows that allow it, at most."""
+    """As in `Overlap`."""
     count = len(log.action)
     inverse = np.bincount(log.action, 1 / log.propensity, minlength=log.num_actions)
     squares = np.bincount(log.action, 1 / log.propensity**2, minlength=log.num_actions)

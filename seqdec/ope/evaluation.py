@@ -8,9 +8,10 @@ import numpy as np
 
 from seqdec.boundary import checks
 from seqdec.ope import intervals
-from seqdec.ope.contract import Estimator, Evidence, Terms, check_needs, evidence, missing
+from seqdec.ope.contract import Estimator, Evidence, check_needs, evidence, missing
 from seqdec.ope.diagnostics import biases
 from seqdec.ope.estimators import STANDARD, parsed
+from seqdec.ope.intervals import Terms
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,12 +40,10 @@ def evaluate(
     {'ips': 1.6, 'snips': 1.33}
 
     Args:
-        log: decisions of the logging policy: a `Log`, a `SlateLog`, a `ContinuousLog`, or a file that `scan_log` reads
-            in batches.
-        target: (n, k) probabilities of the policy to be evaluated, given each row's context; of slates and numbers see
-            there. Of a log in batches a function of a batch, a `Log` of m rows, that returns (m, k) probabilities, or a
-            list of k columns of the file; and so are predictions.
-        predicted: (n, k) rewards predicted by a model that was not fitted to the row, such as those of
+        log: decisions of the logging policy: a `Log`, a `SlateLog`, a `ContinuousLog`, or a file of `scan_log`.
+        target: (n, k) probabilities of the policy to be evaluated; of slates and numbers see there. Of a file a
+            function of a batch, a `Log` of m rows, that returns (m, k) numbers, or a list of k columns of the file.
+        predicted: as the target, rewards predicted by a model that was not fitted to the row, such as those of
             `predict_rewards`; None omits the estimators that need it. A log without propensities needs it.
         seed: of the bootstrap and of estimators that draw random numbers.
         estimators: a list of configured estimators or names with settings, as [DR(), "dr(shrinkage='slope')"], or names
@@ -52,8 +51,8 @@ def evaluate(
         interval: one of `INTERVALS`, described in `seqdec.ope.intervals`.
         level: of the intervals.
         samples: of the bootstrap; rows are drawn with replacement and predictions are kept fixed.
-        bounds: of the contribution of a row, for the intervals "bernstein" and "betting"; None takes the smallest and
-            the largest in the log, with which these intervals are not guaranteed.
+        bounds: of the contribution of a row, for the intervals "bernstein" and "betting", which are not guaranteed with
+            None, the smallest and the largest in the log.
 
     Returns:
         A table indexed by estimator: value, low, high, std_error, interval. NaN is unknown, as for weights where the
@@ -78,22 +77,18 @@ def evaluate(
     absent = missing(given)
     chosen = _chosen(estimators, given, absent)
     terms = {name: one.terms(given) for name, one in chosen.items()}
-    points = {name: one.point for name, one in terms.items()}
     if isinstance(given, Evidence) and "propensities" not in absent:
         for text in biases(given.log, given.weights, given.law):
             warnings.warn(text, stacklevel=2)
-    kind = dict.fromkeys(terms, interval)
+    points = {name: one.point for name, one in terms.items()}
     if interval == "cautious":
-        ends, kind = _cautious(chosen, terms, points, given, absent, level, samples)
-    elif interval in intervals.BOUNDED:
-        ends = {name: intervals.bounded(interval, one, bounds, level) for name, one in terms.items()}
+        ends = _cautious(chosen, terms, points, given, absent, level, samples)
     else:
-        drawn = intervals.bootstrap(list(terms.values()), seed=given.seed, samples=samples)
-        ends = {
-            name: intervals.resampled(interval, terms[name], points[name], values, errors, level)
-            for name, values, errors in zip(terms, *(part.T for part in drawn), strict=True)
-        }
-    rows = [(points[name][0], *ends[name], points[name][1], kind[name]) for name in terms]
+        settings: Any = {"bounds": bounds, "seed": given.seed, "level": level, "samples": samples}
+        ends = [(*found, interval) for found in intervals.plain(interval, list(terms.values()), **settings)]
+    rows = [
+        (value, low, high, error, kind) for (value, error), (low, high, kind) in zip(points.values(), ends, strict=True)
+    ]
     names = pd.Index(list(terms), name="estimator")
     table = pd.DataFrame(rows, index=names, columns=["value", "low", "high", "std_error", "interval"])
     if given.log.estimated:
@@ -129,36 +124,34 @@ def _cautious(
     absent: Collection[str],
     level: float,
     samples: int,
-) -> tuple[dict[str, tuple[float, float]], dict[str, str]]:
-    """Default interval of each estimate by name, and whose it is."""
-    bases, owner = {}, {}
+) -> list[tuple[float, float, str]]:
+    """Default interval of each estimate, and whose it is."""
+    owners = []
     for name, one in chosen.items():
         others = (other for other in one.references(given) if not any(need in absent for need in other.needs))
-        base = next(others, None)
-        owner[name] = base.name if base else name
-        bases[owner[name]] = base or one
-    unweighted = not isinstance(given, Evidence) or "propensities" in absent
-    extra = () if unweighted or not any(base.extended for base in bases.values()) else _extra_rows(given)
-    longer = []
+        owners.append(next(((other.name, other) for other in others), (name, one)))
+    bases = dict(owners)
+    weighted = isinstance(given, Evidence) and "propensities" not in absent
+    extra = _extra_rows(given) if weighted and any(base.extended for base in bases.values()) else ()
+    estimates = []
     for name, base in bases.items():
         own = terms[name] if name in terms else base.terms(given)
-        longer += intervals.longer(own, [base.terms(row) for row in extra] if base.extended else [])
-    ends = intervals.cautious(longer, seed=given.seed, level=level, samples=samples)
-    known = dict(zip(bases, ends, strict=True))
-    found, kind = {}, {}
-    for name in chosen:
-        (low, high), value = known[owner[name]], points[name][0]
-        kind[name] = "without the error of the model" if "propensities" in absent else "own"
-        if owner[name] != name:
-            kind[name] = f"of {owner[name]}"
+        estimates.append((own, [base.terms(row) for row in extra] if base.extended else []))
+    ends = intervals.cautious(estimates, seed=given.seed, level=level, samples=samples)
+    known, found = dict(zip(bases, ends, strict=True)), []
+    for (name, (value, _)), (owner, _) in zip(points.items(), owners, strict=True):
+        low, high = known[owner]
+        kind = "without the error of the model" if "propensities" in absent else "own"
+        if owner != name:
+            kind = f"of {owner}"
             if not np.isnan(value):
                 low, high = min(low, value), max(high, value)
-        found[name] = low, high
-    return found, kind
+        found.append((low, high, kind))
+    return found
 
 
 def _extra_rows(given: Evidence) -> Sequence[Evidence]:
-    """A row that the log might have had, with a low and with a high reward; see `seqdec.ope.intervals`."""
+    """A row that the log might have had, with a low and with a high reward."""
     weights = np.array([max(given.usual_weight, float(np.mean(given.weights**2)))])
     direct, r, mean = np.array([given.direct.mean()]), given.log.reward, given.log.reward.mean()
     return [

@@ -11,7 +11,7 @@ import numpy as np
 from seqdec.boundary import checks
 from seqdec.introspection import counted, described
 from seqdec.ope.columns import has_actions, named, numbers, required
-from seqdec.ope.contract import Evidence, Predicted, Target, evidence
+from seqdec.ope.contract import Evidence, Target, evidence
 from seqdec.ope.log import MOST_ACTIONS, Log
 from seqdec.persistence import located, reading
 
@@ -46,7 +46,7 @@ class LogFile(NamedTuple):
         return (log for _, _, log in self.tables())
 
     def tables(self) -> "Iterator[tuple[int, pd.DataFrame, Log]]":
-        """The first row of each batch, its table with all columns, and its log; errors as those of `batches`."""
+        """The first row of each batch, its table with all columns, and its log."""
         start, before = 0, None
         for table in _tables(Path(self.file), self.batch_size):
             with self.naming(start, len(table)):
@@ -125,7 +125,7 @@ Numbers = Callable[[Log], Any] | Sequence[str]
 
 @evidence.register
 def _of_file(log: LogFile, target: Numbers, predicted: Numbers | None = None, *, seed: int) -> Evidence:
-    """Evidence of a log in batches, where `target` and `predicted` are functions of a batch or names of columns."""
+    """`target` and `predicted` are functions of a batch or names of columns."""
     kept, law, usual = [], np.zeros(()), 0.0
     own = None
     for start, table, part in log.tables():
@@ -151,13 +151,12 @@ def _of_file(log: LogFile, target: Numbers, predicted: Numbers | None = None, *,
         reward_parts=None,
     )
     nothing = np.zeros((0, own.log.num_actions))
-    known = None if predicted is None else Predicted(nothing)
-    policy = Target(nothing, weights)
+    known, policy = None if predicted is None else nothing, Target(nothing, weights)
     return Evidence(whole, policy, known, weights, direct, residual, law / log.rows, usual / log.rows, own.seed)
 
 
 def _numbers(name: str, given: Numbers, table: "pd.DataFrame", batch: Log) -> Any:
-    """Numbers of a batch. Raises TypeError for what is neither a function nor names, ValueError for unknown columns."""
+    """Numbers of a batch."""
     if callable(given):
         return given(batch)
     if not isinstance(given, list | tuple) or not all(isinstance(column, str) for column in given):
@@ -168,7 +167,6 @@ def _numbers(name: str, given: Numbers, table: "pd.DataFrame", batch: Log) -> An
 
 
 def _columns(path: Path) -> list[str]:
-    """Names of the columns of a parquet file."""
     from pyarrow import parquet
 
     with path.open("rb") as file, reading(path, _REMEDY):
@@ -176,7 +174,7 @@ def _columns(path: Path) -> list[str]:
 
 
 def _tables(path: Path, batch_size: int, columns: list[str] | None = None) -> "Iterator[pd.DataFrame]":
-    """The rows of a parquet file in batches; all columns, or those named."""
+    """The rows of a parquet file in batches."""
     from pyarrow import parquet
 
     with path.open("rb") as file:  # pyarrow takes no path that is not UTF-8

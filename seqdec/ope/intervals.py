@@ -1,13 +1,14 @@
-"""Confidence intervals of estimates that are ratios of sums over rows.
+"""Estimates that are sums of ratios of sums over rows, and their confidence intervals.
 
-    "cautious"     the default. Each end is that of a studentized bootstrap of the rows and one row more, which the log
-                   might have had: for the low end with a reward that is the mean of the rewards below their mean, for
-                   the high end with that of the rewards above it, and with the weight w of an average decision of the
-                   target: the mean of w^2 over the log, or what follows if all other actions share the remaining
-                   probability of the logging policy equally, whichever is larger. Quantiles of the studentized errors
-                   lie between 1.96 and 4, or the like for other levels. Percentiles and plain bootstraps are too short
-                   where the rows that would count most are likely to be missing: rare rewards, logging policies that
-                   are nearly deterministic.
+    value = sum_j (sum_i numerator_ij / sum_i denominator_ij)
+
+    "cautious"     the default: each end is that of a studentized bootstrap of the rows and one row more, which the log
+                   might have had, with the weight of an average decision of the target: the mean of w^2 over the log,
+                   or what follows if all other actions share the remaining probability of the logging policy equally,
+                   whichever is larger. Its reward is the mean of those below their mean for the low end, of those above
+                   for the high end. Quantiles of the studentized errors lie between 1.96 and 4, or the like for other
+                   levels. Plain bootstraps are too short where the rows that would count most are missing: rare
+                   rewards, logging policies that are nearly deterministic.
     "studentized"  quantiles of (estimate* - estimate) / error* in bootstrap samples (Efron, 1982)
     "bca"          bias-corrected, accelerated percentiles (Efron, 1987)
     "percentile"   percentiles
@@ -21,11 +22,11 @@ The last two need bounds of the contribution of a row, of an estimate that is a 
 import itertools
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from seqdec.boundary import checks
-from seqdec.ope.contract import Terms
 
 _BLOCKS = 2**14
 _CHUNK = 2**22
@@ -36,42 +37,81 @@ Ends = tuple[float, float]
 _UNKNOWN = (float("nan"), float("nan"))
 
 
-def resampled(kind: str, one: Terms, point: Ends, values: np.ndarray, errors: np.ndarray, level: float) -> Ends:
-    """The interval of a kind from an estimate and its standard error, and those (samples,) in bootstrap samples."""
+class Terms(NamedTuple):
+    """Contribution of each row to an estimate."""
+
+    numerator: np.ndarray
+    """(n,), or (n, j) for a sum of j ratios"""
+    denominator: np.ndarray
+    """as the numerator"""
+
+    @property
+    def columns(self) -> tuple[np.ndarray, np.ndarray]:
+        """Both as (n, j)."""
+        return tuple(part.reshape(len(part), -1) for part in self)  # pyright: ignore[reportReturnType]
+
+    @property
+    def point(self) -> tuple[float, float]:
+        """The estimate and its standard error."""
+        return self.value, self.std_error
+
+    @property
+    def value(self) -> float:
+        """The estimate; NaN if a column of denominators sums to zero."""
+        numerator, denominator = (part.sum(axis=0) for part in self.columns)
+        return float((numerator / denominator).sum()) if denominator.all() else float("nan")
+
+    @property
+    def influence(self) -> np.ndarray:
+        """(n,) sum_j (numerator - ratio denominator) / mean denominator; NaN if a denominator sums to zero."""
+        numerator, denominator = self.columns
+        total = denominator.sum(axis=0)
+        if not total.all():
+            return np.full(len(numerator), np.nan)
+        return ((numerator - denominator * (numerator.sum(axis=0) / total)) / total).sum(axis=1) * len(numerator)
+
+    @property
+    def std_error(self) -> float:
+        """Standard error of the estimate by its influence function; NaN for one row."""
+        count = len(self.numerator)
+        return float(np.sqrt((self.influence**2).sum() / (count - 1) / count)) if count > 1 else float("nan")
+
+
+def plain(
+    kind: str, terms: Sequence[Terms], *, bounds: Ends | None, seed: int, level: float, samples: int
+) -> list[Ends]:
+    """Intervals of a kind other than "cautious"; bounds of None are those of the rows."""
+    if kind in BOUNDED:
+        return [_bounded(kind, one, bounds or (one.numerator.min(), one.numerator.max()), level) for one in terms]
+    drawn, errors = _resample(terms, seed, samples)
     if kind == "studentized":
-        return studentized(point, values, errors, level)
-    return percentile(values, level) if kind == "percentile" else bca(one, values, level)
+        return [studentized(one.point, drawn[:, i], errors[:, i], level) for i, one in enumerate(terms)]
+    if kind == "percentile":
+        return [percentile(one, level) for one in drawn.T]
+    return [bca(one, drawn[:, i], level) for i, one in enumerate(terms)]
 
 
-def bounded(kind: str, one: Terms, bounds: Ends | None, level: float) -> Ends:
-    """The interval "bernstein" or "betting"; without `bounds` with those of the rows."""
-    bounds = bounds or (float(one.numerator.min()), float(one.numerator.max()))
-    if bounds[0] >= bounds[1]:
-        return one.value, one.value
-    return (bernstein if kind == "bernstein" else betting)(one, bounds, level)
+def cautious(
+    estimates: Sequence[tuple[Terms, Sequence[Terms]]], *, seed: int, level: float, samples: int
+) -> list[Ends]:
+    """Default intervals of estimates: of each the terms of the rows, and of one row more for the low and the high end.
 
-
-def cautious(longer: Sequence[Terms], *, seed: int, level: float, samples: int) -> list[Ends]:
-    """Default intervals of estimates, of each of which `longer` holds the terms for the low end and for the high."""
+    No row is added where there is none, or to an estimate that is unknown.
+    """
+    longer = []
+    for own, rows in estimates:
+        columns = own.columns
+        nothing = Terms(*(np.zeros((1, part.shape[1])) for part in columns))  # a row of zeros changes nothing
+        added = [row.columns for row in rows] if len(rows) and columns[1].sum(axis=0).all() else [nothing] * 2
+        longer += [Terms(*(np.concatenate(parts) for parts in zip(columns, more, strict=True))) for more in added]
+    drawn, errors = _resample(longer, seed, samples)
     points = [one.point for one in longer]
-    drawn, errors = bootstrap(longer, seed=seed, samples=samples)
     ends = [studentized(point, drawn[:, i], errors[:, i], level, cautious=True) for i, point in enumerate(points)]
     return [(low[0], high[1]) for low, high in zip(ends[::2], ends[1::2], strict=True)]
 
 
-def longer(own: Terms, rows: Sequence[Terms]) -> list[Terms]:
-    """The terms with each of two rows more; with a row of zeros, which changes nothing, where there is none.
-
-    No row is added to an estimate that is unknown.
-    """
-    columns = own.columns
-    nothing = Terms(*(np.zeros((1, part.shape[1])) for part in columns))
-    added = [row.columns for row in rows] if len(rows) and columns[1].sum(axis=0).all() else [nothing] * 2
-    return [Terms(*(np.concatenate(parts) for parts in zip(columns, more, strict=True))) for more in added]
-
-
 def studentized(point: Ends, drawn: np.ndarray, errors: np.ndarray, level: float, *, cautious: bool = False) -> Ends:
-    """Interval of an estimate and its standard error from bootstrap samples (samples,) and their standard errors."""
+    """Interval of an estimate and its standard error from those in bootstrap samples, both (samples,)."""
     value, std_error = point
     known = np.isfinite(drawn) & (errors > 0)
     if known.sum() < 2:
@@ -84,7 +124,7 @@ def studentized(point: Ends, drawn: np.ndarray, errors: np.ndarray, level: float
 
 
 def percentile(drawn: np.ndarray, level: float) -> Ends:
-    """Quantiles of the bootstrap samples, unknown ones left out."""
+    """Quantiles of the bootstrap samples that are known."""
     known = drawn[np.isfinite(drawn)]
     if len(known) < 2:
         return _UNKNOWN
@@ -108,6 +148,12 @@ def bca(one: Terms, drawn: np.ndarray, level: float) -> Ends:
     tails = [float(ndtr(shift + z / max(1 - acceleration * z, 1e-3))) for z in moved]
     low, high = np.quantile(known, tails)
     return float(low), float(high)
+
+
+def _bounded(kind: str, one: Terms, bounds: Ends, level: float) -> Ends:
+    if bounds[0] >= bounds[1]:
+        return one.value, one.value
+    return (bernstein if kind == "bernstein" else betting)(one, bounds, level)
 
 
 def bernstein(one: Terms, bounds: Ends, level: float) -> Ends:
@@ -162,7 +208,7 @@ def _richest(x: np.ndarray, bets: np.ndarray, m: float) -> float:
 
 
 def _means(one: Terms, bounds: Ends) -> np.ndarray:
-    """The numbers (n,) whose mean is the estimate. Raises ValueError for those outside the bounds, or a ratio."""
+    """The numbers (n,) whose mean is the estimate, within the bounds."""
     numerator, denominator = one.columns
     if numerator.shape[1] > 1 or not (denominator == 1).all():
         raise ValueError("the intervals bernstein and betting are for means, such as IPS, DR and DM, not for ratios")
@@ -176,7 +222,6 @@ def _means(one: Terms, bounds: Ends) -> np.ndarray:
 
 
 def _quantile(probability: float) -> float:
-    """Of the standard normal distribution."""
     from scipy.special import ndtri
 
     return float(ndtri(probability))
@@ -185,12 +230,15 @@ def _quantile(probability: float) -> float:
 def bootstrap(terms: Sequence[Terms], *, seed: int, samples: int = 1000) -> tuple[np.ndarray, np.ndarray]:
     """Estimates and their standard errors in bootstrap samples, the same rows for all of them: twice (samples, m).
 
-    Rows are drawn with replacement as counts, which are multinomial, so that a sample is a product of matrices. Above
-    16,384 rows, random blocks of rows are drawn in their place: sums over blocks have the same moments.
-
-    A standard error is that of the influence function, from the sample itself. NaN where a sample has no denominator.
+    Rows are drawn with replacement as counts, so that a sample is a product of matrices. Above 16,384 rows, random
+    blocks of rows are drawn in their place: their sums have the same moments. Standard errors are those of the
+    influence function in the sample; NaN where a sample has no denominator.
     """
-    generator = np.random.default_rng(checks.seed("seed", seed))
+    return _resample(terms, checks.seed("seed", seed), samples)
+
+
+def _resample(terms: Sequence[Terms], seed: int, samples: int) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
     places, features, member = [], [], None
     for one in terms:
         every = [column for part in one.columns for column in part.T]

@@ -1,4 +1,4 @@
-"""Policies learned from a log by gradients of an estimate of their value.
+"""Policies learned from a log, by gradients of an estimate of their value or by weighted classification.
 
 With w = pi(a | x) / propensity, reward r of the logged action a and predicted rewards q, `learn` maximizes
 
@@ -7,25 +7,28 @@ With w = pi(a | x) / propensity, reward r of the logged action a and predicted r
     dr      mean(w (r - q(x, a)) + sum_b pi(b | x) q(x, b))
 
 over the parameters of a network f, where pi(. | x) = softmax(f(x)) over the allowed actions (Dudik, Langford and Li,
-2011; Swaminathan and Joachims, 2015).
+2011; Swaminathan and Joachims, 2015). `learn_by_classification` fits a classifier of the logged actions with the
+weights r / propensity: the more of them it predicts, the larger the IPS estimate (Zhang et al., 2012).
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from gymnasium import spaces as gym_spaces
 
 from seqdec.boundary import checks
-from seqdec.core import Agent, Array, HasSpaces, Network, PyTree
+from seqdec.boundary.spaces import check_context, check_feedback, moderate, spaces_of
+from seqdec.core import Action, Agent, Array, Assessment, HasSpaces, Key, Masked, Network, PyTree, Spaces
 from seqdec.models import MLP, network, of, per_candidate
 from seqdec.modules import Model
 from seqdec.ope.contract import check_predicted
-from seqdec.ope.fixed import fixed_agent, space_for, standardized_inputs
-from seqdec.ope.log import Log
-from seqdec.ope.rewards import predict_rewards
+from seqdec.ope.log import Log, check_log, inputs
+from seqdec.ope.rewards import predict_rewards, unfitted
 
 OBJECTIVES: dict[str, Callable[[Array, Array, Array, Array], Array]] = {
     "ips": lambda w, reward, own, direct: jnp.mean(w * reward),
@@ -42,6 +45,13 @@ class _Rows(NamedTuple):
     reward: Any
     propensity: Any
     predicted: Any
+
+
+class Info(NamedTuple):
+    """Result of an update, which changes nothing."""
+
+    rejected: Array
+    """() bool, always False"""
 
 
 def learn(
@@ -85,7 +95,7 @@ def learn(
         ValueError: a log without propensities or with too few rows, predictions or spaces that do not fit it, a network
             with another output, a setting out of its range, or a held-out objective that is not finite.
     """
-    own = space_for("learn", log, spaces, epsilon)
+    own = _spaces_for("learn", log, spaces, epsilon)
     seed = checks.seed("seed", seed)
     checks.choice("objective", objective, OBJECTIVES)
     checks.number("held_out", held_out, 0, 1, exclusive=True)
@@ -97,9 +107,14 @@ def learn(
         optimizer = optax.adam(0.003)
     if not callable(getattr(optimizer, "init", None)) or not callable(getattr(optimizer, "update", None)):
         raise TypeError(f"optimizer must be one of optax, such as optax.adam(0.003); got {optimizer!r:.80}")
-    scaled, center, scale = standardized_inputs(log, own)
+    scaled, center, scale = _standardized(log, own)
     net = _network(model, scaled[0], log)
-    q = _rewards(log, predicted, seed) if objective == "dr" else np.zeros(log.mask.shape)
+    if objective != "dr":
+        q = np.zeros(log.mask.shape)
+    elif predicted is None:
+        q = predict_rewards(log, seed=seed, folds=min(5, len(log.action)))
+    else:
+        q = check_predicted(log, predicted)
 
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(log.action))
@@ -139,7 +154,113 @@ def learn(
             break
     center, scale = jnp.asarray(center), jnp.asarray(scale)
     settings = {"objective": objective, "rows": len(order), "seed": seed, "epsilon": float(epsilon)}
-    return fixed_agent(lambda x: net.apply(best, (x - center) / scale), own, settings, greedy=False)
+    return _fixed(lambda x: net.apply(best, (x - center) / scale), own, settings, greedy=False)
+
+
+def learn_by_classification(
+    log: Log, classifier: Any = None, *, spaces: HasSpaces | None = None, epsilon: float = 0.0
+) -> Agent:
+    """The action that a classifier predicts, fitted to the logged actions with weights reward / propensity.
+
+    The agent plays the allowed action with the highest probability, or with probability epsilon one chosen uniformly;
+    compiled code calls the classifier on the host.
+
+    Args:
+        log: with propensities, rewards >= 0, and at least as many rows as actions.
+        classifier: of scikit-learn, not fitted, whose `fit` takes `sample_weight`; None is logistic regression. It sees
+            flat standardized inputs. Without `predict_proba`, an action that is predicted but masked out is replaced
+            by the first allowed one.
+        spaces: as in `learn`.
+        epsilon: share of uniform exploration in [0, 1].
+
+    Raises:
+        TypeError: not a log, or a classifier of another kind.
+        ValueError: a log without propensities, with too few rows, with a negative reward, or in which only one action
+            has rewards, or without contexts; spaces that do not fit it; an epsilon out of range.
+    """
+    from sklearn.base import is_classifier
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.utils.validation import has_fit_parameter
+
+    own = _spaces_for("learn_by_classification", log, spaces, epsilon)
+    classifier = LogisticRegression(max_iter=1000) if classifier is None else classifier
+    if (
+        isinstance(classifier, type)
+        or not is_classifier(classifier)
+        or not has_fit_parameter(classifier, "sample_weight")
+    ):
+        raise TypeError(
+            f"classifier must be one of scikit-learn whose fit takes sample_weight; got {classifier!r:.80}: such as "
+            "sklearn.linear_model.LogisticRegression()"
+        )
+    if log.reward.min() < 0:
+        raise ValueError(
+            f"rewards are weights here and must be >= 0; got {log.reward.min():g} in row {int(log.reward.argmin())}: "
+            "pass log._replace(reward=log.reward - log.reward.min()), or use seqdec.ope.learn"
+        )
+    scaled, center, scale = _standardized(log, own)
+    if not scaled.size:
+        raise ValueError("the log has no contexts, by which a classifier could tell actions: use seqdec.ope.learn")
+    counted = log.reward > 0
+    if len(np.unique(log.action[counted])) < 2:
+        raise ValueError(
+            "a classifier needs rewards > 0 of two actions at least: log more rows, or use seqdec.ope.learn"
+        )
+    made, row, size = unfitted(classifier), scaled.shape[1:], log.num_actions
+    flat = scaled.reshape(len(scaled), -1)
+    made.fit(flat[counted], log.action[counted], sample_weight=(log.reward / log.propensity)[counted])
+
+    def scores(x: Any) -> np.ndarray:
+        x = (np.asarray(x) - center) / scale
+        several = x.shape[: x.ndim - len(row)]
+        x = np.where(np.isfinite(x), x, 0.0).reshape(math.prod(several), -1)  # no decision is based on others
+        found = np.zeros((len(x), size), np.float32)
+        if hasattr(made, "predict_proba"):
+            found[:, made.classes_] = made.predict_proba(x)
+        else:
+            found[np.arange(len(x)), made.predict(x)] = 1.0
+        return found.reshape(*several, size)
+
+    def asked(x: Array) -> Array:
+        return jax.pure_callback(scores, jax.ShapeDtypeStruct((size,), jnp.float32), x, vmap_method="expand_dims")
+
+    settings = {"classifier": type(classifier).__name__, "rows": len(log.action), "epsilon": float(epsilon)}
+    return _fixed(asked, own, settings, greedy=True)
+
+
+def _spaces_for(name: str, log: Log, spaces: HasSpaces | None, epsilon: float) -> Spaces:
+    """The spaces of an agent that `name` learns from a log, whose arguments are checked."""
+    check_log(log)
+    count, size = log.mask.shape
+    if not log.known_propensities:
+        raise ValueError(
+            f"{name} needs propensities and the log has none: estimate them with seqdec.ope.estimate_propensities"
+        )
+    if count < max(size, 2):
+        raise ValueError(f"a log of {count} rows teaches no choice among {size} actions: it needs {max(size, 2)} rows")
+    checks.concrete("epsilon", epsilon)
+    if not 0 <= epsilon <= 1:
+        raise ValueError(f"epsilon must lie in [0, 1]; got {epsilon}")
+    shape = inputs(log.rows(np.array([0]))).shape[1:]
+    if spaces is None:
+        return Spaces(gym_spaces.Box(-np.inf, np.inf, shape, np.float32), gym_spaces.Discrete(size))
+    seen, actions = own = spaces_of(spaces)
+    if not isinstance(seen, gym_spaces.Box) or not isinstance(actions, gym_spaces.Discrete):
+        raise TypeError(f"spaces must have Box observations and Discrete actions; got {seen} and {actions}")
+    if math.prod(seen.shape) != math.prod(shape) or actions.n != size:
+        raise ValueError(
+            f"spaces must have observations of {math.prod(shape)} numbers and {size} actions, as the log; got "
+            f"{seen} and {actions}"
+        )
+    return own
+
+
+def _standardized(log: Log, own: Spaces) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Inputs (n, ...) with mean 0 and standard deviation 1, those means and deviations; constant inputs become 0."""
+    x = inputs(log).reshape(len(log.action), *(own.observation_space.shape or ()))
+    center, scale = x.mean(axis=0), x.std(axis=0)
+    scale = np.where(scale > 0, scale, 1).astype(np.float32)
+    return (x - center) / scale, center, scale
 
 
 def _network(model: Any, example: np.ndarray, log: Log) -> Network:
@@ -155,7 +276,34 @@ def _network(model: Any, example: np.ndarray, log: Log) -> Network:
     return net
 
 
-def _rewards(log: Log, predicted: Any, seed: int) -> np.ndarray:
-    if predicted is None:
-        return predict_rewards(log, seed=seed, folds=min(5, len(log.action)))
-    return check_predicted(log, predicted).rewards
+def _fixed(scores: Callable[[Array], Array], own: Spaces, settings: Mapping[str, Any], *, greedy: bool) -> Agent:
+    """The agent that plays the softmax of the scores (k,) of an input, or the largest, and learns nothing."""
+    epsilon, size = settings["epsilon"], int(own.action_space.n)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def law(observation: PyTree) -> Array:
+        """(k,) probabilities; NaN where no decision can be based on the observation."""
+        observation = check_context(own, observation)
+        x, mask = observation if isinstance(observation, Masked) else (observation, None)
+        allowed = jnp.ones(size, bool) if mask is None else jnp.asarray(mask, bool)
+        x = jnp.asarray(x, jnp.float32)
+        given = jnp.where(allowed, scores(x), -jnp.inf)
+        base = jax.nn.one_hot(jnp.argmax(given), size, dtype=given.dtype) if greedy else jax.nn.softmax(given)
+        uniform = allowed.astype(given.dtype) / jnp.maximum(jnp.sum(allowed), 1).astype(given.dtype)
+        found = (1 - epsilon) * base + epsilon * uniform
+        return jnp.where(jnp.all(moderate(x)) & jnp.any(allowed), found, jnp.nan)
+
+    def act(key: Key, state: Any, observation: PyTree) -> Action:
+        found = law(observation)
+        index = jax.random.categorical(key, jnp.log(found))
+        return Action(index, found[index], found)
+
+    def assess(key: Key, state: Any, observation: PyTree) -> Assessment:
+        unknown = jnp.full(size, jnp.nan)
+        return Assessment(unknown, unknown, law(observation))
+
+    def update(state: Any, observation: PyTree, action: Any, feedback: Any) -> tuple[Any, Info]:
+        check_feedback(own, observation, action, feedback)
+        return state, Info(jnp.bool_(False))
+
+    start = checks.keyed(lambda key: ())
+    return Agent(start, checks.keyed(act), update, "learned", True, settings, spaces=own, assess=checks.keyed(assess))

@@ -1,8 +1,8 @@
-"""Out-of-sample predictions of a reward model: any filter, evaluated on rows that it was not updated with.
+"""Predictions of a `Learner`, such as a filter (`seqdec.filters.learner`), for rows that it was not updated with.
 
 `prequential` passes through the log once and predicts each row just before the update with it; `cross_fit` predicts
-each fold with a belief updated with the other folds. The prediction is any function of the belief: expected rewards
-for the direct method, or the action probabilities of a policy that acts on the belief.
+each fold with a learner updated with the other folds. Predictions are any function of the posterior: the expected
+rewards, or the probabilities of a policy that acts on it.
 """
 
 from collections.abc import Callable
@@ -13,83 +13,88 @@ import jax.numpy as jnp
 import numpy as np
 
 from seqdec.boundary import checks
-from seqdec.core import Array, Filter, Key, PyTree
-from seqdec.ope.log import Log, check_log, inputs
+from seqdec.core import Array, Key, Learner, Posterior, PyTree
+from seqdec.ope.log import Log, check_log, folds_of, inputs
 
-Predict = Callable[[Key, Any, Array, Array], PyTree]
-"""(key, belief, x, mask (k,)) -> predictions for one row."""
+Predict = Callable[[Key, Posterior, Array, Array], PyTree]
+"""(key, posterior, x, mask (k,)) -> predictions for one row"""
 
 _CHUNK = 500
 
 
-def expected_rewards(flt: Filter) -> Predict:
-    """Predictions for the direct method: (k,) expected rewards."""
-    return lambda key, belief, x, mask: flt.response(flt.mean(belief), x)
+def expected_rewards(key: Key, posterior: Posterior, x: Array, mask: Array) -> Array:
+    """(k,) expected rewards, the predictions of the direct method."""
+    return posterior.mean(x)
 
 
-def prequential(flt: Filter, params: PyTree, log: Log, predict: Predict, *, seed: int) -> PyTree:
-    """Predictions (n, ...) for each row by a belief updated with the earlier rows only.
+def prequential(learner: Learner, log: Log, predict: Predict = expected_rewards, *, seed: int) -> PyTree:
+    """Predictions (n, ...) for each row by a learner updated with the earlier rows only.
 
     Args:
-        flt: filter over a network with one response per action, applied to the rows of `seqdec.ope.inputs`.
-        params: initial parameters of the network.
+        learner: with one response per action; an input is a row of `seqdec.ope.inputs`.
         log: rows to learn from and to predict.
-        predict: function of the belief, e.g. `expected_rewards(flt)`.
-        seed: of the filter's initial belief and of `predict`.
+        predict: function of the posterior.
+        seed: of the learner's first state and of `predict`.
+
+    Raises:
+        TypeError: not a learner, or not a log.
     """
-    check_log(log)
-    start, key = jax.random.split(jax.random.key(checks.seed_bits(checks.seed("seed", seed))))
+    start, key = _keys(learner, log, seed)
 
-    def step(belief, row):
+    def step(state, row):
         index, x, mask, action, reward = row
-        prediction = predict(jax.random.fold_in(key, index), belief, x, mask)
+        prediction = predict(jax.random.fold_in(key, index), learner.posterior(state), x, mask)
 
-        def learn(belief):
-            return flt.update(flt.predict(belief), x, reward, observed=action)[0]
+        def learn(state):
+            return learner.update(state, x, reward, action, mask)[0]
 
-        return jax.lax.cond(jnp.isfinite(reward), learn, lambda belief: belief, belief), prediction
+        return jax.lax.cond(jnp.isfinite(reward), learn, lambda state: state, state), prediction
 
     rows = (np.arange(len(log.action)), inputs(log), log.mask, log.action, log.reward)
-    return in_chunks(scanned(step), flt.init(start, params), rows, "learning")[1]
+    return in_chunks(scanned(step), learner.init(start), rows, "learning")[1]
 
 
-def cross_fit(flt: Filter, params: PyTree, log: Log, predict: Predict, *, seed: int, folds: int = 5) -> PyTree:
-    """Predictions (n, ...) for each row by a belief updated with the other folds only.
+def cross_fit(learner: Learner, log: Log, predict: Predict = expected_rewards, *, seed: int, folds: int = 5) -> PyTree:
+    """Predictions (n, ...) for each row by a learner updated with the other folds only.
 
-    Folds are drawn at random with `seed`; each belief is updated with its rows in the order of time. Arguments as in
-    `prequential`. Raises ValueError for fewer than 2 folds or more than there are rows.
+    Folds are drawn at random with `seed`; each learner is updated with its rows in the order of time. Arguments and
+    errors as in `prequential`, and ValueError for fewer than 2 folds or more than there are rows.
     """
-    check_log(log)
-    count = len(log.action)
-    if not 2 <= folds <= count:
-        raise ValueError(f"folds must lie between 2 and the number of rows, {count}; got {folds}")
-    member = np.random.default_rng(checks.seed("seed", seed)).permutation(np.arange(count) % folds)
-    start, key = jax.random.split(jax.random.key(checks.seed_bits(checks.seed("seed", seed))))
-    x = inputs(log)
+    start, key = _keys(learner, log, seed)
+    member, x = folds_of(log, folds, seed), inputs(log)
 
-    def learn(beliefs, row):
-        x, action, reward, fold = row
+    def learn(states, row):
+        x, mask, action, reward, fold = row
 
-        def one(belief, own):  # a NaN reward leaves the belief unchanged
-            return flt.update(flt.predict(belief), x, jnp.where(fold == own, jnp.nan, reward), observed=action)[0]
+        def one(state, own):  # a NaN reward teaches nothing
+            return learner.update(state, x, jnp.where(fold == own, jnp.nan, reward), action, mask)[0]
 
-        def all_of_them(beliefs):
-            return jax.vmap(one)(beliefs, jnp.arange(folds))
+        def all_of_them(states):
+            return jax.vmap(one)(states, jnp.arange(folds))
 
-        return jax.lax.cond(jnp.isfinite(reward), all_of_them, lambda beliefs: beliefs, beliefs), None
+        return jax.lax.cond(jnp.isfinite(reward), all_of_them, lambda states: states, states), None
 
-    def out_of_fold(belief, row):
+    def out_of_fold(state, row):
         index, x, mask = row
-        return belief, predict(jax.random.fold_in(key, index), belief, x, mask)
+        return state, predict(jax.random.fold_in(key, index), learner.posterior(state), x, mask)
 
-    beliefs = jax.vmap(flt.init, (0, None))(jax.random.split(start, folds), params)
-    beliefs, _ = in_chunks(scanned(learn), beliefs, (x, log.action, log.reward, member), "learning")
+    states = jax.vmap(learner.init)(jax.random.split(start, folds))
+    states, _ = in_chunks(scanned(learn), states, (x, log.mask, log.action, log.reward, member), "learning")
     rows_of, parts, advance = [np.flatnonzero(member == fold) for fold in range(folds)], [], scanned(out_of_fold)
     for fold, rows in enumerate(rows_of):
-        belief = jax.tree.map(lambda leaf, fold=fold: leaf[fold], beliefs)
-        parts.append(in_chunks(advance, belief, (rows, x[rows], log.mask[rows]), f"fold {fold + 1}")[1])
+        state = jax.tree.map(lambda leaf, fold=fold: leaf[fold], states)
+        parts.append(in_chunks(advance, state, (rows, x[rows], log.mask[rows]), f"fold {fold + 1}")[1])
     order = np.argsort(np.concatenate(rows_of))
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[order], *parts)
+
+
+def _keys(learner: Any, log: Any, seed: int) -> tuple[Key, Key]:
+    """Those of the first state and of the predictions."""
+    check_log(log)
+    if not isinstance(learner, Learner):
+        raise TypeError(f"learner must be a seqdec.core.Learner, such as filters.learner(...); got {learner!r:.80}")
+    start, key = jax.random.split(jax.random.key(checks.seed_bits(checks.seed("seed", seed))))
+    return start, key
 
 
 def scanned(step: Callable) -> Callable:
@@ -100,7 +105,7 @@ def scanned(step: Callable) -> Callable:
 def in_chunks(advance: Callable, carry: PyTree, rows: tuple[np.ndarray, ...], title: str) -> tuple[PyTree, PyTree]:
     """A compiled scan over rows (n, ...) in chunks of equal length -> (carry, outputs on the host).
 
-    The last chunk is padded with rows of NaN reward, which leave the carry unchanged.
+    The last chunk is padded with rows of NaN reward, which must leave the carry unchanged.
     """
     from seqdec import progress
 

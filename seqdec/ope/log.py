@@ -7,12 +7,12 @@ As a table, a log has the columns
     reward                     observed reward
     propensity                 probability with which the logging policy chose the action; empty in all rows if unknown
     estimated_propensity       in the place of propensity: an estimate of it
-    context_0, context_1, ...  features known before the decision (no column: no context)
-    mask_0, mask_1, ...        whether each action was allowed (no column: all were)
-    action_0_feature_0, ...    features of each action in this row (no column: actions have an index only)
-    reward[NAME]               a part of the reward that has a name (no column: rewards are numbers only)
+    context_0, context_1, ...  features known before the decision
+    mask_0, mask_1, ...        whether each action was allowed
+    action_0_feature_0, ...    features of each action in this row
+    reward[NAME]               a part of the reward that has a name
 
-Other columns are ignored. `Log.from_pandas` reads columns of other names.
+Other columns are ignored; of the last four kinds there may be none. `Log.from_pandas` reads columns of other names.
 """
 
 import os
@@ -23,17 +23,23 @@ import jax
 import numpy as np
 
 from seqdec.boundary import checks
+from seqdec.boundary.tables import frame
 from seqdec.features import Encoder
 from seqdec.introspection import counted, described, html, ranged
 from seqdec.ope.columns import (
     ESTIMATED,
     NAMES,
+    PART,
     actions_of,
     by_action,
     checked_names,
+    context_of,
+    group,
+    named,
+    numbers,
     part_column,
-    parts_of,
     refuse,
+    required,
     times,
 )
 from seqdec.persistence import check_table_name, located, read_any_table, write_table
@@ -65,9 +71,9 @@ class Log(NamedTuple):
     action_names: tuple[str, ...] | None = None
     """Of the k actions; None for numbers"""
     estimated: bool = False
-    """Whether the propensities are estimates, as of `seqdec.ope.estimate_propensities`"""
+    """Whether the propensities are estimates"""
     reward_parts: Mapping[str, np.ndarray] | None = None
-    """Named rewards (n,) float64 by name, of which `reward` is a weighted sum; None where rewards are numbers only"""
+    """Named rewards (n,) float64, of which `reward` is a weighted sum; None where rewards are numbers only"""
 
     def __repr__(self) -> str:
         rows, actions = self.mask.shape
@@ -100,9 +106,7 @@ class Log(NamedTuple):
     def weighted(self, weights: Mapping[str, float]) -> "Log":
         """The log with the weighted sum of its named rewards as its reward, such as {"click": 1.0, "revenue": 0.1}.
 
-        Raises:
-            TypeError: the weights are no numbers by name.
-            ValueError: there is no such name; 0 stands for names that are not given.
+        Names that are not given count 0. Raises TypeError or ValueError for weights that are no numbers by name.
         """
         if not isinstance(weights, Mapping):
             raise TypeError(f"weights must be a dict of numbers by name; got {weights!r:.80}")
@@ -124,7 +128,7 @@ class Log(NamedTuple):
         return str(action) if self.action_names is None else self.action_names[action]
 
     def to_pandas(self) -> "pd.DataFrame":
-        """The log as a table with the columns listed in this module's docstring; named actions are categorical."""
+        """The log as a table with the columns of `seqdec.ope.log`; named actions are categorical."""
         import pandas as pd
 
         groups: list[tuple[str, np.ndarray]] = [("context_{}", self.context), ("mask_{}", self.mask)]
@@ -153,7 +157,7 @@ class Log(NamedTuple):
         action_names: Sequence[str] | None = None,
         num_actions: int | None = None,
     ) -> "Log":
-        """The log in a table, whose columns of other names than those in this module's docstring are ignored.
+        """The log in a table; columns that are not named are those of `seqdec.ope.log`.
 
         >>> import pandas as pd
         >>> table = pd.DataFrame({"offer": ["a", "b"], "clicked": [0, 1], "chance": [0.5, 0.5]})
@@ -162,8 +166,7 @@ class Log(NamedTuple):
 
         Args:
             table: of pandas, polars or pyarrow, a row for each decision in the order of time.
-            context: an encoder of columns, or the names of columns of numbers, which are taken as they are; None for
-                context_0, context_1, ...
+            context: an encoder of columns, or the names of columns of numbers; None for context_0, context_1, ...
             action: column of the actions: numbers from 0, or names.
             reward: column of the rewards.
             propensity: column of the probabilities with which the actions were chosen; None where they are unknown.
@@ -178,32 +181,42 @@ class Log(NamedTuple):
             TypeError: not a table, or a context that is neither an encoder nor names.
             ValueError: naming column, row (from 0), value and remedy.
         """
-        parts = parts_of(
-            table,
-            context=context,
-            action=action,
-            reward=reward,
-            propensity=propensity,
-            time=time,
-            action_names=action_names,
+        table = named(frame(table).to_pandas())
+        estimated = propensity == "propensity" and "propensity" not in table and ESTIMATED in table
+        chosen = ESTIMATED if estimated else propensity
+        rewards = {match[1]: name for name in table if name != reward and (match := PART.fullmatch(str(name)))}
+        remedy = ", or say that it is unknown, propensity=None (seqdec ope --propensity none, or estimated)"
+        known = None if chosen is None else numbers(chosen, required(table, "propensity", chosen, remedy))
+        indices, names = actions_of(required(table, "action", action), action_names)
+        weighted = f", or add one, a weighted sum of {', '.join(rewards.values())}" if rewards else ""
+        if time is None and "timestamp" in table:
+            time = "timestamp"
+        return make_log(
+            context=context_of(table, context, {action: "action", reward: "reward", chosen: "propensity"}),
+            action=indices,
+            reward=numbers(reward, required(table, "reward", reward, weighted)),
+            propensity=known,
+            mask=group(table, "mask"),
+            timestamp=None if time is None else times(required(table, "time", time)),
+            action_features=group(table, "features"),
+            action_names=names,
+            num_actions=num_actions,
+            estimated=estimated,
+            reward_parts={part: numbers(name, table[name]) for part, name in rewards.items()},
         )
-        return make_log(**parts, num_actions=num_actions)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the table as parquet.
-
-        Raises ValueError for the name of another kind of file, and OSError if the file cannot be written.
-        """
+        """Write the table as parquet. Raises ValueError for the name of another kind of file."""
         file = located(path)
         check_table_name(file, "write another kind with pandas, as log.to_pandas().to_csv(path, index=False)")
         write_table(file, self.to_pandas())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **columns: Any) -> "Log":
-        """Read a log from a parquet file, or from text with commas: .csv, .txt, or one of them compressed, as .csv.gz.
+        """The log in a parquet file, or in text with commas: .csv, .txt, or one of them compressed, as .csv.gz.
 
-        Keywords as in `from_pandas`. The log of an `OnlineAgent` is read by `seqdec.service.read_log`. Raises
-        FileNotFoundError, OSError if the file cannot be read, and ValueError naming it if it holds no valid log.
+        Keywords as in `from_pandas`; `seqdec.service.read_log` reads the log of an `OnlineAgent`. Raises
+        FileNotFoundError, and ValueError naming the file if it holds no valid log.
         """
         path = located(path)
         if not path.exists():
@@ -234,11 +247,10 @@ def make_log(
     Args:
         action: (n,) integers from 0, or names.
         reward: (n,) finite.
-        propensity: (n,) in (0, 1]; up to 1.00001, as float32 rounds, counts as 1. None, or NaN in all rows, where it is
-            unknown.
+        propensity: (n,) in (0, 1], up to 1.00001; None, or NaN in all rows, where it is unknown.
         timestamp: (n,) never decreasing; None numbers the rows.
         context: (n, d) finite; None for no context.
-        mask: (n, k) bool; None allows all actions. The columns of a table that are the names of actions count by name.
+        mask: (n, k) bool; None allows all actions. Columns of a table that are names of actions count by name.
         action_features: (n, k, p), or (k, p) for features that are the same in all rows; None for no features.
         action_names: (k,) names; None for those that occur, sorted, where actions are names.
         num_actions: k; None takes it from names, mask or features, else from the largest action in the log.
@@ -247,9 +259,9 @@ def make_log(
 
     Raises:
         ValueError: naming column, row (from 0), value and remedy.
-        TypeError: `num_actions` is no integer.
+        TypeError: `num_actions` is no integer; names or times with a mask.
     """
-    if any(isinstance(value, str) for value in np.asarray(action, object).ravel()):
+    if any(isinstance(value, str) for value in checks.entries("column action", action, object).ravel()):
         action, action_names = actions_of(action, action_names)
     names = checked_names(action_names)
     actions = _indices(_array("action", action, 1))
@@ -292,7 +304,6 @@ def make_log(
 
 
 def _check(log: Log) -> None:
-    """Refuse shapes and values that the estimators cannot handle. Raises ValueError."""
     count, size, rows = len(log.action), log.num_actions, np.arange(len(log.action))
     rewards = {"reward": log.reward, **{part_column(name): part for name, part in (log.reward_parts or {}).items()}}
     shapes: dict[str, tuple[Any, tuple[int, ...]]] = {name: (part, (count,)) for name, part in rewards.items()}
@@ -329,14 +340,12 @@ def _check(log: Log) -> None:
 
 
 def _indices(action: np.ndarray) -> np.ndarray:
-    """Actions as int64."""
     wrong = ~((action >= 0) & (action < MOST_ACTIONS) & (action == np.floor(action)))
     refuse("action", wrong, action, "actions must be integers from 0: number them")
     return action.astype(np.int64)
 
 
 def _mask(mask: np.ndarray) -> np.ndarray:
-    """A mask of zeros and ones as bool."""
     wrong = ~np.isin(mask, (0, 1))
     values = mask[np.arange(len(mask)), wrong.argmax(axis=1)] if mask.size else mask
     refuse("mask", wrong.any(axis=1), values, "a mask is true (1) where the action was allowed, else false (0)")
@@ -348,7 +357,7 @@ def _floats(name: str, values: Any, *axes: int) -> np.ndarray:
 
 
 def _array(name: str, values: Any, *axes: int) -> np.ndarray:
-    """Numbers with one of so many axes. Raises ValueError for anything else."""
+    """Numbers with one of so many axes."""
     try:
         array = np.asarray(checks.as_array(name, values))
     except jax.errors.TracerArrayConversionError:
@@ -361,17 +370,17 @@ def _array(name: str, values: Any, *axes: int) -> np.ndarray:
 
 
 def _moments(values: Any) -> np.ndarray:
-    """Dates, also as text or Python's, or numbers with one axis. Raises ValueError for anything else."""
+    """Dates, also as text or Python's, or numbers with one axis."""
     import pandas as pd
 
-    array = np.asarray(values)
+    array = checks.entries("column timestamp", values)
     if array.ndim != 1 or array.dtype.kind not in "MOU":
         return _array("timestamp", values, 1)
     return array if array.dtype.kind == "M" else times(pd.Series(array))
 
 
 def inputs(log: Log) -> np.ndarray:
-    """Inputs of a reward model, float32: contexts (n, d), or (n, k, d + p) if actions have features."""
+    """Inputs of a learner, float32: contexts (n, d), or (n, k, d + p) if actions have features."""
     if log.action_features is None:
         return log.context.astype(np.float32)
     count, size, _ = log.action_features.shape
@@ -385,8 +394,16 @@ def standardized(log: Log) -> Log:
     return log._replace(context=(log.context - log.context.mean(axis=0)) / np.where(std > 0, std, 1))
 
 
+def folds_of(log: Log, folds: int, seed: int) -> np.ndarray:
+    """(n,) the fold of each row, drawn at random. Raises ValueError for an impossible number of folds."""
+    count = len(log.action)
+    if not 2 <= checks.count("folds", folds) <= count:
+        raise ValueError(f"folds must lie between 2 and the number of rows, {count}; got {folds}")
+    return np.random.default_rng(checks.seed("seed", seed)).permutation(np.arange(count) % folds)
+
+
 def check_log(log: Any) -> None:
-    """Refuse what is not a log, as TypeError."""
+    """Raise TypeError for what is not a log."""
     if not isinstance(log, Log):
         raise TypeError(
             f"log must be a seqdec.ope.Log; got {type(log).__name__}: make it with Log.from_pandas, Log.load or "

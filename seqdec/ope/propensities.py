@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from seqdec.boundary import checks
-from seqdec.ope.log import Log, check_log
+from seqdec.ope.log import Log, check_log, folds_of
 
 _CALIBRATION = 3
 """Folds of the calibration, and rows that an action needs to be told by the classifier."""
@@ -23,17 +22,17 @@ def estimate_propensities(log: Log, *, seed: int, folds: int = 5, classifier: An
 def estimated_policy(log: Log, *, seed: int, folds: int = 5, classifier: Any = None) -> np.ndarray:
     """(n, k) probabilities with which the logging policy chose each action, estimated without the row itself.
 
-    The rows are divided into folds at random. A classifier of the action, given the context and those features of the
-    actions that vary, is fitted to the other folds and calibrated there by cross-validation (Platt's sigmoids). Actions
-    with fewer than three rows have their share of the rows. With m rows and k actions, probabilities p become
-    (m p + 1) / (m + k), so that none is zero, and actions that the mask forbids get zero.
+    A classifier of the action, given the context and those features of the actions that vary, is fitted to the other
+    folds and calibrated there by cross-validation (Platt's sigmoids). Actions with fewer than three rows have their
+    share of the rows. With m rows and k actions, probabilities p become (m p + 1) / (m + k), so that none is zero, and
+    actions that the mask forbids get zero.
 
     What the logging policy knew and the context does not hold cannot be estimated: estimators by weights are then
     biased, however many rows the log has.
 
     Args:
         log: its propensities, if it has any, are not used.
-        seed: of the folds.
+        seed: of the folds, which are drawn at random.
         folds: at least 2, at most the number of rows.
         classifier: of scikit-learn, with `predict_proba`, not fitted; None is logistic regression on standardized
             features.
@@ -43,27 +42,19 @@ def estimated_policy(log: Log, *, seed: int, folds: int = 5, classifier: Any = N
         ValueError: an impossible number of folds.
     """
     check_log(log)
-    count, size = log.mask.shape
-    if not 2 <= checks.count("folds", folds) <= count:
-        raise ValueError(f"folds must lie between 2 and the number of rows, {count}; got {folds}")
+    member = folds_of(log, folds, seed)
     if classifier is not None and not hasattr(classifier, "predict_proba"):
         raise TypeError(f"classifier must have a method predict_proba; got {classifier!r:.80}")
-    member = np.random.default_rng(checks.seed("seed", seed)).permutation(np.arange(count) % folds)
-    features, policy = _features(log), np.zeros((count, size))
-    for fold in range(folds):
-        own, others = member == fold, member != fold
-        policy[own] = _predicted(features[others], log.action[others], features[own], size, classifier)
-    policy *= log.mask
-    return policy / policy.sum(axis=1, keepdims=True)
-
-
-def _features(log: Log) -> np.ndarray:
-    """Contexts, and features of the actions, without constant columns."""
     parts = [log.context]
     if log.action_features is not None:
         parts.append(log.action_features.reshape(len(log.action), -1))
     features = np.concatenate(parts, axis=1)
-    return features[:, np.ptp(features, axis=0) > 0]
+    features, policy = features[:, np.ptp(features, axis=0) > 0], np.zeros(log.mask.shape)
+    for fold in range(folds):
+        own, others = member == fold, member != fold
+        policy[own] = _predicted(features[others], log.action[others], features[own], log.num_actions, classifier)
+    policy *= log.mask
+    return policy / policy.sum(axis=1, keepdims=True)
 
 
 def _predicted(x: np.ndarray, action: np.ndarray, at: np.ndarray, size: int, classifier: Any) -> np.ndarray:

@@ -1,11 +1,12 @@
-"""Reward models of scikit-learn, cross-fitted: predicted rewards of every action in every row of a log."""
+"""Reward models, cross-fitted: predicted rewards of every action in every row of a log."""
 
 from typing import Any
 
 import numpy as np
 
-from seqdec.boundary import checks
-from seqdec.ope.log import Log, check_log
+from seqdec.core import Learner
+from seqdec.ope.learning import cross_fit
+from seqdec.ope.log import Log, check_log, folds_of, standardized
 
 
 def predict_rewards(
@@ -13,25 +14,30 @@ def predict_rewards(
 ) -> np.ndarray:
     """(n, k) predicted rewards; each row is predicted by a model that was fitted to the other folds.
 
-    The model sees the context x, standardized with the mean and standard deviation of the rows it is fitted to, and the
-    description z of the action, which is its features or else an indicator of each action. Models of
-    `sklearn.linear_model` also see the products of both, so that each action has slopes of its own.
+    The model sees standardized contexts x and the description z of the action, which is its features or else an
+    indicator of each action. Models of `sklearn.linear_model` also see the products of both, so that each action has
+    slopes of its own. A learner sees the rows of `seqdec.ope.inputs`.
 
     Args:
         log: its propensities are not used.
-        seed: of the folds, which are drawn at random.
-        model: of scikit-learn, not fitted: a regressor, or a classifier of rewards 0 and 1. None chooses the one with
-            the highest likelihood of held-out rewards, see `choose_model`.
+        seed: of the folds, which are drawn at random, and of a learner.
+        model: a `seqdec.core.Learner` with one response per action, such as `seqdec.filters.learner(...)`; or of
+            scikit-learn, not fitted: a regressor, or a classifier of rewards 0 and 1. None chooses the one with the
+            highest likelihood of held-out rewards, see `choose_model`.
         folds: at least 2, at most the number of rows.
-        weights: (n,) >= 0, of the rows in the fit; None weighs all rows equally.
+        weights: (n,) >= 0, of the rows in the fit of a model of scikit-learn; None weighs all rows equally.
 
     Raises:
-        TypeError: the model has no methods `fit` and `predict`.
-        ValueError: an impossible number of folds, weights that do not fit the log, or a classifier of rewards that are
-            not all 0 or 1.
+        TypeError: neither a learner nor a model with methods `fit` and `predict`.
+        ValueError: an impossible number of folds, weights that do not fit the log or are for a learner, or a classifier
+            of rewards that are not all 0 or 1.
     """
     check_log(log)
-    member = folds_of(len(log.action), folds, seed)
+    if isinstance(model, Learner):
+        if weights is not None:
+            raise ValueError("a Learner weighs all rows equally: leave weights out, or take a model of scikit-learn")
+        return cross_fit(model, standardized(log), seed=seed, folds=folds)
+    member = folds_of(log, folds, seed)
     if model is None:
         model = choose_model(log, seed=seed, folds=folds)
     _check(model, log)
@@ -47,15 +53,13 @@ def predict_rewards(
 
 
 def choose_model(log: Log, *, seed: int, folds: int = 5) -> Any:
-    """The candidate with the highest likelihood of held-out rewards, not fitted.
+    """The candidate with the highest `held_out_likelihood`, not fitted.
 
     Candidates are a constant, a ridge regression and gradient boosting; for rewards 0 and 1 logistic regression in the
-    place of ridge regression. The likelihood is that of `held_out_likelihood`.
-
-    Arguments and errors as in `predict_rewards`.
+    place of ridge regression. Arguments and errors as in `predict_rewards`.
     """
     check_log(log)
-    member = folds_of(len(log.action), folds, seed)
+    member = folds_of(log, folds, seed)
     options, scores = _candidates(is_binary(log)), []
     for option in options:
         found = np.zeros(len(log.action))
@@ -82,13 +86,6 @@ def held_out_likelihood(log: Log, predicted: np.ndarray) -> float:
         return float(np.where(log.reward == 1, np.log(p), np.log1p(-p)).mean())
     variance = max(float(np.mean((log.reward - found) ** 2)), 1e-300)
     return -0.5 * (float(np.log(2 * np.pi * variance)) + 1)
-
-
-def folds_of(count: int, folds: int, seed: int) -> np.ndarray:
-    """(count,) the fold of each row, drawn at random. Raises ValueError for an impossible number of folds."""
-    if not 2 <= checks.count("folds", folds) <= count:
-        raise ValueError(f"folds must lie between 2 and the number of rows, {count}; got {folds}")
-    return np.random.default_rng(checks.seed("seed", seed)).permutation(np.arange(count) % folds)
 
 
 def unfitted(model: Any) -> Any:
@@ -124,16 +121,11 @@ def design(log: Log, rows: np.ndarray, actions: np.ndarray, x: np.ndarray, *, pr
     return hstack([csr_matrix(x), blocks], format="csr") if x.shape[1] else blocks
 
 
-def _is_linear(model: Any) -> bool:
-    last = model[-1] if hasattr(model, "steps") else model
-    return type(last).__module__.startswith("sklearn.linear_model")
-
-
 def _check(model: Any, log: Log) -> None:
     from sklearn.base import is_classifier
 
     if not hasattr(model, "fit") or not hasattr(model, "predict"):
-        raise TypeError(f"model must be a regressor or classifier of scikit-learn; got {model!r:.80}")
+        raise TypeError(f"model must be a Learner, or a regressor or classifier of scikit-learn; got {model!r:.80}")
     if is_classifier(model) and not is_binary(log):
         raise ValueError("a classifier predicts rewards that are all 0 or 1: pass a regressor")
 
@@ -162,12 +154,13 @@ def _predicted(
         return np.full(len(at) if logged else (len(at), log.num_actions), constant)
     center, scale = log.context[fitted].mean(axis=0), log.context[fitted].std(axis=0)
     x = (log.context - center) / np.where(scale > 0, scale, 1)
-    products, made = _is_linear(model), unfitted(model)
+    last = model[-1] if hasattr(model, "steps") else model
+    products, made = type(last).__module__.startswith("sklearn.linear_model"), unfitted(model)
     weighted = {} if (weights == 1).all() else {"sample_weight": weights}
 
     def predict(actions: np.ndarray) -> np.ndarray:
-        inputs = design(log, at, actions, x[at], products=products)
-        return made.predict_proba(inputs)[:, -1] if is_classifier(made) else made.predict(inputs)
+        seen = design(log, at, actions, x[at], products=products)
+        return made.predict_proba(seen)[:, -1] if is_classifier(made) else made.predict(seen)
 
     with threadpool_limits(1):  # on so few rows threads wait for each other longer than they work
         made.fit(design(log, fitted, log.action[fitted], x[fitted], products=products), y, **weighted)

@@ -1,4 +1,4 @@
-"""The policy of an agent on the rows of a log, and the choice of the policy with the best lower bound."""
+"""Agents on the rows of a log: their policy, learning from it, and the choice of the best lower bound."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,6 +13,7 @@ from seqdec.core import Agent, Masked
 from seqdec.ope.contract import Estimator, check_predicted, check_target
 from seqdec.ope.estimators import SNDR, SNIPS
 from seqdec.ope.evaluation import evaluate
+from seqdec.ope.learning import in_chunks, scanned
 from seqdec.ope.log import Log, check_log, inputs
 
 if TYPE_CHECKING:
@@ -30,13 +31,8 @@ class Selection(NamedTuple):
     """what `evaluate` returns of each candidate, indexed by name, by falling lower bound"""
 
 
-def observations(agent: Agent, log: Log) -> np.ndarray:
-    """(n, ...) what an agent observes in the rows of a log: rows of `seqdec.ope.inputs`, reshaped.
-
-    Raises:
-        TypeError: not an agent or not a log, or an agent without a Box of observations and Discrete actions.
-        ValueError: other numbers of features or of actions.
-    """
+def _observations(agent: Agent, log: Log) -> np.ndarray:
+    """(n, ...) what an agent observes in the rows of a log: rows of `seqdec.ope.inputs`, reshaped."""
     check_log(log)
     if not isinstance(agent, Agent):
         raise TypeError(f"agent must be a seqdec.core.Agent; got {agent!r:.80}")
@@ -63,7 +59,7 @@ def target_of(agent: Agent, log: Log, *, seed: int, state: Any = None) -> np.nda
         TypeError: not an agent or not a log, or an agent that does not tell its spaces or its probabilities.
         ValueError: other numbers of features or of actions, or an agent whose probabilities are unknown.
     """
-    x, masked = observations(agent, log), not log.mask.all()
+    x, masked = _observations(agent, log), not log.mask.all()
     if (assess := agent.assess) is None:
         raise TypeError(f"{agent.name} must have assess, which tells the probabilities of actions")
     count = len(log.action)
@@ -87,6 +83,39 @@ def target_of(agent: Agent, log: Log, *, seed: int, state: Any = None) -> np.nda
     return target / target.sum(axis=1, keepdims=True)
 
 
+def warm_start(agent: Agent, log: Log, *, seed: int) -> Agent:
+    """The agent in the state that it has after the rows of a log, in their order, as if it had played them itself.
+
+    Judge its policy by `evaluate` with `target_of` on other rows, play on with `seqdec.run`, or serve it:
+    `OnlineAgent(lambda spaces: warm_start(linear(spaces), log, seed=0), ...)`. Propensities do not enter: a belief
+    given contexts, actions and rewards does not depend on how the actions were chosen.
+
+    Args:
+        agent: any that learns, with a Box of observations and Discrete actions.
+        log: as in `target_of`.
+        seed: of the state that the agent begins with.
+
+    Raises:
+        TypeError: not an agent or not a log, or an agent of other spaces.
+        ValueError: other numbers of features or of actions.
+    """
+    x = _observations(agent, log)
+    start = agent.init(jax.random.key(checks.seed_bits(checks.seed("seed", seed))))
+
+    def step(state, row):
+        x, action, reward = row
+
+        def learn(state):
+            return agent.update(state, x, action, reward)[0]
+
+        return jax.lax.cond(jnp.isfinite(reward), learn, lambda state: state, state), None
+
+    rows = (x, log.action, log.reward.astype(np.float32))
+    state, _ = in_chunks(scanned(step), start, rows, "learning")
+    learned = {**agent.settings, "warm_start": len(log.action)}
+    return agent._replace(init=lambda key: jax.tree.map(jnp.copy, state), settings=learned)
+
+
 def select(
     log: Log,
     candidates: Mapping[str, Agent | np.ndarray],
@@ -98,8 +127,7 @@ def select(
 ) -> Selection:
     """The candidate whose interval has the largest lower end.
 
-    Intervals hold for all m candidates together: each has the level 1 - (1 - level) / m (Bonferroni). So the value of
-    the chosen one is at least its lower end, however many candidates there are.
+    Intervals hold for all m candidates together: each has the level 1 - (1 - level) / m (Bonferroni).
 
     Args:
         log: rows that no candidate was learned from.
@@ -122,17 +150,15 @@ def select(
     if not candidates:
         raise ValueError("candidates must hold at least one policy; got an empty dict")
     if predicted is not None:
-        predicted = check_predicted(log, predicted).rewards
+        predicted = check_predicted(log, predicted)
     if estimator is None:
         estimator = SNIPS() if predicted is None else SNDR()
-    targets = {
+    policies = {
         name: target_of(one, log, seed=seed) if isinstance(one, Agent) else one for name, one in candidates.items()
     }
-    targets = {name: check_target(log, target) for name, target in targets.items()}
-    each = 1 - (1 - level) / len(targets)
-    tables = [
-        evaluate(log, target, predicted, seed=seed, estimators=[estimator], level=each) for target in targets.values()
-    ]
+    targets = {name: check_target(log, policy) for name, policy in policies.items()}  # before any is evaluated
+    options: Any = {"seed": seed, "estimators": [estimator], "level": 1 - (1 - level) / len(targets)}
+    tables = [evaluate(log, target, predicted, **options) for target in targets.values()]
     table = pd.concat(tables).set_axis(pd.Index(list(targets), name="candidate")).sort_values("low", ascending=False)
     if np.isnan(table["low"].to_numpy()).all():
         raise ValueError("no candidate has support in the log: log the actions that they play")

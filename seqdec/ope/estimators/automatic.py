@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seqdec.ope.contract import Estimator, Evidence, Terms
+from seqdec.ope.contract import Estimator, Evidence
 from seqdec.ope.estimators.doubly_robust import DM, SNDR, SubGaussianDR
 from seqdec.ope.estimators.weighting import SNIPS
+from seqdec.ope.intervals import Terms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +22,15 @@ class Auto(Estimator):
     needs = ()
 
     def terms(self, evidence: Evidence) -> Terms:
-        return choose(evidence)[1]
+        if not evidence.log.known_propensities:
+            return DM().terms(evidence)
+        (first,) = self.references(evidence)
+        terms = first.terms(evidence)
+        if evidence.predicted is None:
+            return terms
+        shrunk = SubGaussianDR().terms(evidence)
+        error = shrunk.std_error**2 + (shrunk.value - terms.value) ** 2
+        return shrunk if error < terms.std_error**2 else terms
 
     def references(self, evidence: Evidence) -> tuple[Estimator, ...]:
         """The estimator without bias that has the smaller standard error; none without propensities."""
@@ -29,17 +38,3 @@ class Auto(Estimator):
             return ()
         options = [SNIPS()] if evidence.predicted is None else [SNDR(), SNIPS()]
         return (min(options, key=lambda one: np.nan_to_num(one.terms(evidence).std_error, nan=np.inf)),)
-
-
-def choose(evidence: Evidence) -> tuple[Estimator, Terms]:
-    """The estimator that `Auto` chooses, and its terms."""
-    if not evidence.log.known_propensities:
-        return DM(), DM().terms(evidence)
-    (first,) = Auto().references(evidence)
-    terms = first.terms(evidence)
-    if evidence.predicted is None:
-        return first, terms
-    other = SubGaussianDR()
-    shrunk = other.terms(evidence)
-    error = shrunk.std_error**2 + (shrunk.value - terms.value) ** 2
-    return (other, shrunk) if error < terms.std_error**2 else (first, terms)

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seqdec.boundary import checks
-from seqdec.ope.contract import Estimator, Terms, evidence
+from seqdec.ope.contract import Estimator, evidence
 from seqdec.ope.estimators.tuning import slope
+from seqdec.ope.intervals import Terms
 
 
 class ContinuousLog(NamedTuple):

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seqdec.ope.contract import Estimator, Evidence, Terms
+from seqdec.ope.contract import Estimator, Evidence
 from seqdec.ope.estimators.tuning import caps, check_setting, chosen
 from seqdec.ope.estimators.weighting import harmonic, mean, strengths
+from seqdec.ope.intervals import Terms
 
 
 @dataclass(frozen=True, kw_only=True)

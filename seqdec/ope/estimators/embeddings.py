@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from seqdec.boundary import checks
-from seqdec.ope.contract import Estimator, Evidence, Terms
+from seqdec.ope.contract import Estimator, Evidence
 from seqdec.ope.estimators.weighting import mean
+from seqdec.ope.intervals import Terms
 from seqdec.ope.propensities import estimated_policy
 
 

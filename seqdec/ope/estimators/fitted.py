@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from seqdec.ope.contract import Estimator, Evidence, Terms
+from seqdec.ope.contract import Estimator, Evidence
 from seqdec.ope.estimators.weighting import mean
-from seqdec.ope.rewards import design, folds_of, predict_rewards, unfitted
+from seqdec.ope.intervals import Terms
+from seqdec.ope.log import folds_of
+from seqdec.ope.rewards import design, predict_rewards, unfitted
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -67,7 +69,7 @@ class BalancedIPW(Estimator):
         drawn = (generator.random((count, 1)) * cumulated[:, -1:] >= cumulated).sum(axis=1)
         scale = log.context.std(axis=0)
         x = (log.context - log.context.mean(axis=0)) / np.where(scale > 0, scale, 1)
-        member, w = folds_of(count, self.folds, evidence.seed), np.zeros(count)
+        member, w = folds_of(log, self.folds, evidence.seed), np.zeros(count)
         for fold in range(self.folds):
             own, others = np.flatnonzero(member == fold), np.flatnonzero(member != fold)
             twice, label = np.tile(others, 2), np.repeat([0, 1], len(others))

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from seqdec.boundary import checks
-from seqdec.ope.contract import Estimator, Evidence, Target, Terms, check_needs
+from seqdec.ope.contract import Estimator, Evidence, Target, check_needs
 from seqdec.ope.estimators.weighting import IPS
+from seqdec.ope.intervals import Terms
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,7 +51,7 @@ class WeightedLoggers(Estimator):
 
     def terms(self, evidence: Evidence) -> Terms:
         check_needs(self.estimator, evidence)
-        count, name = len(evidence.log.action), np.asarray(self.logger)
+        count, name = len(evidence.log.action), checks.entries("logger", self.logger)
         if name.shape != (count,):
             raise ValueError(f"logger must name the logger of each row, {(count,)}; got shape {name.shape}")
         parts, variances = [], []
@@ -74,6 +75,6 @@ def _of_rows(evidence: Evidence, rows: np.ndarray) -> Evidence:
     return evidence._replace(
         log=evidence.log.rows(rows),
         target=Target(*(part[rows] for part in evidence.target)),
-        predicted=evidence.predicted and evidence.predicted._replace(rewards=evidence.predicted.rewards[rows]),
+        predicted=None if evidence.predicted is None else evidence.predicted[rows],
         **{name: getattr(evidence, name)[rows] for name in names},
     )

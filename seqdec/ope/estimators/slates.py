@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seqdec.boundary import checks
-from seqdec.ope.contract import Estimator, Terms, evidence
+from seqdec.ope.contract import Estimator, evidence
 from seqdec.ope.estimators.continuous import finite
+from seqdec.ope.intervals import Terms
 
 
 class SlateLog(NamedTuple):

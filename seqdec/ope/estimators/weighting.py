@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from seqdec.boundary import checks
-from seqdec.ope.contract import Estimator, Evidence, Terms
+from seqdec.ope.contract import Estimator, Evidence
 from seqdec.ope.estimators.tuning import caps, check_setting, chosen
+from seqdec.ope.intervals import Terms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,7 @@ class IPS(Estimator):
         return mean(np.minimum(w, chosen(self.max_weight, caps, np.minimum, w, r)) * r, supported=bool(w.any()))
 
     def references(self, evidence: Evidence) -> tuple[Estimator, ...]:
-        return (SNIPS(),)
+        return _UNBIASED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +59,7 @@ class SNIPS(Estimator):
         return Terms(w * evidence.log.reward, w)
 
     def references(self, evidence: Evidence) -> tuple[Estimator, ...]:
-        return () if math.isinf(self.max_weight) else (SNIPS(),)
+        return () if math.isinf(self.max_weight) else _UNBIASED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +85,7 @@ class SubGaussianIPS(Estimator):
         return mean(harmonic(w, strength) * r, supported=bool(w.any()))
 
     def references(self, evidence: Evidence) -> tuple[Estimator, ...]:
-        return (SNIPS(),)
+        return _UNBIASED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +107,10 @@ class Replay(Estimator):
         return Terms(accepted * evidence.log.reward, accepted)
 
     def references(self, evidence: Evidence) -> tuple[Estimator, ...]:
-        return (SNIPS(),)
+        return _UNBIASED
+
+
+_UNBIASED = (SNIPS(),)
 
 
 def strengths(w: np.ndarray) -> tuple[float, ...]:

@@ -1,11 +1,12 @@
-"""Logs in the text formats of Vowpal Wabbit for contextual bandits.
+"""Logs in the formats of others: the dicts of Open Bandit Pipeline, and the text of Vowpal Wabbit.
 
-A line of the format `cb` is a decision: the action from 1 on, its cost and its probability, then features by namespace.
+A line of Vowpal Wabbit's format `cb` is a decision: the action from 1 on, its cost and its probability, then features
+by namespace.
 
     2:0.3:0.25 | age:31 |place city=paris
 
-In the format `cb_adf` a decision has a line for each action, one of which is labeled, after a line of features that
-all actions share. Empty lines separate decisions.
+In `cb_adf` a decision has a line for each action, one of which is labeled, after a line of features that all actions
+share. Empty lines separate decisions.
 
     shared | age:31
     | price:3
@@ -16,7 +17,7 @@ Source: https://github.com/VowpalWabbit/vowpal_wabbit/wiki, "Contextual bandit" 
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +41,41 @@ class _Line(NamedTuple):
     features: Features
 
 
+def from_bandit_feedback(feedback: Mapping[str, Any]) -> Log:
+    """The log in a `BanditFeedback`, the dict that data sets of Open Bandit Pipeline return.
+
+    Reads "action", "reward", "n_actions", and where they are there "pscore" and "context". A "position" is appended to
+    the context, one column for each; features of the actions ("action_context") are taken unless they only indicate
+    them.
+
+    Raises:
+        TypeError: not a dict.
+        ValueError: a key that is missing, or what `make_log` refuses.
+    """
+    if not isinstance(feedback, Mapping):
+        raise TypeError(f"feedback must be a dict of arrays; got {type(feedback).__name__}")
+    for key in ("action", "reward", "n_actions"):
+        if feedback.get(key) is None:
+            raise ValueError(f"feedback has no {key!r}; it has {', '.join(map(str, feedback)) or 'nothing'}")
+    size, parts = checks.count("n_actions", feedback["n_actions"]), []
+    if feedback.get("context") is not None:
+        parts.append(np.asarray(checks.as_array("context", feedback["context"]), np.float64))
+    if feedback.get("position") is not None:
+        _, place = np.unique(checks.entries("position", feedback["position"]), return_inverse=True)
+        parts.append(np.eye(int(place.max()) + 1)[place])
+    features = feedback.get("action_context")
+    if features is not None and np.array_equal(np.asarray(features), np.eye(size)):
+        features = None
+    return make_log(
+        action=feedback["action"],
+        reward=feedback["reward"],
+        propensity=feedback.get("pscore"),
+        context=np.concatenate(parts, axis=1) if parts else None,
+        action_features=features,
+        num_actions=size,
+    )
+
+
 def load_vowpal_wabbit(
     path: str | os.PathLike[str],
     *,
@@ -49,8 +85,8 @@ def load_vowpal_wabbit(
 ) -> Log:
     """The log in a text file of Vowpal Wabbit, in the format `cb` or `cb_adf`; a reward is minus the cost.
 
-    A file with a line "shared", or with empty lines between others, has the format `cb_adf`. There the features of the
-    actions are `Log.action_features`; a decision among fewer actions masks the last ones.
+    A file with a line "shared", or with empty lines between others, has the format `cb_adf`: features of the actions
+    are `Log.action_features`, and a decision among fewer actions masks the last ones.
 
     Args:
         path: of the file.
@@ -82,7 +118,6 @@ def load_vowpal_wabbit(
 
 
 def _groups(text: list[str]) -> Iterator[list[_Line]]:
-    """Lines between empty ones."""
     group = []
     for number, line in enumerate(text, 1):
         if line.strip():
@@ -95,7 +130,6 @@ def _groups(text: list[str]) -> Iterator[list[_Line]]:
 
 
 def _by_lines(lines: list[_Line], first: int, size: int | None, buckets: int | None) -> Log:
-    """Of `cb`: each line is a decision."""
     labels = []
     for line in lines:
         if line.label is None:
@@ -116,7 +150,6 @@ def _by_lines(lines: list[_Line], first: int, size: int | None, buckets: int | N
 
 
 def _by_actions(groups: list[list[_Line]], buckets: int | None) -> Log:
-    """Of `cb_adf`: each group is a decision, with a line for each action."""
     shared, actions, features, labels = [], [], [], []
     for group in groups:
         own = group[1:] if group[0].shared else group
@@ -152,7 +185,7 @@ def _by_actions(groups: list[list[_Line]], buckets: int | None) -> Log:
 
 
 def _columns(rows: list[Features], buckets: int | None) -> np.ndarray:
-    """Features as a matrix (rows, d). Raises ValueError for too many names."""
+    """Features as a matrix (rows, d)."""
     from sklearn.feature_extraction import DictVectorizer, FeatureHasher
 
     names = {name for row in rows for name in row}
@@ -167,7 +200,6 @@ def _columns(rows: list[Features], buckets: int | None) -> np.ndarray:
 
 
 def _parsed(number: int, line: str) -> _Line:
-    """A line. Raises ValueError with its number."""
     head, *spaces = line.split("|")
     words = head.split()
     if words and (words[-1][0] == "'" or (len(words) > 1 and not head[-1].isspace())):  # a tag
@@ -196,7 +228,7 @@ def _label(number: int, word: str) -> tuple[int, float, float]:
 
 
 def _features(number: int, space: str) -> Iterator[tuple[str, float]]:
-    """Names and values of the features in a namespace; a name is space^feature, but of the nameless space."""
+    """Names and values of the features in a namespace; a name is space^feature, or feature without a space."""
     words = space.split()
     own, _, scale = words.pop(0).partition(":") if space and not space[0].isspace() else ("", "", "")
     factor = _number(number, f"the namespace {own}", scale) if scale else 1.0

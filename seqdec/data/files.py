@@ -1,0 +1,36 @@
+"""Where data sets are looked for, downloads with progress on standard error, and text files that are cut."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from seqdec.persistence import located
+
+
+def data_folder(name: str) -> Path | None:
+    """The folder `name` in $SEQDEC_DATA, which need not exist; None where the variable is not set."""
+    home = os.environ.get("SEQDEC_DATA")
+    return located(home) / name if home else None
+
+
+def downloader(timeout: float) -> Any:
+    """The `downloader` of `pooch.retrieve`; `timeout` is in seconds."""
+
+    def download(url: str, output_file: Any, source: Any) -> None:
+        import pooch
+
+        from seqdec.progress import bar
+
+        # pooch sets the total.
+        with bar(1, url.rpartition("/")[2], "B", unit_scale=True, leave=False) as shown:
+            pooch.HTTPDownloader(progressbar=shown, timeout=timeout)(url, output_file, source)  # pyright: ignore (its stubs)
+
+    return download
+
+
+def check_last_line(path: Path, remedy: str) -> None:
+    """Refuse a text file that does not end with a whole line. Raises ValueError naming the file and the remedy."""
+    with path.open("rb") as file:
+        file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
+        if file.read() != b"\n":
+            raise ValueError(f"{path} is cut: its last line has no end; {remedy}")
