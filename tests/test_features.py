@@ -232,18 +232,6 @@ def test_a_row_has_the_same_bits_in_a_dict_and_in_a_table(data: st.DataObject) -
     assert_same(Encoder.from_json(encoder.to_json()).transform(rows), encoded)
 
 
-@fuzz
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=5), st.lists(st.text(max_size=3), min_size=1, max_size=5))
-def test_a_typed_table_has_the_same_bits_as_its_rows(numbers: list[float], texts: list[str]) -> None:
-    count = min(len(numbers), len(texts))
-    frame = pd.DataFrame({"x": np.array(numbers[:count]), "level": pd.array(texts[:count], dtype=object)})
-    encoder = Encoder.fit(frame, kinds={"level": "categorical"})
-    encoded = encoder.transform(frame)
-    for place, row in enumerate(frame.to_dict("records")):
-        assert_same(encoder(row), encoded[place])
-    assert encoded[:, [name.endswith(("other", "missing")) for name in encoder.names]].sum() == 0
-
-
 # Missing, unknown, wrong
 
 

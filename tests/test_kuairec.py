@@ -1,10 +1,8 @@
 """The logs of recommenders: read, refused, cached, generated, and cut into blocks."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pooch
@@ -120,11 +118,6 @@ BAD: dict[str, tuple[str, Any, str]] = {
         lambda path: edit(path, 1, "watch_ratio", "ratio"),
         r"small_matrix.csv, line 1: there is no column watch_ratio; it holds user_id, .*published",
     ),
-    "missing column of the features": (
-        "item_daily_features.csv",
-        lambda path: edit(path, 1, "share_cnt", "shares"),
-        r"item_daily_features.csv, line 1: there is no column share_cnt",
-    ),
     "wrong separator": (
         "small_matrix.csv",
         lambda path: path.write_text(path.read_text().replace(",", ";")),
@@ -207,47 +200,20 @@ def small_log(**changes: Any) -> Any:
     return form_blocks(**arrays, size=2, keep_short=True)
 
 
-def as_series(values: np.ndarray) -> pd.Series:
-    """With an index that is not the order of the rows."""
-    return pd.Series(values, index=np.random.default_rng(0).permutation(len(values)))
-
-
-CONTAINERS: dict[str, Callable[[np.ndarray], Any]] = {
-    "list": lambda values: values.tolist(),
-    "series": as_series,
-    "jax": jnp.asarray,
-}
-
-
-@pytest.mark.parametrize("container", CONTAINERS)
-def test_rows_are_rows_in_every_container(container: str) -> None:
-    convert = CONTAINERS[container]
-    fields = {
-        "user": np.array([7, 3, 3, 7, 7, 3]),
-        "item": np.array([10, 20, 30, 40, 50, 60]),
-        "reward": np.array([0.5, 0.25, 0.75, 1.0, 0.0, 2.0]),
-        "time": np.array([1, 6, 2, 5, 3, 4]),
-        "day": np.array([20200701, 20200703, 20200701, 20200702, 20200702, 20200702]),
-        "feature_row": np.array([0, 1, 2, 2, 1, 0]),
+def test_blocks_of_rows_by_hand() -> None:
+    rows = {
+        "user": [7, 3, 3, 7, 7, 3],
+        "item": [10, 20, 30, 40, 50, 60],
+        "reward": [0.5, 0.25, 0.75, 1.0, 0.0, 2.0],
+        "time": [1, 6, 2, 5, 3, 4],
+        "day": [20200701, 20200703, 20200701, 20200702, 20200702, 20200702],
+        "feature_row": [0, 1, 2, 2, 1, 0],
     }
-    features = np.arange(6, dtype=np.float32).reshape(3, 2)
-    expected = form_blocks(**fields, features=features, size=2)
-    assert expected.labels["video"][expected.ids["video"]].tolist() == [[10, 50], [30, 60]]
-    assert expected.rewards.tolist() == [[0.5, 0.0], [0.75, 2.0]] and expected.days.tolist() == [20200701, 20200701]
-    given = {name: convert(values) for name, values in fields.items()}
-    found = form_blocks(**given, features=pd.DataFrame(features, index=[2, 0, 1]), size=2)
-    nested = found._replace(
-        **{name: convert(getattr(found, name)) for name in ("rewards", "candidates", "days") if container != "series"},
-        labels={name: convert(labels) for name, labels in found.labels.items()},
-    )
-    for log in (found, check_log(nested)):
-        for name, one, other in zip(log._fields, expected, log, strict=True):
-            if name in ("ids", "labels"):
-                assert {key: rows.tolist() for key, rows in one.items()} == {
-                    key: rows.tolist() for key, rows in other.items()
-                }
-            else:
-                assert np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other, name
+    log = form_blocks(**rows, features=np.arange(6, dtype=np.float32).reshape(3, 2), size=2)
+    assert log.labels["video"][log.ids["video"]].tolist() == [[10, 50], [30, 60]]
+    assert log.labels["user"][log.ids["user"]].tolist() == [[7, 7], [3, 3]]
+    assert log.rewards.tolist() == [[0.5, 0.0], [0.75, 2.0]] and log.days.tolist() == [20200701, 20200701]
+    assert log.feature_rows.tolist() == [[0, 1], [2, 0]] and log.dropped == {"in blocks that are not full": 2}
 
 
 @pytest.mark.parametrize(

@@ -77,8 +77,6 @@ def rewrite(name: str, change: Any) -> Any:
 
 BAD = {
     "wrong separator": ("statlog", rewrite("shuttle.trn", lambda text: text.replace(" ", ",")), "separator another"),
-    "missing column": ("adult", rewrite("adult.data", lambda t: "\n".join(r[4:] for r in t.split("\n"))), "14 columns"),
-    "ragged": ("mushroom", rewrite("agaricus-lepiota.data", lambda t: t[:46] + ",x" + t[46:]), "cannot be read"),
     "no number": ("statlog", rewrite("shuttle.trn", lambda t: "x" + t[2:]), "line 1, column 1: 'x.*' is not a number"),
     "unknown label": ("mushroom", rewrite("agaricus-lepiota.data", lambda t: "q" + t[1:]), "line 1, column 1: 'q'"),
     "unknown class": ("statlog", rewrite("shuttle.trn", lambda t: t.replace(" 7\n", " 8\n")), "classes 1 to 7"),
