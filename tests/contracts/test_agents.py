@@ -126,7 +126,7 @@ def claims() -> list[tuple[str, str, str]]:
     return dealt
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("name", "kind", "what"), claims())
 def test_contract(name: str, kind: str, what: str) -> None:
     testing.check_agent(lambda where: small(name, kind, where), spaces=FITTING[kind][what], learns=name != "random")
