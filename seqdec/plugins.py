@@ -1,8 +1,8 @@
 """Factories from outside the library: names that packages and folders declare, and "module:function".
 
-A package declares names as entry points of the groups seqdec.agents, seqdec.environments, seqdec.policies and
-seqdec.experiments; a folder in sys.path in the tables [tool.seqdec.agents], ... of its pyproject.toml. They are read
-once.
+A package declares names as entry points of the groups seqdec.agents, seqdec.environments, seqdec.policies,
+seqdec.surrogates and seqdec.experiments; a folder in sys.path in the tables [tool.seqdec.agents], ... of its
+pyproject.toml. They are read once.
 """
 
 import difflib

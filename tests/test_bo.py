@@ -1,6 +1,7 @@
 """Bayesian optimization: spaces, surrogates against oracles, ask and tell, minimize."""
 
 import copy
+import functools
 import math
 import pickle
 import random
@@ -22,7 +23,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 import seqdec
-from seqdec import policies
+from seqdec import filters, policies
 from seqdec.bo import (
     BayesianOptimizer,
     Categorical,
@@ -40,6 +41,7 @@ from seqdec.bo import model as programs
 from seqdec.bo.search.trust_region import Stage, stage
 from seqdec.bo.surrogates import contract as surrogates
 from seqdec.bo.surrogates import gaussian_process
+from seqdec.bo.surrogates.filtered import over_mlp
 from seqdec.envs import objectives
 from seqdec.policies.improvement import log_h
 from seqdec.registry import Registry
@@ -278,7 +280,7 @@ def linear_regression(count: int, std: float, noise: float, new: np.ndarray) -> 
 
 
 def test_a_filter_over_a_linear_network_is_bayesian_regression() -> None:
-    surrogate = seqdec.bo.ekf(2, features=(), initial_std=0.7, noise_variance=0.01)
+    surrogate = over_mlp(functools.partial(filters.ekf, initial_std=0.7), 2, features=(), noise_variance=0.01)
     init, fit, extend = surrogate.init, surrogate.fit, surrogate.condition_on
     joint = jax.jit(lambda belief, new: surrogate.posterior(belief).joint(new))
     new = np.random.default_rng(1).random((5, 2))
@@ -308,7 +310,8 @@ def test_every_surrogate_learns_a_function(name: str) -> None:
         "vbll": {"features": (20, 20)},
     }
     check_surrogate(lambda dim: surrogates.make(name, dim, **small.get(name, {})))
-    assert getattr(seqdec.bo, name) is surrogates.REGISTRY[name]
+    if name in surrogates.REGISTRY.own():
+        assert getattr(seqdec.bo, name) is surrogates.REGISTRY[name]
 
 
 def test_auto_chooses_by_what_has_been_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

@@ -222,8 +222,8 @@ def test_bad_noise_is_refused_and_nothing_recorded(noise_std: Any, error: type, 
 def test_noise_needs_a_surrogate_that_uses_it() -> None:
     with pytest.raises(ValueError, match=r"noise_std is not used by the surrogate 'lrkf', got 0.5.* surrogate=\"gp\""):
         quick(surrogate="lrkf", noise_std=0.5)
-    with pytest.raises(ValueError, match=r"noise_std is not used by the surrogate 'ekf'"):
-        quick(surrogate="ekf").tell([0.0, 0.0], 1.0, noise_std=0.5)
+    with pytest.raises(ValueError, match=r"noise_std is not used by the surrogate 'lrkf'"):
+        quick(surrogate="lrkf").tell([0.0, 0.0], 1.0, noise_std=0.5)
 
 
 # Predictions

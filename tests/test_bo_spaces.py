@@ -90,7 +90,7 @@ def test_an_integer_and_a_real_of_equal_limits_share_no_program() -> None:
     whole, real = ([kind(0, 4), kind(0, 40)] for kind in (Integer, Real))
     assert space_from(whole) != space_from(real) and space_from(whole) == space_from(whole)
     for bounds in (whole, real):
-        study = optimizer(bounds, surrogate="ekf", surrogate_options={"features": (4,)})
+        study = optimizer(bounds, surrogate="lrkf", surrogate_options={"features": (4,), "rank": 2})
         for _ in range(5):
             trial = study.ask()
             study.tell(trial, (trial.x[0] - 1.3) ** 2 + (trial.x[1] - 22.6) ** 2)
@@ -168,8 +168,8 @@ def test_fixed_values_are_kept_and_the_others_fit_them(bounds: Any) -> None:
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("bounds", [SQUARE, TREE | {"a": Real(0.0, 1.0)}])
 def test_fixed_values_on_a_grid_of_queries(bounds: Any) -> None:
-    ekf: dict[str, Any] = {"surrogate": "ekf", "surrogate_options": {"features": (4,)}}
-    study = optimizer(bounds, search=replace(QUICK, grid=True), initial=2, **ekf)
+    lrkf: dict[str, Any] = {"surrogate": "lrkf", "surrogate_options": {"features": (4,), "rank": 2}}
+    study = optimizer(bounds, search=replace(QUICK, grid=True), initial=2, **lrkf)
     for trial in study.ask(2):
         study.tell(trial, trial.x["a"])
     asked = [trial.x for trial in study.ask(4, fixed={"a": 0.3})]

@@ -173,7 +173,7 @@ def test_the_climb_follows_the_gradient_of_a_filter() -> None:
     known = history(dtype=np.float32)
     belief = surrogate.fit(surrogate.init(jax.random.key(0), known), known)
     state = belief._replace(
-        belief=belief.belief._replace(blocks=(belief.belief.blocks[0]._replace(accumulated_noise=jnp.float32(0.5)),))
+        learned=belief.learned._replace(blocks=(belief.learned.blocks[0]._replace(accumulated_noise=jnp.float32(0.5)),))
     )
 
     def variance(x: Any) -> Any:

@@ -120,7 +120,7 @@ def test_bounds(bounds: Any, x: Any) -> None:
 def test_settings_of_an_optimizer(data: st.DataObject) -> None:
     names = ("seed", "initial", "capacity", "maximize", "surrogate", "surrogate_options", "acquisition", "search")
     hints: dict[str, Any] = {
-        "surrogate": st.sampled_from(["gp", "hilofi", "ekf", "auto", "nope"]),
+        "surrogate": st.sampled_from(["gp", "hilofi", "lrkf", "auto", "nope"]),
         "surrogate_options": st.dictionaries(
             st.sampled_from(["growth", "scale", "iterations", "rank", "features", "noise_variance", "initial_std"]),
             st.one_of(numbers, things, st.just((4,))),

@@ -14,15 +14,13 @@ from seqdec.bo.space.bounds import Conditional, space_from
 from seqdec.bo.space.constraints import Linear
 from seqdec.bo.space.dimensions import Categorical, Integer, Ordinal, Real
 from seqdec.bo.space.space import Point, Space
-from seqdec.bo.surrogates.buffered_process import buffered_gp
 from seqdec.bo.surrogates.contract import REGISTRY as _SURROGATES
 from seqdec.bo.surrogates.contract import History, Surrogate
 from seqdec.bo.surrogates.contract import names as surrogate_names
-from seqdec.bo.surrogates.filtered import ekf, hilofi_mlp, lofi, lolofi, lrkf
+from seqdec.bo.surrogates.filtered import hilofi_mlp, lrkf
 from seqdec.bo.surrogates.gaussian_process import gp
 from seqdec.bo.surrogates.random_features import hilofi
 from seqdec.bo.surrogates.sparse_gaussian_process import sparse_gp
-from seqdec.bo.surrogates.trained import last_layer_laplace, on_vbll, vbll
 from seqdec.bo.trials import Exhausted, Trial
 
 __all__ = [
@@ -46,25 +44,18 @@ __all__ = [
     "Surrogate",
     "Trial",
     "acquisition_names",
-    "buffered_gp",
-    "ekf",
     "gp",
     "hilofi",
     "hilofi_mlp",
     "hypervolume",
     "importances",
-    "last_layer_laplace",
-    "lofi",
     "log_expected_hypervolume_improvement",
-    "lolofi",
     "lrkf",
     "maximize",
     "minimize",
-    "on_vbll",
     "space_from",
     "sparse_gp",
     "surrogate_names",
-    "vbll",
 ]
 
 if not TYPE_CHECKING:

@@ -94,7 +94,8 @@ class Settings:
         if region and outputs.objectives > 1:
             raise ValueError("trust_region needs one objective, because it surrounds the best point: leave it out")
         if isinstance(self.surrogate, str):
-            checks.choice("surrogate", self.surrogate, ["auto", *surrogates.names()])
+            if self.surrogate != "auto" and self.surrogate not in surrogates.REGISTRY:
+                checks.choice("surrogate", self.surrogate, ["auto", *surrogates.names()])
         elif not isinstance(self.surrogate, Surrogate):
             raise TypeError(f"surrogate must be a name or a Surrogate; got {self.surrogate!r}")
         options = _hashable({} if self.surrogate_options is None else self.surrogate_options)

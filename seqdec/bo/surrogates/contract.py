@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from seqdec.boundary import checks
 from seqdec.core import Array, Key, Posterior
 from seqdec.portable import portable
-from seqdec.registry import Registry
+from seqdec.registry import Outside, Registry
 
 _MOST_EXACT = 1000
 """Values up to which "auto" is the exact Gaussian process."""
@@ -101,19 +101,13 @@ def check_growth(growth: Any) -> float:
 REGISTRY: Registry[Surrogate] = Registry(
     "surrogate",
     {
-        "buffered_gp": "seqdec.bo.surrogates.buffered_process:buffered_gp",
-        "ekf": "seqdec.bo.surrogates.filtered:ekf",
         "gp": "seqdec.bo.surrogates.gaussian_process:gp",
         "hilofi": "seqdec.bo.surrogates.random_features:hilofi",
         "hilofi_mlp": "seqdec.bo.surrogates.filtered:hilofi_mlp",
-        "last_layer_laplace": "seqdec.bo.surrogates.trained:last_layer_laplace",
-        "lofi": "seqdec.bo.surrogates.filtered:lofi",
-        "lolofi": "seqdec.bo.surrogates.filtered:lolofi",
         "lrkf": "seqdec.bo.surrogates.filtered:lrkf",
-        "on_vbll": "seqdec.bo.surrogates.trained:on_vbll",
         "sparse_gp": "seqdec.bo.surrogates.sparse_gaussian_process:sparse_gp",
-        "vbll": "seqdec.bo.surrogates.trained:vbll",
     },
+    outside=Outside("seqdec.surrogates", "a function (*, keywords) -> seqdec.bo.Surrogate", Surrogate),
 )
 """Factories (**options) -> Surrogate; those with a parameter `dim` receive the columns of the unit cube."""
 
