@@ -50,7 +50,7 @@ CASES: dict[str, dict[str, Any]] = {
     "outcomes": {"bounds": BOX, "outcome_constraints": 2},
     "failures": {"bounds": BOX},
     "pending": {"bounds": BOX, "initial": 4},
-    "input warp": {"bounds": BOX, "input_warp": True, "maximize": True},
+    "maximum": {"bounds": BOX, "maximize": True},
     "sparse_gp, ucb": {"bounds": BOX, "surrogate": "sparse_gp", "acquisition": "ucb", "standardize": False},
     "hilofi, thompson": {"bounds": MIXED, "surrogate": "hilofi", "acquisition": "thompson", "search": QUICK},
     "lrkf": {"bounds": BOX, "surrogate": "lrkf", "search": QUICK},

@@ -22,7 +22,7 @@ def fitted(**options: Any) -> gaussian_process.Mixture:
 def test_one_draw_is_the_most_likely_process_to_the_bit() -> None:
     with jax.enable_x64(True):
         state, known = fitted(draws=1), history()
-        best = gaussian_process.condition(gaussian_process.fitted(known, 30), known)
+        best = gaussian_process.condition(gaussian_process.fitted(known), known)
         jax.tree.map(np.testing.assert_array_equal, state.best, best)
         found = gaussian_process.mixture_posterior(state).joint(jnp.asarray(NEW))
         expected = gaussian_process.posterior(best).joint(jnp.asarray(NEW))
@@ -55,7 +55,7 @@ def test_moments_are_those_of_the_members_and_of_draws() -> None:
 
 def test_draws_are_around_the_maximum_and_weighted_by_the_posterior() -> None:
     known = gaussian_process.told(history())
-    hyper = gaussian_process.fitted(history(), 50)
+    hyper = gaussian_process.fitted(history())
     drawn, log_weights = gaussian_process._drawn(hyper, known, 32)
     center, points = gaussian_process.flatten(hyper), np.array([gaussian_process.flatten(one) for one in drawn])
     losses = np.array([gaussian_process.loss(point, known)[0] for point in points])

@@ -75,11 +75,10 @@ def test_each_output_has_its_directions_and_a_file_keeps_them(tmp_path: Path) ->
 
 
 @pytest.mark.extended
-def test_it_goes_with_earlier_studies_and_input_warps() -> None:
+def test_it_goes_with_earlier_studies() -> None:
     earlier = seqdec.minimize(lambda x: x[0] + x[1], BOX, n_calls=6, seed=1, search=QUICK)
     options: dict[str, Any] = {"n_calls": 8, "seed": 0, "search": QUICK, "monotone": {0: 1, 1: 1}}
     assert seqdec.minimize(lambda x: x[0] + x[1], BOX, earlier=earlier, **options).fun < 0.05
-    assert seqdec.minimize(lambda x: x[0] + x[1], BOX, input_warp=True, **options).fun < 0.05
 
 
 @pytest.mark.parametrize(

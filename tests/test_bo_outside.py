@@ -36,7 +36,6 @@ def earlier(count: int = 24) -> tuple[np.ndarray, list[float]]:
     [
         {},
         {"surrogate": "hilofi"},
-        {"input_warp": True},
         {"trust_region": True},
         {"constraints": [lambda x: x[0] < 0.9]},
     ],

@@ -261,7 +261,7 @@ def test_a_search_with_outcomes() -> None:
             lambda x: ([x[0], x[1]], [x[0] - 0.5]), box, n_calls=3, initial=2, objectives=2, outcome_constraints=1,
             search=QUICK, seed=0,
         )  # fmt: skip
-        seqdec.minimize(lambda x: x[0] + x[1], box, n_calls=3, initial=2, input_warp=True, search=QUICK, seed=0)
+        seqdec.minimize(lambda x: x[0] + x[1], box, n_calls=3, initial=2, search=QUICK, seed=0)
 
 
 def test_a_run_a_service_and_a_log(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from seqdec.integrations.optuna import Sampler  # noqa: E402
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 ROOT = Path(__file__).parents[1]
 SMALL = Search(raw_samples=16, num_restarts=2, steps=2)
-OPTIONS: dict[str, Any] = {"capacity": 32, "search": SMALL, "surrogate": "gp", "surrogate_options": {"iterations": 2}}
+OPTIONS: dict[str, Any] = {"capacity": 32, "search": SMALL, "surrogate": "gp", "surrogate_options": {"draws": 1}}
 small = functools.partial(Sampler, **OPTIONS)
 MODULE: Any = sys.modules[Sampler.__module__]
 UNIT = FloatDistribution(0.0, 1.0)
@@ -103,7 +103,7 @@ def test_a_question_is_that_of_an_optimizer_with_the_same_trials() -> None:
         capacity=32,
         search=SMALL,
         surrogate="gp",
-        surrogate_options={"iterations": 2},
+        surrogate_options={"draws": 1},
     )
     for x, y in ((0.1, 0.5), (0.8, 0.2), (0.4, 0.9)):
         add(study, (x - 0.3) ** 2 + y, x=x, y=y)
@@ -172,7 +172,7 @@ def test_a_question_of_several_directions_with_constraints_is_that_of_an_optimiz
         capacity=32,
         search=SMALL,
         surrogate="gp",
-        surrogate_options={"iterations": 2},
+        surrogate_options={"draws": 1},
     )
     for x, y in ((0.1, 0.5), (0.8, 0.2), (0.4, 0.9), (0.6, 0.6)):
         values, outcome = [(x - 0.3) ** 2 + y, x * y], y - 0.7

@@ -88,13 +88,7 @@ def save(
     state: list[np.ndarray],
     warps: tuple[Warp, ...],
 ) -> None:
-    """Write a search atomically.
-
-    Raises:
-        TypeError: a setting or a choice is not made of strings, numbers, booleans, None, numpy scalars and tuples.
-        ValueError: the path has the suffix of another kind of file.
-        OSError: the file cannot be written.
-    """
+    """Write a search atomically. Raises as `seqdec.bo.BayesianOptimizer.save`."""
     file = located(path)
     check_arrays_name(file)
     content = {
@@ -113,9 +107,7 @@ def save(
 def load(path: str | os.PathLike[str], functions: Sequence[Callable[[Any], bool]] | None = ()) -> Saved:
     """What `save` wrote, `functions` in place of those among its constraints; None: without any.
 
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the file is damaged, or does not hold a search.
+    Raises FileNotFoundError or ValueError as `seqdec.bo.BayesianOptimizer.load`.
     """
     file = located(path)
     tensors, content = read_arrays(file)
@@ -203,7 +195,6 @@ def _encoded(value: Any) -> Any:
 
 
 def _decoded(value: Any) -> Any:
-    """The inverse of `_encoded`."""
     if not isinstance(value, dict):
         return value
     if "tuple" in value:

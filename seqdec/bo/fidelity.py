@@ -1,12 +1,12 @@
-r"""Evaluations at several fidelities: the levels, which of them to ask for, and the end of a learning curve.
+"""Evaluations at several fidelities: the levels, which of them to ask for, and the end of a learning curve.
 
 The surrogate has one more column, 0 at full fidelity and 1 at the lowest level:
 
     c(level) = log(high / level) / log(high / low)
 
-Most of what a level changes is common to all points, as the loss after one epoch is larger everywhere than the one
-after thirty. So the warped values are modeled as z(x, level) = o(level) + g(x, c) with o(high) = 0 and the Gaussian
-process g. The differences d of o between neighboring levels are the ridge regression on values at equal points,
+Warped values are z(x, level) = o(level) + g(x, c) with o(high) = 0, for what a level changes everywhere, and the
+Gaussian process g. The differences d of o between neighboring levels are the ridge regression on values at equal
+points,
 
     min_{a, d}  sum_i (z_i - a(x_i) - sum_{j below the highest} d_j [level_i is below level j])^2 + w sum_j d_j^2
 
@@ -14,8 +14,8 @@ Given all values, an observation at a level, with noise v, reduces the variance 
 
     r(level) = Cov[g(x, c), g(x, 0)]^2 / (Var g(x, c) + v)
 
-and a question asks for the level of the largest r per cost. A learning curve ends where, given its values so far, the
-last one is better than the best value known with a probability below 5%.
+and a question asks for the level of the largest r per cost. A learning curve ends where its last value is better than
+the best value known with a probability below 5%.
 
 Sources: correlation with full fidelity per cost: Huang, Allen, Notz, Miller, "Sequential kriging optimization using
 multiple-fidelity evaluations", 2006. Ends of learning curves: Domhan, Springenberg, Hutter, "Speeding up automatic
@@ -63,7 +63,7 @@ class Grid(NamedTuple):
         return all(isinstance(level, int) for level in self.levels)
 
     def place(self, level: Any, name: str = "fidelity") -> int:
-        """The index of a level. Raises ValueError or TypeError for what is none."""
+        """The index of a level. Raises ValueError or TypeError for an unknown one."""
         number = checks.real(name, level)
         if number not in self.levels:
             raise ValueError(
@@ -80,10 +80,9 @@ class Grid(NamedTuple):
         return [curve[int(level) - 1] for level in self.levels[::-1] if level <= len(curve)]
 
     def curve(self, values: Any, name: str = "value") -> tuple[float, int, tuple[float, ...]]:
-        """(the value, the index of its level, the values at lower levels, the lowest first) of a learning curve.
+        """(the value, the index of its level, the values at lower levels) of a learning curve from the first unit on.
 
-        `values` are those from the first unit on. Where one of them is not finite, it is the value. Raises ValueError
-        or TypeError for what is no curve.
+        A number that is not finite is the value. Raises ValueError or TypeError for what is no curve.
         """
         if not self.counts:
             raise ValueError(
@@ -104,10 +103,7 @@ class Grid(NamedTuple):
 
 @dataclass(frozen=True)
 class Fidelity:
-    """Levels at which a function can be evaluated: epochs of training, or the share of the data.
-
-    Functions that take it raise ValueError or TypeError if the limits or the costs do not fit.
-    """
+    """Levels at which a function can be evaluated: epochs of training, or the share of the data."""
 
     low: float
     """The lowest level, above 0."""
@@ -142,10 +138,7 @@ class Fidelity:
 
 
 class Forecast(NamedTuple):
-    """The expected learning curve of a trial: Gaussian in the warped values at the levels.
-
-    It can be pickled, so that a process that trains a model can decide when to stop.
-    """
+    """The expected learning curve of a trial: Gaussian in the warped values at the levels. It can be pickled."""
 
     levels: tuple[float, ...]
     """of a `Grid`"""
@@ -174,8 +167,7 @@ class Forecast(NamedTuple):
         Args:
             curve: its values so far, after the units 1, 2, ...; only those at levels count.
 
-        Raises:
-            ValueError, TypeError: a value is not a number.
+        Raises ValueError or TypeError where a value is not a number.
         """
         from scipy.special import ndtr
 

@@ -95,10 +95,7 @@ def prolonged(progress: Progress, n_calls: int) -> Progress:
 
 
 def limits(n_calls: int, max_failures: Any, time_limit: Any, target: Any, patience: Any, signs: np.ndarray) -> Limits:
-    """The limits given as arguments of `seqdec.minimize`, from now on.
-
-    `signs` (objectives,) are 1 for values to be maximized, else -1. Raises ValueError or TypeError.
-    """
+    """The limits given as arguments of `seqdec.minimize`, from now on. Raises ValueError or TypeError."""
     if time_limit is not None:
         checks.positive("time_limit", time_limit)
     if target is not None:
@@ -128,10 +125,7 @@ def made(progress: Progress) -> str:
 
 
 def end(limits: Limits, progress: Progress, front: np.ndarray) -> tuple[int, str] | None:
-    """(status, message) of a search that has reached a limit other than that of time; None if it goes on.
-
-    `front` (k, objectives) are the best values, larger is better.
-    """
+    """(status, message) of a search that has reached a limit other than that of time; None if it goes on."""
     calls = made(progress)
     if progress.stopped:
         return STOPPED, progress.stopped
@@ -166,8 +160,7 @@ class Run:
     """One run of `seqdec.minimize`.
 
     Args:
-        optimizer: of the search so far.
-        progress: likewise.
+        optimizer, progress: of the search so far.
         limits: where it ends.
         workers: who evaluates.
         number: trials under evaluation at a time.
@@ -211,10 +204,7 @@ class Run:
             self.progress = self.progress._replace(improved=0)
 
     def until_ended(self) -> tuple[int, str]:
-        """Evaluate until a limit is reached or the search is stopped -> (status, message).
-
-        Raises an exception of `fun` that is not to be caught.
-        """
+        """Evaluate until the search ends -> (status, message). Raises exceptions of `fun` not to be caught."""
         try:
             return self._loop()
         except (BrokenExecutor, CancelledError) as error:
@@ -278,10 +268,7 @@ class Run:
         return self.late or time.time() >= self.limits.deadline
 
     def _trials(self, pending: int) -> list[Trial]:
-        """The next trials beside those that are pending, fewer where no new point is left or the time is over.
-
-        First those that were under evaluation when the search was killed.
-        """
+        """The next trials beside those pending, first those under evaluation when the search was killed."""
         from seqdec.progress import compiling
 
         trials: list[Trial] = []
@@ -307,7 +294,6 @@ class Run:
         return trials
 
     def _has_room(self, pending: int) -> bool:
-        """Whether one more trial may be evaluated beside those that are pending."""
         return pending < self.number and fits(self.limits, self._cost())
 
     def _cost(self) -> float:
@@ -348,7 +334,6 @@ class Run:
             self._report()
 
     def _report(self) -> None:
-        """Show the result so far to the callback, and in the bar."""
         so_far = self.result(DONE, "running")
         gain = {"expected gain": f"{self.gain:.2g}"} if self.gain >= 0 else {}
         self.bar.set_postfix({**_shown(so_far), **gain, "choosing": f"{self.choosing:.2g} s/point"})
@@ -428,5 +413,4 @@ class Run:
 
 
 def _shown(so_far: "OptimizeResult") -> dict[str, str]:
-    """What the progress bar says of the calls so far."""
     return {"best": f"{so_far.fun:.6g}"} if np.ndim(so_far.fun) == 0 else {"front": f"{len(so_far.x)} points"}

@@ -62,7 +62,6 @@ def minimize(
     trust_region: bool | None = None,
     standardize: bool = True,
     warp: bool = True,
-    input_warp: bool = False,
     search: Search | None = None,
     optimum: Mapping[Any, Any] | None = None,
     monotone: Mapping[Any, int] | Sequence[Mapping[Any, int] | None] | None = None,
@@ -86,47 +85,42 @@ def minimize(
         >>> result.nfev, result.kind
         (3, 'observed')
 
-    Keywords that are not listed here are those of `seqdec.bo.BayesianOptimizer`.
+    Keywords that are not listed are those of `seqdec.bo.BayesianOptimizer`.
 
     Args:
-        fun: (x) -> value, or a sequence of values of several objectives; with outcome constraints (value, outcomes).
-            With `fidelity` (x, fidelity) -> value, or (x) -> a generator of the values after the units 1, 2, ..., such
-            as epochs, which is closed where it has no hope. NaN, infinity and exceptions of `catch` are failed calls.
-        bounds: as `seqdec.bo.space_from` takes them.
-        n_calls: number of calls; with `fidelity` the cost that they may have, in evaluations at full fidelity.
-        x0: a point or several to start from: lists, dicts, arrays, rows or tables.
-        y0: known values of the points of x0, for which `fun` is not called.
-        outside: accept points of x0 with known values as `BayesianOptimizer.tell` does.
-        seed: of everything random; None draws one, which the result contains.
+        fun: (x) -> value, or values of several objectives; with outcome constraints (value, outcomes). With `fidelity`
+            (x, fidelity) -> value, or a generator (x) of the values after the units 1, 2, .... NaN, infinity and
+            exceptions of `catch` are failed calls.
+        bounds: as in `seqdec.bo.space_from`.
+        n_calls: number of calls; with `fidelity` their cost, in evaluations at full fidelity.
+        x0, y0: points to start from, and their values if they are known.
+        outside: accept points of x0 outside the bounds, as `BayesianOptimizer.tell` does.
+        seed: of everything random; None draws one.
 
-        workers: number of processes, which evaluate a batch; -1: one for each core. Or an Executor, of which a worker
-            that is done gets its next point at once: the points then depend on the order in which calls end.
+        workers: number of processes, which evaluate a batch; -1: one for each core. Or an Executor: a free worker gets
+            its next point at once.
         batch_size: points under evaluation at a time; None: one, or the number of an executor's workers.
-        call_timeout: seconds after which a call of at least 2 `workers` is ended with its process, and has failed.
+        call_timeout: seconds after which a call in another process is ended and has failed.
 
         time_limit: seconds after which no call begins.
-        target: value that ends the search once a feasible call is as good; one for each of several objectives.
-        patience: calls without an improvement that end the search, counted as `n_calls`.
-        catch: exceptions of `fun` that make a failed call. Any other ends the search and is raised.
-        max_failures: failed calls in a row that end the search.
+        target: end once a feasible call is as good; one for each of several objectives.
+        patience: end after so many calls without an improvement.
+        catch: exceptions of `fun` that make a failed call; any other is raised.
+        max_failures: end after so many failed calls in a row.
 
-        checkpoint: path of a file from which the search continues if it exists, also after a kill: to the bit, if it
-            does not depend on the order in which calls end. Limits, workers, `catch`, `callback` and `fun` may differ.
-            `BayesianOptimizer.load` reads it. One process at a time may use it.
-        callback: called after every call, as in scipy, with the best x or, if its argument is `intermediate_result`,
-            the result so far. Returning True, or raising StopIteration, ends the search, as does any other exception.
-        progress: whether to show a bar on standard error; None: a bar on a terminal, elsewhere a line now and then.
+        checkpoint: file from which the search continues, to the bit, after a kill (one process at a time). Limits,
+            workers, `catch`, `callback` and `fun` may differ.
+        callback: called after every call with the best x or, if its argument is `intermediate_result`, the result so
+            far; True or StopIteration ends the search.
+        progress: whether to show a bar on standard error; None: on a terminal, elsewhere a line now and then.
 
     Returns:
-        A `seqdec.bo.result.SearchResult`, scipy's OptimizeResult. x and fun are the best feasible call (None and NaN if
-        there is none); where values are noisy, the evaluated point with the best posterior mean, as
-        `BayesianOptimizer.recommend` says; with several objectives the front.
+        A `seqdec.bo.result.SearchResult`; x and fun are those of `BayesianOptimizer.recommend`, or the front.
 
     Raises:
         ValueError, TypeError: an argument does not fit, or the checkpoint is damaged or of another search.
         OSError: the checkpoint cannot be written.
-        KeyboardInterrupt: Ctrl-C before the first value.
-        Exception: of `fun`, unless it is one of `catch`; its attribute `search_result` is the result so far.
+        Exception: of `fun`, with the result so far as its attribute `search_result`.
     """
     from seqdec.progress import bar
 
@@ -155,7 +149,6 @@ def minimize(
         trust_region=trust_region,
         standardize=standardize,
         warp=warp,
-        input_warp=input_warp,
         noise_std=noise_std,
         search=search,
         optimum=optimum,
@@ -206,7 +199,6 @@ def maximize(fun: Callable[..., Any], bounds: Any, **options: Any) -> "SearchRes
 
 
 def _check_workers(fun: Any, workers: Any, call_timeout: Any) -> None:
-    """Raises TypeError or ValueError for what cannot be called or calls nothing, or has no such limit of time."""
     if not callable(fun):
         raise TypeError(f"fun must be callable; got {fun!r}")
     whole = isinstance(workers, Integral) and not isinstance(workers, bool)
@@ -228,7 +220,6 @@ def _check_workers(fun: Any, workers: Any, call_timeout: Any) -> None:
 
 
 def _number_at_a_time(asked: int | None, workers: Any) -> int:
-    """How many points are under evaluation at a time."""
     if asked is not None:
         return checks.count("batch_size", asked)
     number = width(workers) if isinstance(workers, Executor) else 1
@@ -238,7 +229,6 @@ def _number_at_a_time(asked: int | None, workers: Any) -> int:
 
 
 def _exceptions(catch: Any) -> tuple[type[Exception], ...]:
-    """`catch` as a tuple. Raises TypeError for anything but classes of exceptions."""
     classes = tuple(catch) if isinstance(catch, Iterable) else (catch,)
     for one in classes:
         if not isinstance(one, type) or not issubclass(one, Exception):
@@ -247,7 +237,7 @@ def _exceptions(catch: Any) -> tuple[type[Exception], ...]:
 
 
 def _of_the_result(callback: Callable[..., Any] | None) -> "Callable[[OptimizeResult], Any] | None":
-    """The callback as a function of the result so far, for both of scipy's forms. Raises TypeError for another."""
+    """The callback, in either of scipy's forms, as a function of the result so far."""
     if callback is None:
         return None
     if not callable(callback):
@@ -267,10 +257,7 @@ def _of_the_result(callback: Callable[..., Any] | None) -> "Callable[[OptimizeRe
 
 
 def _yields_curves(fun: Callable[..., Any], grid: Grid | None) -> bool:
-    """Whether `fun`, with these levels, takes x alone and yields learning curves; else it takes x and a level.
-
-    Raises TypeError or ValueError for a function that takes neither, and for one that yields without levels.
-    """
+    """Whether `fun` takes x alone and yields learning curves; else it takes x and a level."""
     if grid is None:
         if inspect.isgeneratorfunction(fun):
             raise TypeError(
@@ -325,10 +312,7 @@ def _start_points(
 
 
 def _read(path: Path | None, space: Space) -> tuple[BayesianOptimizer, Progress] | None:
-    """The search of a file; None without a path or a file.
-
-    Raises ValueError for a damaged file, and for one that `seqdec.minimize` did not write.
-    """
+    """The search of a file; None without a path or a file. Raises ValueError for another file."""
     if path is None or not path.exists():
         return None
     optimizer = BayesianOptimizer.load(path, [rule for rule in space.constraints if not isinstance(rule, Linear)])

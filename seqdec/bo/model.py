@@ -1,7 +1,7 @@
 """The model of the function: a surrogate fitted to the warped values, and what it predicts.
 
-All functions are pure: what is known goes in as `Observations`, the belief comes out as `Fitted`. Values as told become
-responses, larger is better, and responses are warped, see `seqdec.bo.output_warp`, before the surrogate sees them.
+Pure functions from `Observations` to the belief `Fitted`. Values become responses, larger is better, and responses are
+warped (`seqdec.bo.output_warp`) before the surrogate sees them.
 """
 
 import functools
@@ -42,10 +42,7 @@ program = functools.partial(jax.jit, static_argnums=0, compiler_options=UNFUSED)
 
 
 class Prediction(NamedTuple):
-    """Belief about the function at a point, without noise, in the units of its values.
-
-    The fields are numbers, or with several objectives arrays with one number for each.
-    """
+    """Belief about the function at a point, without noise; with several objectives arrays with one number for each."""
 
     mean: Any
     """Expected value of the function."""
@@ -158,7 +155,6 @@ def fit(model: Model, known: Observations, capacity: int, start: Start | None) -
 
 
 def _is_outdated(model: Model, warps: tuple[Warp, ...], values: np.ndarray) -> bool:
-    """Whether the warps are to be fitted again, and with them the surrogate from its prior."""
     fitted = warps[0].fitted
     if len(values) >= fitted * model.surrogate.growth:
         return True
@@ -235,7 +231,6 @@ def _default_noise(model: Model, warp: Warp) -> np.ndarray:
 
 
 def _noise_stds(model: Model, known: Observations) -> list[float | None]:
-    """The standard deviation of the noise of each value; None where it is not known."""
     return [model.noise_std if std is None else std for std in known.noise_std]
 
 
@@ -257,12 +252,11 @@ def marginals(model: Model, fitted: Fitted, units: np.ndarray) -> tuple[np.ndarr
 
 
 def means(model: Model, fitted: Fitted, units: np.ndarray) -> np.ndarray:
-    """(n, m) the means alone, in much less time with the surrogates that are networks."""
+    """(n, m) the means alone, in much less time for networks."""
     return np.reshape(_at(means_of, model, fitted, units), (len(units), len(model.signs)))
 
 
 def _at(program: Callable[..., Any], model: Model, fitted: Fitted, units: np.ndarray) -> np.ndarray:
-    """Results of a program (surrogate, state, rows) at `units` (n, columns), as many rows at a time."""
     rows, outputs, found = len(fitted.trials.x), len(model.signs), []
     with jax.enable_x64(True):
         for block in np.split(units, range(rows, len(units), rows)):
@@ -274,10 +268,7 @@ def _at(program: Callable[..., Any], model: Model, fitted: Fitted, units: np.nda
 
 
 def curve(model: Model, fitted: Fitted, state: Any, unit: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """The first warped response at the levels at `unit` (columns,): (means (n,), covariance (n, n), noise's variance).
-
-    `state` is that of the surrogate.
-    """
+    """(means (n,), covariance (n, n), variance of the noise) of the first response at the levels at `unit`."""
     assert model.fidelity is not None
     levels = model.fidelity.columns
     x = np.zeros((len(levels), model.columns))
@@ -309,8 +300,8 @@ def prediction(model: Model, fitted: Fitted, unit: np.ndarray) -> Prediction:
 def expected_gain(model: Model, fitted: Fitted, units: np.ndarray, unit: np.ndarray) -> float:
     """How much better than the best of `units` (n, columns) the first output at `unit` (columns,) is expected to be.
 
-    E max(y - y*, 0) in the units of the values, where y has the belief at `unit` and y* is the value of the largest
-    posterior mean at `units`; by the trapezoidal rule.
+    E max(y - y*, 0) in the units of the values, with y* the value of the largest posterior mean; by the trapezoidal
+    rule.
     """
     means, stds = marginals(model, fitted, np.vstack([units, unit]))
     (*_, mean), std, best, warp = means[:, 0], stds[-1, 0], means[:-1, 0].max(), fitted.warps[0]

@@ -90,32 +90,30 @@ class BayesianOptimizer:
         ...     trial = optimizer.tell(trial, float(trial.x @ trial.x))
         >>> x, value = optimizer.best
 
-    The first `initial` points form a Sobol sequence; then the surrogate, fitted to all values, scores candidates.
-    Trials may be told in any order, or never, and so may points that were not asked for. Where failures depend on the
-    point, it is avoided (`seqdec.bo.acquisition.failures`). Equal arguments, calls and values give equal suggestions.
-    Threads may share an optimizer; a pickled one goes on as it would.
+    Trials may be told in any order, or never, and so may points that were not asked for. Equal arguments, calls and
+    values give equal suggestions. Threads may share an optimizer; a pickled one goes on as it would.
 
     Args:
-        bounds: as `seqdec.bo.space_from` takes them. With names a point is a dict, nested like the bounds.
+        bounds: as in `seqdec.bo.space_from`. With names a point is a dict, nested like the bounds.
         constraints: `seqdec.bo.Linear`, and functions (x) -> bool, called for about a thousand candidates a question.
+        seed: of everything random, an integer in [0, 2**63).
 
         maximize: whether large values are wanted; one bool, or one for each objective.
-        objectives: number of values of the function; with several the search is for their `front`.
+        objectives: number of values; with several the search is for their `front`.
         outcome_constraints: number of outcomes told with each value; a point is feasible if all are at most 0.
-        reference_point: values that count in a front are better than these; None: its worst ones, and a margin.
+        reference_point: values that count in a front are better; None: its worst ones, and a margin.
         noise_std: standard deviation of the values' noise; None: estimated. Needs "gp", "sparse_gp" or "hilofi".
-        fidelity: levels at which the function can be evaluated (`seqdec.bo.Fidelity`), of which the highest counts.
+        fidelity: levels of the function (`seqdec.bo.Fidelity`), of which the highest counts.
 
         surrogate: one of `seqdec.bo.surrogate_names()`, a Surrogate, or "auto": "gp", above 1,000 values "sparse_gp".
-        surrogate_options: keywords of the surrogate's function, such as `seqdec.bo.hilofi`; not with "auto".
+        surrogate_options: keywords of the surrogate's function, such as `seqdec.bo.hilofi`.
         standardize: scale responses to mean 0 and variance 1.
         warp: before that, transform them and leave outliers out (`seqdec.bo.output_warp`).
-        input_warp: transform each column (`seqdec.bo.surrogates.input_warp`).
         capacity: expected number of trials; exceeding it costs a new compilation.
 
-        seed: of everything random, an integer in [0, 2**63).
         acquisition: one of `seqdec.bo.acquisition_names()`, an Acquisition, or "auto": the surrogate's.
-        initial: points before the surrogate is used; None: one for each column of the unit cube, at least two.
+        initial: points of a Sobol sequence before the surrogate is used; None: one for each column of the unit cube, at
+            least two.
         trust_region: search a box around the best point; None: with more than 20 columns and one objective.
         search: how the acquisition is maximized.
 
@@ -148,7 +146,6 @@ class BayesianOptimizer:
         trust_region: bool | None = None,
         standardize: bool = True,
         warp: bool = True,
-        input_warp: bool = False,
         noise_std: float | None = None,
         search: Search | None = None,
         optimum: Mapping[Any, Any] | None = None,
@@ -170,7 +167,6 @@ class BayesianOptimizer:
             trust_region=trust_region,
             standardize=standardize,
             warp=warp,
-            input_warp=input_warp,
             noise_std=noise_std,
             search=search,
             optimum=optimum,
@@ -223,13 +219,11 @@ class BayesianOptimizer:
         Args:
             n: number of trials; None is one, without a list.
             fixed: values of some parameters, by name or, in a space without names, by index.
-            fidelity: the level; None: the one that says most about the value at full fidelity for its cost, or full
-                fidelity once lower levels have cost as much as an evaluation there.
+            fidelity: the level; None: that which says most about the value at full fidelity for its cost.
 
         Raises:
             Exhausted: no new point is left.
-            ValueError, TypeError: `fixed` holds an unknown name or a value outside the bounds, or was found to
-                contradict the conditions or constraints; `fidelity` is not one of the levels.
+            ValueError, TypeError: `fixed` does not fit the space, or `fidelity` is not one of the levels.
         """
         held, level = self.space.fixed(fixed), self._level(fidelity)
         if n is None:
@@ -259,15 +253,12 @@ class BayesianOptimizer:
 
     @_exclusive
     def propose(self, x: Any, *, fidelity: float | None = None) -> Trial:
-        """A pending trial at a given point, at a level or at full fidelity.
-
-        Raises ValueError or TypeError if the point is not in the space, or `fidelity` is not one of the levels.
-        """
+        """A pending trial at a given point, at a level or at full fidelity."""
         level, self._current = self._level(fidelity) or 0, None
         return self._record.trial(self._record.add(self.space.point(x)._replace(level=level)).number)
 
     def _level(self, fidelity: Any) -> int | None:
-        """The index of a level, None if it is None. Raises ValueError or TypeError for what is none."""
+        """The index of a level. Raises ValueError or TypeError for an unknown one."""
         if fidelity is None:
             return None
         if self.settings.fidelity is None:
@@ -294,11 +285,10 @@ class BayesianOptimizer:
 
         Args:
             trial: a pending Trial, or a point.
-            value: a number, or with several objectives a sequence with one for each. None, NaN or infinity: the trial
-                failed. If the levels are integers, it may be a learning curve: the values after the units 1, 2, ....
+            value: a number, or one for each of several objectives. None, NaN or infinity: the trial failed. If the
+                levels are integers, it may be a learning curve: the values after the units 1, 2, ....
             outcomes: one number for each of `outcome_constraints`; NaN or infinity: the trial failed.
-            noise_std: standard deviation of the noise of `value`; None: that of the optimizer. Trials for which neither
-                is given share one estimated variance.
+            noise_std: standard deviation of the noise of `value`; None: that of the optimizer.
             failed: the trial failed, whatever `value` is.
             reason: of the failure, for the table of trials.
             seconds: duration of the evaluation, for the table of trials.
@@ -307,11 +297,8 @@ class BayesianOptimizer:
             fidelity: the level of a point that was not asked for; None: full fidelity.
 
         Raises:
-            ValueError: the trial was not asked from this optimizer, was changed or has been told before, or the point
-                is outside the bounds; `value` or `outcomes` has another number of parts; `fidelity` is not one of the
-                levels, or is given for a trial; `noise_std` or `seconds` is negative, or the surrogate has no model of
-                the noise.
-            TypeError: `value`, `outcomes`, `noise_std`, `seconds` or the point does not consist of numbers.
+            ValueError: the trial is not pending here, the point lies outside, or another argument does not fit.
+            TypeError: an argument does not consist of numbers.
         """
         outside = checks.flag("outside", outside)
         if seconds is not None:
@@ -386,7 +373,6 @@ class BayesianOptimizer:
         return self._method.model, self._current
 
     def _is_noisy(self) -> bool:
-        """Whether values are known or found to be noisy, see `recommend`."""
         return model.is_noisy(*self.fitted(), self._observations())
 
     @_exclusive
@@ -411,7 +397,7 @@ class BayesianOptimizer:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the functions of a surrogate given by name, which are made anew."""
+        """Without the functions of a surrogate given by name, which are made anew."""
         with self._lock:
             state = {name: value for name, value in vars(self).items() if name != "_lock"} | {"_asked": None}
             if isinstance(self.surrogate, str):
@@ -426,13 +412,12 @@ class BayesianOptimizer:
             self._restore(*saved)
 
     def _saved(self) -> tuple[list[np.ndarray], tuple[Any, ...]]:
-        """What the next fit goes on from, as `checkpoint.arrays` and warps; empty before the first."""
+        """What the next fit goes on from; empty before the first."""
         if self._start is None:
             return [], ()
         return checkpoint.arrays(self._method.model.surrogate.stored(self._start.state)), self._start.warps
 
     def _restore(self, arrays: list[np.ndarray], warps: tuple[Any, ...]) -> None:
-        """Go on from what was saved."""
         if arrays:
             with jax.enable_x64(True):
                 like = model.prior(self._method.model, self.capacity)
@@ -479,17 +464,14 @@ class BayesianOptimizer:
 
     @_exclusive
     def evaluations(self) -> tuple[list[Any], np.ndarray]:
-        """Points and values of all trials of the space that were told, in the order of their numbers; NaN for failures.
-
-        The values are (n,), with several objectives (n, objectives).
-        """
+        """Points and values, (n,) or (n, objectives), of all trials of the space that were told; NaN for failures."""
         entries = self._record.evaluated()
         values = np.reshape([entry.values for entry in entries], (len(entries), self.outputs.objectives))
         return list(map(self._record.shown, entries)), values[:, 0] if self.outputs.objectives == 1 else values
 
     @_exclusive
     def feasibility(self) -> np.ndarray:
-        """(n,) bool for each of `evaluations`: whether it is complete and all its outcomes are at most 0."""
+        """(n,) bool for each of `evaluations`: complete, with all outcomes at most 0."""
         return np.array([entry.feasible for entry in self._record.evaluated()], bool)
 
     @_exclusive
@@ -499,11 +481,10 @@ class BayesianOptimizer:
 
     @_exclusive
     def trials_dataframe(self) -> "pd.DataFrame":
-        """One row for each trial: number, state, value (NaN unless complete), the point, reason of a failure, seconds.
+        """One row for each trial: number, state, value or value_0, ..., the point, reason of a failure, seconds.
 
-        The columns of the point are x_0, x_1, ..., or the names; where a parameter is inactive, its value is missing.
-        With several objectives the values are value_0, value_1, ...; outcome constraints add outcome_0, ... and
-        feasible, and several levels fidelity.
+        The columns of the point are x_0, x_1, ..., or the names; inactive parameters are missing. Outcome constraints
+        add outcome_0, ... and feasible, several levels fidelity.
         """
         return self._record.dataframe()
 
@@ -512,7 +493,7 @@ class BayesianOptimizer:
     def best(self) -> tuple[Any, float]:
         """(x, value) of the best feasible trial, the first of equals.
 
-        Raises ValueError when no trial is complete and feasible, and with several objectives: see `front`.
+        Raises ValueError when no trial is complete and feasible, and with several objectives.
         """
         if self.outputs.objectives > 1:
             raise ValueError(f"with {self.outputs.objectives} objectives there is no best trial: use front()")
@@ -521,10 +502,9 @@ class BayesianOptimizer:
 
     @_exclusive
     def front(self) -> Front:
-        """The feasible trials that no other one dominates, ordered by their first values; equal ones are all kept.
+        """The feasible trials that no other one dominates, ordered by their first values.
 
-        A trial dominates another if it is at least as good in all objectives and better in one. Raises ValueError when
-        no trial is complete and feasible.
+        Raises ValueError when no trial is complete and feasible.
         """
         entries = self._record.feasible()
         values = np.array([entry.values for entry in entries])
@@ -536,8 +516,8 @@ class BayesianOptimizer:
     def predict(self, x: Any) -> Prediction:
         """Mean and 95% interval of the function, or of each objective, at the point `x`, given all values told.
 
-        The belief is Gaussian in warped units. Raises ValueError if `x` lies outside the bounds, or fewer than two
-        values are known, and TypeError if it is not a point of the space.
+        Raises ValueError if `x` lies outside the bounds, or fewer than two values are known, TypeError if it is no
+        point.
         """
         unit = self.space.point(x).unit
         if len(self._record.order) < 2:
@@ -550,12 +530,11 @@ class BayesianOptimizer:
     def recommend(self) -> Recommendation:
         """The evaluated point to use, among the feasible ones.
 
-        Without noise it is `best`, and its `kind` is "observed"; with noise it is the point with the best posterior
-        mean in warped units, and its `kind` is "predicted". Values count as noisy if `noise_std` says so. If it is not
-        given, more than a thousandth of the warped values' variance must be estimated to be noise, and the values must
-        show it: they differ where a point repeats or, if none repeats,
-        `seqdec.bo.surrogates.gaussian_process.shows_noise`. A surrogate without a model of the noise finds none. Raises
-        ValueError as `best` does.
+        Without noise it is `best`, "observed"; with noise the point with the best posterior mean in warped units,
+        "predicted". Values are noisy if `noise_std` says so, or if more than a thousandth of the warped values'
+        variance is estimated to be
+        noise and the values show it: they differ where a point repeats or, if none repeats,
+        `seqdec.bo.surrogates.gaussian_process.shows_noise`. Raises ValueError as `best` does.
         """
         observed = Recommendation.observed(*self.best)
         if len(self._record.order) < 2 or not self._is_noisy():
@@ -568,11 +547,10 @@ class BayesianOptimizer:
 
     @_exclusive
     def expected_gain(self) -> float:
-        """The expected improvement of the last suggested point on the best one, as known when it was suggested.
+        """The expected improvement of the last suggested point on the best one, in the units of the values.
 
-        E max(y* - y, 0), or E max(y - y*, 0) if values are maximized, in their units: y is the function at the
-        suggested point, without noise, and y* its value at the told point with the best posterior mean. Feasibility and
-        failures do not enter. NaN if no point was suggested yet, or the last one came from the initial design. Raises
+        E max(y* - y, 0), or E max(y - y*, 0) if values are maximized: y is the function at the suggested point, y* that
+        at the told point with the best posterior mean. NaN without a point that the surrogate suggested. Raises
         ValueError with several objectives.
         """
         if self.outputs.objectives > 1:
@@ -581,12 +559,11 @@ class BayesianOptimizer:
 
     @_exclusive
     def plot(self, panel: str | None = None, *, minimum: float | None = None, maximum: float | None = None) -> "Figure":
-        """A matplotlib Figure of all trials told; `figure.savefig("search.png")` writes it.
+        """A matplotlib Figure of all trials told.
 
         Args:
-            panel: None for all panels, or one: "progress", with the best that as many random points are expected to
-                have under the posterior mean; "slices" of mean and 95% band through the recommended point; "parallel"
-                coordinates; "importances", see `seqdec.bo.importances`. Several objectives have one panel, "front".
+            panel: None for all panels, or one: "progress", "slices", "parallel", "importances"; of several objectives
+                "front".
             minimum, maximum: of the function, if it is known.
 
         Raises:
@@ -602,8 +579,7 @@ class BayesianOptimizer:
     ) -> Path:
         """Write one self-contained page of HTML, atomically; returns its path.
 
-        It has the figure of `plot`, the best trials or the front, the failures by reason, settings and versions. Raises
-        ValueError for a suffix other than ".html" and ".htm", or as `plot`; OSError if it cannot be written.
+        Raises ValueError for a suffix other than ".html" and ".htm", or as `plot`; OSError if it cannot be written.
         """
         from seqdec.bo.report import page  # matplotlib is slow to import
 
@@ -615,7 +591,7 @@ class BayesianOptimizer:
 
         Raises:
             TypeError: surrogate or acquisition is not given by name, or a choice or an option of the surrogate is not
-                made of strings, numbers, booleans, None, numpy scalars and tuples. An earlier file is left as it is.
+                made of strings, numbers, booleans, None, numpy scalars and tuples. An earlier file stays.
             ValueError: the path has the suffix of another kind of file, such as ".csv".
             OSError: the file cannot be written.
         """
@@ -632,7 +608,7 @@ class BayesianOptimizer:
 
         Args:
             path: of the file.
-            constraints: the functions among its constraints, in their order, because a file does not hold them.
+            constraints: the functions among its constraints, in their order, which a file does not hold.
 
         Raises:
             FileNotFoundError: there is no file.

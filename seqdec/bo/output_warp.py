@@ -1,4 +1,4 @@
-r"""Monotone warp of the responses, by which they become smooth enough for a stationary Gaussian process.
+"""Monotone warp of the responses, by which they become smooth enough for a stationary Gaussian process.
 
     z = (psi((y - c) / s) - m) / d
 
@@ -7,11 +7,9 @@ with Yeo and Johnson's transform of power p between 0 and 2, increasing and smoo
     psi(u) = ((1 + u)^p - 1) / p              for u >= 0,    log(1 + u)   for p = 0
     psi(u) = -((1 - u)^(2 - p) - 1) / (2 - p)    for u < 0,    -log(1 - u)  for p = 2
 
-p = 1 is the identity; p = 1.5 and 2 compress responses far below c, which is then the best one. m and d standardize the
-warped responses. Since psi increases, the order of the responses, and so the best one, is kept.
-
-Power and scale are those of a grid with the largest marginal likelihood of the responses as they are, which is that of
-the warped ones times the Jacobian of the warp (Snelson, Rasmussen, Ghahramani, "Warped Gaussian processes", 2003):
+p = 1 is the identity; p = 1.5 and 2 compress responses far below c, which is then the best one; m and d standardize.
+Power and scale are those of a grid with the largest marginal likelihood of the responses y (Snelson, Rasmussen,
+Ghahramani, "Warped Gaussian processes", 2003):
 
     log p(y) = -n/2 log(w' M^-1 w / n) - 1/2 log det M + sum_i log psi'((y_i - c) / s) / s,    w = psi - mean psi
     M = 1 1' + k(r / (l sqrt d)) + v I
@@ -20,13 +18,11 @@ with the amplitude at its maximum, and the largest value over a grid of length s
 prior log l ~ N(-1/2, 1). A priori the identity has probability one half, and the others share the rest.
 
 Outliers: where the sorted distances t from the best response jump by a factor of ten or more within the worst quarter,
-the responses beyond the largest jump may have nothing to do with the function. They are left out if that increases the
-likelihood, in which each of them has the prior probability 1/20 and the density 1 / (t (1 + log(t / q))^2) for the
-largest distance q kept.
+the responses beyond the largest jump are left out if that increases the likelihood, in which each of them has the prior
+probability 1/20 and the density 1 / (t (1 + log(t / q))^2) for the largest distance q kept.
 
-What matters of an outcome that is to be at most 0 is where it is 0, and its values may be of any size on both sides.
-Its warps other than the identity are psi(u) = sign(u) log(1 + |u|) with c = 0, which resolve small values of either
-sign; none of its values is an outlier.
+Warps of outcomes, of which the sign matters, are the identity or psi(u) = sign(u) log(1 + |u|) with c = 0, without
+outliers.
 
 Sources of psi: Yeo, Johnson, "A new family of power transformations to improve normality or symmetry", 2000; of that of
 outcomes: Eriksson, Poloczek, "Scalable constrained Bayesian optimization", 2021.
@@ -54,8 +50,7 @@ _MOST = 256
 _JUMP, _WORST, _OUTLIER = 10.0, 0.75, 0.05
 """Ratio of distances beyond which outliers are suspected, in which part of them, and their prior probability."""
 _MODERATE = 1e-4
-"""Scale, as a share of the range of the responses, below which a warp has no place in a hypervolume: the volume would
-count small differences between the best responses like large ones elsewhere."""
+"""Scale, as a share of the range of the responses, below which a warp has no place in a hypervolume."""
 _FAR = 10.0
 """A new warped response beyond it calls for a new warp."""
 
@@ -119,7 +114,6 @@ def _inverse_psi(w: np.ndarray, power: float) -> np.ndarray:
 
 
 def _log_slope(u: np.ndarray, power: float) -> np.ndarray:
-    """Log psi'(u)."""
     return np.where(u >= 0, power - 1, 1 - power) * np.log1p(np.abs(u))
 
 
@@ -145,7 +139,7 @@ def standardized(y: np.ndarray) -> Warp:
 
 
 def fit(x: np.ndarray, y: np.ndarray) -> Warp:
-    """The warp of the largest marginal likelihood, for responses `y` (n,) at the points `x` (n, d) of the unit cube."""
+    """The most likely warp for responses `y` (n,) at the points `x` (n, d) of the unit cube."""
     identity = standardized(y)
     if len(y) < _FEWEST or y.min() == y.max():
         return identity
@@ -158,7 +152,7 @@ def fit(x: np.ndarray, y: np.ndarray) -> Warp:
 
 
 def fit_outcome(x: np.ndarray, y: np.ndarray) -> Warp:
-    """The warp of the largest marginal likelihood, for outcomes `y` (n,) at the points `x` (n, d) of the unit cube."""
+    """The most likely warp for outcomes `y` (n,) at the points `x` (n, d) of the unit cube."""
     identity = standardized(y)
     sizes = np.abs(y[y != 0]) / identity.scale
     if len(y) < _FEWEST or y.min() == y.max() or not len(sizes):
@@ -199,10 +193,7 @@ def _among(x: np.ndarray, y: np.ndarray) -> Warp:
 
 
 def _best(x: np.ndarray, y: np.ndarray, warps: list[Warp]) -> tuple[float, Warp]:
-    """(log likelihood plus log prior, warp) of the best of `warps`, the identity first, which has half of the prior.
-
-    Mean and std are those of the identity.
-    """
+    """(log likelihood plus log prior, warp) of the best of `warps`, the identity first."""
     warped = np.stack([warp.forward(y) for warp in warps], 1)
     jacobians = np.array([np.sum(np.log(warp.slope(y))) for warp in warps])
     prior = np.full(len(warps), -math.log(2 * (len(warps) - 1)))

@@ -48,7 +48,7 @@ class SearchResult(OptimizeResult):
     func_vals: np.ndarray
     """The values at these points."""
     seconds: np.ndarray
-    """(n,) durations of the calls; NaN for given values, and for calls that ended with their worker."""
+    """(n,) durations of the calls; NaN where they are not known."""
     surrogate: str
     """Name of the surrogate."""
     acquisition: str
@@ -60,14 +60,7 @@ class SearchResult(OptimizeResult):
 
     @classmethod
     def of(cls, optimizer: "BayesianOptimizer", final: bool, message: str, **fields: Any) -> Self:
-        """The result of all trials told.
-
-        Args:
-            optimizer: that told them.
-            final: whether to recommend a point; else the best one is answered.
-            message: the reason of the end, to which the surrogate, the acquisition and the seed are added.
-            **fields: the others of this class.
-        """
+        """The result of all trials told, with a recommendation if `final`; `fields` are the other ones of this class."""
         best = _best(optimizer, final)
         surrogate = optimizer.surrogate if isinstance(optimizer.surrogate, str) else "custom"
         acquisition = optimizer.acquisition if isinstance(optimizer.acquisition, str) else "custom"

@@ -1,4 +1,4 @@
-"""What an optimizer is asked for: its keywords, checked, and how points are chosen with them."""
+"""The keywords of an optimizer, checked, and how points are chosen with them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -25,7 +25,6 @@ from seqdec.bo.suggestion import Method
 from seqdec.bo.surrogates import contract as surrogates
 from seqdec.bo.surrogates import trend
 from seqdec.bo.surrogates.contract import Surrogate
-from seqdec.bo.surrogates.input_warp import warped
 from seqdec.bo.surrogates.multi_output import independent
 from seqdec.bo.surrogates.trend import Directions, trended
 from seqdec.bo.transfer import Earlier, Prior
@@ -39,7 +38,7 @@ _MANY_DIMENSIONS = 20
 
 @dataclass(frozen=True)
 class Settings:
-    """The keywords of `seqdec.bo.BayesianOptimizer`, which describes them, `checked`; without its capacity."""
+    """The keywords of `seqdec.bo.BayesianOptimizer`, `checked`; without its capacity."""
 
     space: Space
     outputs: Outputs
@@ -53,7 +52,6 @@ class Settings:
     trust_region: bool
     standardize: bool
     warp: bool
-    input_warp: bool
     noise_std: float | None
     search: Search
     optimum: Optimum | None
@@ -112,7 +110,6 @@ class Settings:
             trust_region=region,
             standardize=checks.flag("standardize", self.standardize),
             warp=checks.flag("warp", self.warp),
-            input_warp=checks.flag("input_warp", self.input_warp),
             search=Search.checked(Search() if self.search is None else self.search),
             optimum=optima.checked(self.optimum, space),
             monotone=trend.checked(self.monotone, space, outputs),
@@ -151,7 +148,6 @@ def method_of(settings: Settings, surrogate: str | Surrogate) -> tuple[str | Acq
         if isinstance(surrogate, str)
         else surrogate
     )
-    belief = warped(belief) if settings.input_warp else belief
     automatic = isinstance(settings.acquisition, str) and settings.acquisition == "auto"
     acquisition = acquisitions.automatic(belief.acquisition, outputs) if automatic else settings.acquisition
     directions = np.zeros((len(settings.signs), settings.columns))
@@ -187,7 +183,6 @@ def method_of(settings: Settings, surrogate: str | Surrogate) -> tuple[str | Acq
 
 
 def _priors(model: Model, study: Earlier) -> tuple[Prior, ...]:
-    """What an earlier search says of each output."""
     priors = []
     for output, values in enumerate(study.responses.T):
         warp = fitting.fit_warp(model, study.units, values, output)

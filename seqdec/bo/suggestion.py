@@ -1,7 +1,6 @@
 """The next point to evaluate: the initial design, then the maximizer of the acquisition among new points.
 
-Pure functions: equal methods, observations and beliefs give equal points. What is random is drawn from the seed of the
-method and the number of points known.
+Pure functions: what is random is drawn from the seed of the method and the number of points known.
 """
 
 import math
@@ -55,7 +54,7 @@ class Method(NamedTuple):
 
 
 def is_early(method: Method, known: Observations) -> bool:
-    """Whether the next point belongs to the initial design: too few asked, no two values that differ, none inside."""
+    """Whether the next point belongs to the initial design."""
     first = min(method.initial, len(method.bests) + 1) if len(method.bests) else method.initial
     few = known.trials < first or not np.any(known.responses != known.responses[:1])
     return few or not any(point.inside for point in known.told)
@@ -94,9 +93,8 @@ def suggest(
 ) -> Point:
     """The maximizer of the acquisition at full fidelity, or a random new point if that one is known.
 
-    While nothing is known there, it is the point told that is expected to be the best one. Where a trust region begins
-    anew, and where earlier studies that replace the initial design are not used, it is the next point of the design.
-    Arguments and errors are those of `design`, with the model fitted to what is known.
+    Where a trust region begins anew, and where earlier studies are not used, it is the next point of the design.
+    Arguments and errors are those of `design`.
     """
     uses_earlier = int(fitted.trials.answered) > np.sum(fitting.inliers(fitted.warps, known.responses))
     if (known.trials < method.initial and not uses_earlier) or _is_new_region(method, known, fitted.warps):
@@ -139,7 +137,6 @@ def _first_new(
 
 
 def _may_repeat(method: Method, known: Observations, is_noisy: Callable[[], bool]) -> bool:
-    """Whether known points are suggested where no new one is left."""
     if method.plan.search.repeats is not None:
         return method.plan.search.repeats
     return bool(method.model.noise_std) or (len(known.told) > 1 and is_noisy())
@@ -225,7 +222,6 @@ def _region(method: Method, known: Observations, warps: tuple[Warp, ...]) -> tup
 
 
 def _is_new_region(method: Method, known: Observations, warps: tuple[Warp, ...]) -> bool:
-    """Whether the next point is one of the first of a trust region."""
     if not method.trust_region:
         return False
     inside = known.inside
@@ -260,10 +256,7 @@ def _leaders(
     inside: np.ndarray,
     generator: np.random.Generator,
 ) -> np.ndarray:
-    """The indices of the best few of `outputs` (n, m) that are `inside` (n,).
-
-    With several objectives of some of their front, drawn at random.
-    """
+    """The indices of the best few of `outputs` (n, m) `inside` (n,); of several objectives some of their front."""
     order = np.flatnonzero(inside)
     if method.model.outputs.objectives > 1:
         order = generator.permutation(order)
@@ -315,11 +308,7 @@ def _target(method: Method, known: Observations, fitted: Fitted, means: np.ndarr
 
 
 def _incumbent(method: Method, fitted: Fitted, means: np.ndarray, index: int, trials: Trials) -> Incumbent:
-    """The incumbent with that index, with the noise of its value as known.
-
-    Where it is estimated, no more of it counts than repeated points show: the residuals of a rough function without
-    noise look alike, but there it is worth while to ask near the best point.
-    """
+    """The incumbent with that index; where its noise is estimated, no more of it counts than repeated points show."""
     variance = 0.0 if trials.noise is None else trials.noise[index]
     if variance < 0 and (variance := fitting.estimated_noise(method.model, fitted.state)):
         variance = min(variance, _repeated_noise(trials))
@@ -327,7 +316,6 @@ def _incumbent(method: Method, fitted: Fitted, means: np.ndarray, index: int, tr
 
 
 def _reference(method: Method, warps: tuple[Warp, ...], front: np.ndarray, objectives: np.ndarray) -> np.ndarray:
-    """(k,) the warped reference point of several objectives."""
     if (given := method.reference_point) is None:
         return pareto.default_reference(front[pareto.non_dominated(front)], objectives)
     pairs = zip(warps, given * method.model.signs[: len(given)], strict=False)
@@ -352,8 +340,7 @@ def at_level(
 ) -> tuple[Point, Forecast | None]:
     """(the point at the level to evaluate, the forecast of its learning curve) with several fidelities.
 
-    `level` None: the one that says most of the value at full fidelity for its cost, or that one where no value is known
-    there, or lower levels have cost as much as `lower` since the last one, see `seqdec.bo.fidelity.level_of`.
+    `level` None: see `seqdec.bo.fidelity.level_of`; `lower` is the cost of lower levels since the last full evaluation.
     """
     grid = model.fidelity
     assert grid is not None
@@ -383,5 +370,4 @@ def to_complete(model: Model, known: Observations, fitted: Fitted) -> Point | No
 
 
 def _at_full(points: Sequence[Point]) -> np.ndarray:
-    """(n,) bool: those at full fidelity."""
     return np.array([point.level == 0 for point in points], bool)

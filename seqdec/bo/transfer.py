@@ -1,21 +1,18 @@
 """Earlier searches of the same or of a similar function as prior knowledge.
 
 The surrogate has one more column for each earlier search, 0 for values of this search and 1 for those of that search.
-Its length scale says how related the functions are, and is learned as any other: a long one makes the values of that
-search as good as own ones, a short one leaves them without effect.
+Its length scale, learned as any other, says how related the functions are: a long one makes the values of that search
+as good as own ones, a short one leaves them without effect.
 
-The other hyperparameters are shared, so that many values of an unrelated study would spoil them. So a search is used
-only while own values are at least as likely as deviations from it: with the posterior mean m of that search by itself
-at own points, and own warped values z, the marginal likelihood of z - m is at least that of z, each centered and with
-the most likely hyperparameters.
+The other hyperparameters are shared, so a search is used only while own values are at least as likely as deviations
+from it: with its posterior mean m at own points, and own warped values z, the marginal likelihood of z - m is at least
+that of z, each centered and with the most likely hyperparameters.
 
-Units may differ. Its values are warped and standardized by themselves, z is regressed on m, and the values
-of that search are moved to own units:
+Units may differ. Its values are warped and standardized by themselves, and moved to own units by
 
     z = a + b m + error,    b = max(0, (sum_i (m_i - mean m) (z_i - mean z) + 1) / (sum_i (m_i - mean m)^2 + 1))
 
-so that equal scales are expected, with the weight of one value. Where the function falls as that of that search rises,
-b is 0.
+so that equal scales are expected, with the weight of one value.
 
 Source of a column for the task: Swersky, Snoek, Adams, "Multi-task Bayesian optimization", 2013.
 """
@@ -29,7 +26,6 @@ from seqdec.bo.surrogates.contract import History
 
 _WEIGHT = 1.0
 """Of b = 1 in the regression, in values."""
-_ITERATIONS = 30
 
 
 class Earlier(NamedTuple):
@@ -76,12 +72,12 @@ def is_related(search: tuple[Prior, ...], units: np.ndarray, z: np.ndarray) -> b
 def _loss(units: np.ndarray, y: np.ndarray) -> float:
     """The negative log marginal likelihood of centered `y` (k,), up to a constant."""
     history = History(units, y - y.mean(), np.int32(len(y)))
-    return exact.descend(exact.prior_mean(units.shape[1]), exact.calibration_rows(history), _ITERATIONS)[1]
+    return exact.descend(exact.prior_mean(units.shape[1]), exact.calibration_rows(history))[1]
 
 
 def prior(units: np.ndarray, z: np.ndarray) -> Prior:
     """The prior of values `z` (n,) at `units` (n, columns)."""
     history = History(units, z, np.int32(len(z)))
-    hyper = exact.fitted(history, _ITERATIONS)
+    hyper = exact.fitted(history)
     whiten, _ = exact.whitener(exact.covariance(hyper, exact.told(history)))
     return Prior(units, z, hyper, whiten.T @ (whiten @ z))

@@ -60,27 +60,24 @@ class Outputs(NamedTuple):
         return (*values, *outcomes, *(["feasible"] if outcomes else []))
 
     def values(self, value: Any, name: str = "value") -> tuple[float, ...]:
-        """`value`, called `name`, a number, or a sequence of one number for each of several objectives.
-
-        Raises TypeError for what is not of numbers, and ValueError for another number of them.
-        """
+        """One number, or with several objectives one for each. Raises TypeError or ValueError for anything else."""
         if self.objectives == 1:
             return (checks.real(name, value),)
         return _sequence(name, value, self.objectives, "objective")
 
     def outcomes(self, outcomes: Any) -> tuple[float, ...]:
-        """`outcomes`, a sequence of one number for each constraint, or that of the only one. Raises as `values`."""
+        """One number for each constraint. Raises as `values`."""
         if self.outcome_constraints == 1 and np.ndim(outcomes) == 0 and not isinstance(outcomes, str | None):
             outcomes = [outcomes]
         return _sequence("outcomes", () if outcomes is None else outcomes, self.outcome_constraints, "constraint")
 
     def described(self, values: tuple[float, ...], outcomes: tuple[float, ...]) -> str:
-        """Why a trial with these failed: one of them is not finite."""
+        """Why a trial with these failed."""
         value = f"value {values[0] if len(values) == 1 else values}"
         return value if not outcomes else f"{value}, outcomes {outcomes}"
 
     def split(self, returned: Any) -> tuple[Any, Any]:
-        """(value, outcomes) of what a function returned: with constraints it is a pair of these. Raises as `values`."""
+        """(value, outcomes) of what a function returned. Raises as `values`."""
         if not self.outcome_constraints:
             return returned, None
         if not isinstance(returned, tuple | list) or len(returned) != 2:

@@ -7,7 +7,7 @@ import pickle
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
+from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from typing import Any, NamedTuple, TypeAlias
 
 import cloudpickle
@@ -144,9 +144,8 @@ class Workers:
 
     Args:
         call: (trial) -> Outcome, or None where it was too late to begin.
-        workers: as in `seqdec.minimize`.
+        workers, call_timeout: as in `seqdec.minimize`.
         catch: exceptions of a worker that make a failed call.
-        call_timeout: seconds that a call may take, or None.
     """
 
     def __init__(
@@ -161,55 +160,37 @@ class Workers:
         """Trials that are evaluated, but were not handed out when the iteration ended."""
 
     def evaluated(self, goes_on: Callable[[], bool], ask: Callable[[int], list[Trial]]) -> Generator[Evaluated]:
-        """Trials and outcomes, while `goes_on` says so: a batch after the other, or as an executor completes them.
-
-        Leaving the iteration cancels those that wait for a worker.
+        """Trials and outcomes: processes of its own evaluate one batch after the other, an executor without a pause.
 
         Args:
             goes_on: () -> whether further trials are wanted.
             ask: (trials under evaluation) -> further trials to evaluate; none where all have been asked.
         """
-        if isinstance(self._workers, Executor):
-            yield from self._as_completed(self._workers, goes_on, ask)
-        elif self._workers == 1:
+        if self._workers == 1:
             while goes_on() and (batch := ask(0)):
                 yield from ((trial, self._call(trial)) for trial in batch)
-        else:
-            local = Local(None if self._workers == -1 else self._workers, call_timeout=self._call_timeout)
-            with contextlib.closing(self._in_batches(local, goes_on, ask)) as found:
-                yield from found
-
-    def _in_batches(
-        self, local: Local, goes_on: Callable[[], bool], ask: Callable[[int], list[Trial]]
-    ) -> Generator[Evaluated]:
-        try:
-            while goes_on() and (batch := ask(0)):
-                pending = {local.submit(self._call, trial): trial for trial in batch}
-                self.unclaimed = self._completed(pending)
-                wait(pending)
-                self.unclaimed = iter([(trial, self._outcome(future)) for future, trial in pending.items()])
-                yield from self.unclaimed
-        finally:
-            local.shutdown(cancel_futures=True)
-
-    def _as_completed(
-        self, executor: Executor, goes_on: Callable[[], bool], ask: Callable[[int], list[Trial]]
-    ) -> Generator[Evaluated]:
+            return
         pending: dict[Future[Outcome | None], Trial] = {}
         self.unclaimed = self._completed(pending)
-        try:
+        with contextlib.ExitStack() as cleanup:
+            if isinstance(self._workers, Executor):
+                executor, in_batches = self._workers, False
+            else:
+                number = None if self._workers == -1 else self._workers
+                executor, in_batches = Local(number, call_timeout=self._call_timeout), True
+                cleanup.callback(executor.shutdown, cancel_futures=True)
+            cleanup.callback(lambda: [future.cancel() for future in pending])
             while goes_on():
                 while trials := ask(len(pending)):
                     pending |= {executor.submit(self._call, trial): trial for trial in trials}
+                    if in_batches:
+                        break
                 if not pending:
                     return
-                done = wait(pending, return_when=FIRST_COMPLETED).done
+                done = wait(pending, return_when=ALL_COMPLETED if in_batches else FIRST_COMPLETED).done
                 # The values before the news that the executor has broken.
                 for future in sorted(done, key=lambda one: (_broken(one), pending[one].number)):
                     yield pending.pop(future), self._outcome(future)
-        finally:
-            for future in pending:
-                future.cancel()
 
     def _completed(self, pending: dict[Future[Outcome | None], Trial]) -> Iterator[Evaluated]:
         """Those of the pending trials that are completed when this is asked for."""
@@ -218,7 +199,7 @@ class Workers:
                 yield trial, self._outcome(future)
 
     def _outcome(self, future: Future[Outcome | None]) -> Outcome | None:
-        """The outcome of a future that is done; an exception is that of its transport. Raises where it ended."""
+        """The outcome of a future that is done; an exception is that of its transport."""
         if not _broken(future) and isinstance(error := future.exception(), Exception):
             seconds = self._call_timeout if isinstance(error, TimeoutError) else None
             return failed(error, (*self._catch, TimeoutError), seconds)  # TimeoutError: the executor ended the call
@@ -226,5 +207,5 @@ class Workers:
 
 
 def _broken(future: Future[Outcome | None]) -> bool:
-    """Whether a future that is done tells of the end of its executor."""
+    """Whether the executor broke."""
     return future.cancelled() or isinstance(future.exception(), BrokenExecutor | CancelledError)

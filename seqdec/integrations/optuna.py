@@ -78,7 +78,7 @@ class Sampler(BaseSampler):
         independent_sampler: for parameters that are not known; None is `optuna.samplers.RandomSampler`.
         constraints_func: (trial) -> values, stored with each complete or pruned trial; the trial is feasible where
             none is greater than 0.
-        surrogate, surrogate_options, acquisition, capacity, trust_region, standardize, warp, input_warp, noise_std,
+        surrogate, surrogate_options, acquisition, capacity, trust_region, standardize, warp, noise_std,
             reference_point, search, earlier: as in `seqdec.bo.BayesianOptimizer`.
 
     Raises:
@@ -99,7 +99,6 @@ class Sampler(BaseSampler):
         trust_region: bool | None = None,
         standardize: bool = True,
         warp: bool = True,
-        input_warp: bool = False,
         noise_std: float | None = None,
         reference_point: Sequence[float] | np.ndarray | None = None,
         search: Search | None = None,
@@ -113,7 +112,6 @@ class Sampler(BaseSampler):
             "trust_region": trust_region,
             "standardize": standardize,
             "warp": warp,
-            "input_warp": input_warp,
             "noise_std": noise_std,
             "reference_point": reference_point,
             "search": search,

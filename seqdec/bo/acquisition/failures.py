@@ -1,18 +1,16 @@
-r"""Where evaluations fail: the probability of a success at a point, if the failures show that it depends on the point.
+"""Where evaluations fail: the probability of a success at a point, if the failures show that it depends on the point.
 
     P(success at x) = Phi(f(x)),    f ~ GP(0, 1 + v k(r)),    r = |x - x'| / (l sqrt d)
 
 with the Matern-5/2 kernel k and the posterior of f by expectation propagation. Length scale l and variance v are those
-of a grid with the largest marginal likelihood times the prior log l ~ N(-1/2, 1). The larger variance is that of a
-border, on whose sides all calls succeed and all fail, however close to it; the smaller one is that of a gradual change.
+of a grid with the largest marginal likelihood times the prior log l ~ N(-1/2, 1); the larger variance is that of a
+sharp border, the smaller one that of a gradual change.
 
 The rival is one rate of success at all points, uniform a priori, of which s successes among n have the probability
-s! (n - s)! / (n + 1)!. Unless the processes of the grid together are a nat more likely, failures are at random as far
-as is known, and no point is worse than another for them.
+s! (n - s)! / (n + 1)!. Unless the processes of the grid together are a nat more likely, no point is worse than another.
 
-The score is the acquisition's plus 3 log P(success). Log EI plus log P(success) would be the expected improvement of
-one question. But a question that fails leaves the next one where this one was, and near a border many points promise
-much if only they succeed. The factor keeps to those that are likely to (`python benchmarks/responses.py failures`).
+The score is the acquisition's plus 3 log P(success). The factor 1 would give the expected improvement of one question;
+a question that fails leaves the next one where it was (`python benchmarks/responses.py failures`).
 
 Sources: Rasmussen, Williams, "Gaussian processes for machine learning", 2006, section 3.6. Failures as a constraint
 with two outcomes: Gelbart, Snoek, Adams, "Bayesian optimization with unknown constraints", 2014.

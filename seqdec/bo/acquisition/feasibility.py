@@ -1,12 +1,12 @@
-r"""Outcome constraints: the probability that a point satisfies them weights the acquisition.
+"""Outcome constraints: the probability that a point satisfies them weights the acquisition.
 
-A point is feasible if all its outcomes are at most 0. As an output of the surrogate an outcome has its sign changed and
-is warped, like a response; with z_j the warp of 0 and N(mean_j, std_j^2) the belief about the output, independently
+A point is feasible if all its outcomes are at most 0. As an output an outcome has its sign changed and is warped; with
+z_j the warp of 0 and N(mean_j, std_j^2) the belief about the output, independently
 
     log P(feasible) = sum_j log Phi((mean_j - z_j) / std_j)
 
-The score is the acquisition's plus this; for log EI over the best feasible response it is the logarithm of the expected
-feasible improvement. Where no feasible point is known, it is log P(feasible) alone.
+The score is the acquisition's plus this, for log EI the logarithm of the expected feasible improvement; where no
+feasible point is known, log P(feasible) alone.
 
 Source: Gardner, Kusner, Xu, Weinberger, Cunningham, "Bayesian optimization with inequality constraints", 2014.
 """
@@ -47,12 +47,7 @@ class Target(NamedTuple):
 
 
 def weighted(acquisition: Callable[[Any], Acquisition], objectives: int) -> Callable[[Target], Acquisition]:
-    """(target) -> the acquisition plus log P(feasible), for a posterior with several outputs.
-
-    Args:
-        acquisition: (best) -> acquisition of the objectives.
-        objectives: number of outputs that are objectives; the outcomes follow them.
-    """
+    """(target) -> the acquisition of the first `objectives` outputs, plus log P(feasible) of the others."""
     selected = 0 if objectives == 1 else slice(objectives)
 
     def make(target: Target) -> Acquisition:
@@ -95,12 +90,9 @@ def _log_probability_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple
 
 
 def merits(base: np.ndarray, outputs: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """(n,) by which points are ranked: `base` (n,) of feasible ones; others are below, by the sum of their violations.
+    """(n,) by which points are ranked: `base` (n,), infeasible ones below by the sum of their violations.
 
-    Args:
-        base: larger is better.
-        outputs: (n, c) of the outcomes, warped.
-        thresholds: (c,) as in `Target`.
+    `outputs` (n, c) are those of the outcomes, `thresholds` (c,) as in `Target`.
     """
     violations = np.maximum(thresholds - outputs, 0).sum(1)
     return np.where(violations > 0, base.min() - violations, base)

@@ -32,12 +32,7 @@ def names() -> tuple[str, ...]:
 
 @functools.cache
 def make(acquisition: str | Acquisition) -> Callable[[Incumbent], Acquisition]:
-    """(incumbent) -> the acquisition of that name, or the one given; ucb adds two standard deviations.
-
-    Raises:
-        ValueError: unknown name, with a suggestion.
-        TypeError: neither a name nor an acquisition.
-    """
+    """(incumbent) -> the acquisition of that name, or the one given. Raises ValueError or TypeError."""
     if isinstance(acquisition, Acquisition):
         return lambda incumbent: acquisition
     if not isinstance(acquisition, str):
@@ -52,11 +47,7 @@ def make(acquisition: str | Acquisition) -> Callable[[Incumbent], Acquisition]:
 
 @functools.cache
 def make_several(acquisition: str | Acquisition, outputs: Outputs) -> Callable[[Target], Acquisition]:
-    """(target) -> acquisition of several outputs: log EHVI of several objectives, else as `make`, plus log P(feasible).
-
-    Raises:
-        ValueError, TypeError: as `make`; or several objectives with another acquisition.
-    """
+    """(target) -> log EHVI of several objectives, else as `make`, plus log P(feasible)."""
     if outputs.objectives == 1:
         return weighted(make(acquisition), 1)
     if acquisition != SEVERAL:
@@ -72,8 +63,5 @@ def automatic(surrogate: str, outputs: Outputs) -> str:
 
 
 def is_smooth(acquisition: Acquisition) -> bool:
-    """Whether scores with one key are a smooth function of the candidate, so that their gradient can be followed.
-
-    This is not so for acquisitions that draw separately for each candidate.
-    """
+    """Whether scores with one key are a smooth function: not so for acquisitions that draw for each candidate."""
     return acquisition.exact or acquisition.needs == "draw"

@@ -1,15 +1,13 @@
-r"""What the user believes of where the optimum lies: a density of each parameter, which weights the acquisition.
+"""What the user believes of where the optimum lies: a density of each parameter, which weights the acquisition.
 
-With the densities p_j, of independent parameters and known up to a factor, and n known points, the score of a point is
+With the densities p_j, independent and known up to a factor, and n known points, the score of a point is
 
     log acquisition + (beta / n) sum_j log p_j(x_j),    beta = 10
 
-so that the belief fades as values become known, and a wrong one only costs the first of them. Acquisitions that are no
-logarithms have the sum added as they are. Densities are at least a millionth of their maximum. Every second point of
-the initial design, from the first, is drawn from them.
+so that the belief fades as values become known. Acquisitions that are no logarithms have the sum added as they are.
+Densities are at least a millionth of their maximum. Every second point of the initial design is drawn from them.
 
-Source: Hvarfner, Stoll, Souza, Lindauer, Hutter, Nardi, "piBO: augmenting acquisition functions with user beliefs for
-Bayesian optimization", 2022, where the acquisition is not a logarithm and multiplied by the densities' power.
+Source: Hvarfner et al., "piBO: augmenting acquisition functions with user beliefs for Bayesian optimization", 2022.
 """
 
 import math
@@ -42,13 +40,7 @@ class Optimum(NamedTuple):
 
 
 def checked(given: Any, space: Space) -> Optimum | None:
-    """The densities of `given`, as `seqdec.bo.BayesianOptimizer` takes them.
-
-    Raises:
-        ValueError: an unknown parameter or one with a condition; a center or a choice that is none of its values; a
-            width that is not positive, on a logarithmic scale not above 1; a density that is negative, not finite or 0
-            everywhere. TypeError: none of the forms.
-    """
+    """The densities of `given`, as in `seqdec.bo.BayesianOptimizer`. Raises ValueError or TypeError."""
     if given is None:
         return None
     if not isinstance(given, Mapping):

@@ -1,24 +1,18 @@
-r"""Hypervolume, and the logarithm of its expected improvement, for several objectives.
+"""Hypervolume, and the logarithm of its expected improvement, for several objectives.
 
-Here larger objectives are better. A point y dominates z if y_i >= z_i for all objectives i and y is not z; the front of
-a set are its points that none of it dominates. Its hypervolume is the volume of what lies between the reference point
-r and a point of the front:
+Larger objectives are better. A point y dominates z if y_i >= z_i for all objectives i and y is not z; the front of a
+set are its points that none of it dominates. Its hypervolume, measured in warped units, is
 
-    HV = vol { p : r <= p <= y for some y of the front }
+    HV = vol { p : r <= p <= y for some y of the front },    with the reference point r
 
-The optimizer measures it in warped units, see `seqdec.bo.output_warp.moderate`.
-
-Decomposition: the rest of { p : p >= r } is cut into disjoint boxes [l_k, u_k), some of which are unbounded. Along the
-last objective, with the front's values there sorted, v_1 > v_2 > ...: where it is between v_(j+1) and v_j, just the
-points with values v_1 ... v_j count, in the remaining objectives, which are cut in the same way. A front of n points
-leaves n + 1 boxes for two objectives, and O(n^(m-1)) for m.
+Decomposition: the rest of { p : p >= r } is cut into disjoint boxes [l_k, u_k), some unbounded. Along the last
+objective, with the front's values sorted, v_1 > v_2 > ...: between v_(j+1) and v_j only the points with v_1 ... v_j
+count, in the remaining objectives, which are cut in the same way. A front of n points leaves n + 1 boxes for two
+objectives, and O(n^(m-1)) for m.
 
 A new point y increases the volume by sum_k prod_i (min(y_i, u_ki) - l_ki)+. For independent y_i ~ N(mean_i, std_i^2)
 
     EHVI = sum_k prod_i std_i (h((mean_i - l_ki) / std_i) - h((mean_i - u_ki) / std_i)),    h(z) = phi(z) + z Phi(z)
-
-It underflows where the mean is far below the front. In logarithms it does not:
-
     log EHVI = logsumexp_k sum_i log std_i + log(h(a_ki) - h(b_ki))
     log(h(a) - h(b)) = log h(a) + log(1 - exp(log h(b) - log h(a)))
 
@@ -26,8 +20,8 @@ and where the two are so close that the difference has no digits left, (a - b) P
 
 Sources: Emmerich, Giannakoglou, Naujoks, "Single- and multiobjective evolutionary optimization assisted by Gaussian
 random field metamodels", 2006; Yang, Emmerich, Deutz, Baeck, "Multi-objective Bayesian global optimization using
-expected hypervolume improvement gradient", 2019; logarithms: Ament, Daulton, Eriksson, Balandat, Bakshy, "Unexpected
-improvements to expected improvement for Bayesian optimization", 2023.
+expected hypervolume improvement gradient", 2019; logarithms: Ament et al., "Unexpected improvements to expected
+improvement for Bayesian optimization", 2023.
 """
 
 import itertools
@@ -47,8 +41,7 @@ from seqdec.policies.common import chosen, masked
 from seqdec.policies.improvement import log_h
 
 _MARGIN = 0.1
-"""Distance of the default reference point from the front's nadir, as a share of the range of all values. A share of
-the front's own range would hardly prolong an early, short front."""
+"""Distance of the default reference point from the front's nadir, as a share of the range of all values."""
 
 
 class Boxes(NamedTuple):
@@ -63,15 +56,16 @@ class Boxes(NamedTuple):
 def hypervolume(values: Any, reference_point: Any, *, maximize: bool | Sequence[bool] = False) -> float:
     """Volume of the points that some of `values` dominate and that dominate the reference point.
 
+        >>> hypervolume([[1.0, 2.0], [2.0, 1.0]], (3.0, 3.0))
+        3.0
+
     Args:
-        values: (n, m) objectives of n points; those that are not better than the reference point in all objectives do
-            not count.
-        reference_point: (m,)
+        values: (n, m) objectives of n points.
+        reference_point: (m,); points that are not better in all objectives do not count.
         maximize: whether large values are wanted, instead of small ones; for all objectives or for each.
 
     Raises:
-        ValueError: the shapes differ, or a number is NaN.
-        TypeError: an argument does not consist of numbers.
+        ValueError: the shapes differ, or a number is not finite. TypeError: an argument does not consist of numbers.
     """
     reference = _numbers("reference_point", reference_point, 1)
     values = _numbers("values", values, 2) if np.size(values) else np.zeros((0, len(reference)))
@@ -92,11 +86,7 @@ def _numbers(name: str, given: Any, ndim: int) -> np.ndarray:
 
 
 def signs(maximize: Any, objectives: int) -> np.ndarray:
-    """(m,) 1 for objectives to be maximized, else -1.
-
-    Raises:
-        ValueError, TypeError: `maximize` is neither one boolean nor one for each objective.
-    """
+    """(m,) 1 for objectives to be maximized, else -1. Raises ValueError or TypeError for anything but booleans."""
     flags = [maximize] * objectives if isinstance(maximize, bool | np.bool_) else maximize
     if not isinstance(flags, Sequence | np.ndarray) or isinstance(flags, str):
         raise TypeError(f"maximize must be True, False, or one of them for each objective; got {maximize!r}")
@@ -137,7 +127,6 @@ def decompose(values: np.ndarray, reference: np.ndarray) -> Boxes:
 
 
 def _slices(front: np.ndarray, reference: np.ndarray) -> list[tuple[list[float], list[float]]]:
-    """(low, high) of each box."""
     if len(reference) == 1:
         return [([float(front[:, 0].max(initial=reference[0]))], [math.inf])]
     front = front[np.argsort(-front[:, -1], kind="stable")]
@@ -184,10 +173,7 @@ def _log_difference(a: Array, b: Array, width: Array) -> Array:
 
 
 def log_expected_hypervolume_improvement(boxes: Boxes) -> Acquisition:
-    """Play the largest log EHVI over the front that leaves `boxes`, of a posterior with several outputs.
-
-    Moments are as in `seqdec.bo.surrogates.multi_output`; the acquisition is deterministic.
-    """
+    """Play the largest log EHVI over the front that leaves `boxes`, of a posterior with several outputs."""
 
     def score(key, posterior, candidates, mask):
         del key

@@ -2,15 +2,12 @@
 
 The index of a parameter is the expected share of the variance of f that remains when all other parameters are known,
 
-    S_T,i = E[Var(f | x without x_i)] / Var f,
+    S_T,i = E[Var(f | x without x_i)] / Var f  =  mean((f(A) - f(AB_i))^2) / (2 Var f)  by Jansen's estimator
 
-for independent uniform parameters, on their scales of search. With rows A and B of two such samples, and AB_i the rows
-of A whose column i is that of B, Jansen's estimator is
+with rows A and B of two samples of independent uniform parameters, and AB_i the rows of A whose column i is that of B.
 
-    S_T,i = mean((f(A) - f(AB_i))^2) / (2 Var f).
-
-M. J. W. Jansen, Analysis of variance designs for model output, Computer Physics Communications 117 (1999);
-A. Saltelli et al., Variance based sensitivity analysis of model output, Computer Physics Communications 181 (2010).
+Sources: Jansen, "Analysis of variance designs for model output", 1999; Saltelli et al., "Variance based sensitivity
+analysis of model output", 2010.
 """
 
 from collections.abc import Callable
@@ -34,13 +31,11 @@ _FLAT = 1e-12
 def importances(optimizer: "BayesianOptimizer") -> dict[Any, float]:
     """The total-effect index of each parameter, by name or, in a space without names, by index.
 
-    The function is the posterior mean in warped units (`seqdec.bo.output_warp`) on the product of the parameters:
-    inactive ones have no effect, constraints are ignored. The indices of a sum of functions of one parameter add up to
-    1, and interactions to more; all are 0 where the mean is constant. They are estimated from about 16,000 predictions
-    at a scrambled Sobol sequence with seed 0.
+    The function is the posterior mean in warped units on the product of the parameters: inactive ones have no effect,
+    constraints are ignored. Indices of a sum of functions of one parameter add up to 1, interactions to more. About
+    16,000 predictions at a Sobol sequence are used.
 
-    Raises:
-        ValueError: fewer than two values are known, or there are several objectives.
+    Raises ValueError where fewer than two values are known, or there are several objectives.
     """
     space = optimizer.space
     if optimizer.outputs.objectives > 1:

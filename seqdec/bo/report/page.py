@@ -23,12 +23,7 @@ _FAILURES = 20
 
 
 def write(optimizer: "BayesianOptimizer", path: Any, message: str, minimum: Any, maximum: Any) -> Path:
-    """Write the page atomically; returns its path.
-
-    Raises:
-        ValueError: the path has a suffix other than ".html" or ".htm", or as `figures.plot`.
-        OSError: the file cannot be written.
-    """
+    """Write the page atomically; returns its path. Raises as `BayesianOptimizer.report`."""
     file = located(path)
     pages.check_name(file)
     pages.write(file, "Bayesian optimization", _parts(optimizer, message, minimum, maximum))
@@ -36,7 +31,6 @@ def write(optimizer: "BayesianOptimizer", path: Any, message: str, minimum: Any,
 
 
 def _parts(optimizer: "BayesianOptimizer", message: str, minimum: Any, maximum: Any) -> list[str]:
-    """What the page consists of."""
     figure, table = figures.plot(optimizer, None, minimum, maximum), optimizer.trials_dataframe()
     counts = table.loc[table["state"] == "failed", "reason"].value_counts(sort=True)[:_FAILURES]
     return [
@@ -62,7 +56,6 @@ def _listed(settings: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _embedded(figure: Any) -> str:
-    """A figure as PNG within the page."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     return pages.figure(buffer.getvalue())

@@ -1,8 +1,4 @@
-"""The acquisition maximized: candidates are scored, then the best of them climb.
-
-Projected gradient ascent in the continuous columns runs from several candidates in parallel.
-Integers and categories, which have no gradient, are searched by the candidates alone. Known points are excluded.
-"""
+"""The acquisition maximized: candidates are scored, then the best of them climb in the continuous columns."""
 
 import functools
 from collections.abc import Callable
@@ -86,10 +82,7 @@ def score(plan: Plan, key: Key, state: Any, target: Any, trials: Trials, points:
 def climb(
     plan: Plan, key: Key, state: Any, target: Any, trials: Trials, region: Region, points: Array, free: Array
 ) -> tuple[Array, Array]:
-    """(points (s, d), scores (s,)): the best on each path of Adam from `points`, in the `free` columns (s, d).
-
-    Each step is projected onto the region.
-    """
+    """(points (s, d), scores (s,)): the best on each path of projected Adam, in the `free` columns (s, d)."""
     steps = plan.search.steps
     adam, rate = optax.scale_by_adam(b1=0.8, b2=0.95), optax.cosine_decay_schedule(0.05, steps)
     solver = promoting(optax.chain(adam, optax.scale_by_schedule(rate)))

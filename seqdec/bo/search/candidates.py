@@ -1,8 +1,6 @@
-"""Candidates of a question.
+"""Candidates of a question: a randomly shifted Sobol sequence in the region, and perturbations of the best points.
 
-A randomly shifted Sobol sequence in the search region, and perturbations of the best points so far on several scales.
-The host chooses them, so that the compiled programs depend on the number of columns only, not on the space. For a space
-with conditions or constraints see `seqdec.bo.search.restricted`.
+The host chooses them, so that the compiled programs depend on the number of columns only.
 """
 
 import functools
@@ -36,14 +34,12 @@ class Search:
     steps: int = 60
     """Steps of each ascent; 0 for none."""
     grid: bool = False
-    """Whether all suggestions come from the same Sobol points, scrambled with seed 0, without ascent: setting and
-    points of the paper's experiments."""
+    """Whether suggestions come from the same Sobol points, without ascent, as in the paper's experiments."""
     repeats: bool | None = None
-    """Whether a point may be suggested again, as in the paper's setting; None: only if all points of a finite space
-    have been suggested and the values are noisy, see `seqdec.bo.BayesianOptimizer.recommend`."""
+    """Whether a point may be suggested again; None: if all of a finite space have been, and values are noisy."""
 
     def checked(self) -> "Search":
-        """Itself with Python numbers. Raises TypeError or ValueError for what is of another type or out of range."""
+        """Itself with Python numbers. Raises TypeError or ValueError for what does not fit."""
         if not isinstance(self, Search):
             raise TypeError(f"search must be a seqdec.bo.Search; got {self!r}")
         raw_samples = checks.count("raw_samples", self.raw_samples)
@@ -72,10 +68,7 @@ class Region(NamedTuple):
 
 @functools.cache
 def sobol(count: int, columns: int, scramble: bool = False) -> np.ndarray:
-    """(count, columns) points of the unit cube, a Sobol sequence, optionally scrambled with seed 0.
-
-    `count` must be a power of two.
-    """
+    """(count, columns) points of a Sobol sequence, optionally scrambled with seed 0; `count` is a power of two."""
     from scipy.stats import qmc
 
     by: Any = {"seed": 0}  # the stubs know only `rng`, which uses another generator

@@ -1,8 +1,7 @@
 """Candidates of spaces with conditions or constraints, chosen and checked by the host.
 
-Points of a Sobol sequence that are in the space, and perturbations of known points of it; where few points of the
-sequence are, perturbations of those found before, a random walk in the space. The compiled program scores them and
-ascends from the best; an ascent that leaves the space is cut off where it does, and the program scores its end again.
+Points of a Sobol sequence that are in the space, and perturbations of known points and of those found before: a random
+walk in the space. An ascent that leaves the space is cut off where it does.
 """
 
 import itertools
@@ -58,10 +57,7 @@ def example(space: Space) -> Point:
 
 
 def _by_programming(space: Space) -> Point | None:
-    """The point farthest from the limits of the linear constraints, if it is one of the space.
-
-    Found by mixed-integer programming over the numbers, all other dimensions being in the middle.
-    """
+    """The point farthest from the limits of linear constraints, by mixed-integer programming."""
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     numbers = {k: d for k, d in zip(space.keys, space.dimensions, strict=True) if d.numeric}
@@ -126,7 +122,6 @@ def inside(space: Space, box: Box, units: np.ndarray) -> list[Point]:
 
 
 def _perturbed(space: Space, box: Box, centers: Sequence[Point], rng: np.random.Generator) -> np.ndarray:
-    """(n, columns): a perturbation of each of n points; columns of inactive parameters are drawn anew."""
     units, active = np.array([point.unit for point in centers]), np.array([space.active(p.x) for p in centers])
     rows = np.where(active, units, rng.random(units.shape))
     return perturbed(space, Region(box.low, box.high), rows, rng)

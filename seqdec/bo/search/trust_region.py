@@ -2,12 +2,11 @@
 
 The box's edge is 0.8 at the start, doubles (up to 1.6) after three successes in a row and halves after as many failures
 in a row as there are columns, at least four and at most ten. A success exceeds the best response so far by more than a
-thousandth of the responses' standard deviation. Below 2^-7 the region is done with: what follows is a new one, of whose
-points the first are spread over the whole space, and whose best point and successes are its own. The surrogate knows
-all values.
+thousandth of the responses' standard deviation. Below 2^-7 a new region begins, of whose points the first are spread
+over the whole space. The surrogate knows all values.
 
 Source: Eriksson, Pearce, Gardner, Turner, Poloczek, "Scalable global optimization via local Bayesian optimization",
-2019, with a larger failure tolerance there.
+2019.
 """
 
 from typing import NamedTuple
@@ -50,10 +49,7 @@ def stage(values: np.ndarray, initial: int, columns: int) -> Stage:
 
 
 def box(center: np.ndarray, edge: float, continuous: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(low, high), each (columns,): the box of that edge around `center`, clipped to the unit cube.
-
-    Columns that are not `continuous` (columns,) are not confined.
-    """
+    """(low, high), each (columns,): the box of that edge around `center` in the `continuous` columns."""
     low = np.where(continuous, np.clip(center - edge / 2, 0, 1), 0.0)
     high = np.where(continuous, np.clip(center + edge / 2, 0, 1), 1.0)
     return low, high

@@ -19,10 +19,7 @@ _COLUMNS = ("number", "state", "value", "reason", "seconds")
 
 @dataclass(frozen=True)
 class Conditional:
-    """A parameter of a space with names that is active only where another parameter has given values.
-
-    Where the other parameter is inactive, so is this one.
-    """
+    """A parameter of a space with names that is active only where another, active one has given values."""
 
     dimension: Dimension
     """Dimension of the parameter where it is active."""
@@ -36,17 +33,18 @@ class Conditional:
 def space_from(bounds: Any, constraints: Any = ()) -> Space:
     """A space from bounds in any of the usual forms.
 
+        >>> from seqdec.bo import Integer, space_from
+        >>> space_from({"rate": (1e-4, 1.0), "width": Integer(1, 9)}).names
+        ('rate', 'width')
+
     Args:
         bounds: a Space; a list, an array or a table of (low, high) pairs, Real, Integer, Ordinal and Categorical; a
             dict from names to these, to Conditional and to further such dicts; a `scipy.optimize.Bounds`; a bounded
-            `gymnasium.spaces.Box`; a `gymnasium.spaces.Discrete`. A dimension of one value is a constant.
-        constraints: Linear, and functions (x) -> bool, all of which hold at every point. Those of a Space stay.
+            gymnasium Box or Discrete. A dimension of one value is a constant.
+        constraints: Linear, and functions (x) -> bool, all of which hold at every point.
 
     Raises:
-        ValueError: bounds that are reversed, infinite, too wide for a float or empty, no choices or equal ones; the
-            message names the dimension. A name that is reserved, a condition on an unknown parameter, on a Real, on
-            values it does not have or in a circle; an impossible constraint; two parameters of one name.
-        TypeError: anything else.
+        ValueError, TypeError: bounds or constraints do not fit; the message names the dimension.
     """
     space = _space(bounds)
     found = rules.checked(constraints, space.keys, space.dimensions)

@@ -29,11 +29,7 @@ Constraint = Linear | Callable[[Any], bool]
 
 
 def checked(given: Any, keys: Sequence[Any], dimensions: Sequence[Dimension]) -> tuple[Constraint, ...]:
-    """The constraints with Python numbers.
-
-    Raises ValueError or TypeError, naming it, for what is neither a Linear nor a function, and for a Linear with an
-    unknown key, without a finite limit, or that leaves no volume.
-    """
+    """The constraints with Python numbers. Raises ValueError or TypeError, naming the one that does not fit."""
     if not isinstance(given, list | tuple):
         raise TypeError(f"constraints must be a list of Linear and of functions; got {given!r}")
     by_key = dict(zip(keys, dimensions, strict=True))
@@ -74,10 +70,7 @@ def check_key(name: str, key: Any, keys: Mapping[Any, Any]) -> Any:
 
 
 def holds(constraint: Constraint, x: Any, shown: Callable[[Any], Any]) -> bool:
-    """Whether a constraint holds at a point, which functions get as it is `shown`.
-
-    Raises ValueError where a function raises, and TypeError where it returns something other than True or False.
-    """
+    """Whether a constraint holds at a point. Raises ValueError or TypeError where a function does not say."""
     if isinstance(constraint, Linear):
         active = x.keys() if isinstance(x, dict) else range(len(x))
         total = sum(weight * x[key] for key, weight in constraint.weights.items() if key in active)

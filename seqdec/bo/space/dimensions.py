@@ -1,7 +1,7 @@
 """Dimensions of a space and their columns of the unit cube.
 
 A Real or an Integer takes one column, linear or logarithmic; that of an Integer is divided into one interval for each
-value. An Ordinal takes one column as the integers of its choices' places, a Categorical one for each choice, one-hot.
+value. An Ordinal takes one column, a Categorical one for each choice, one-hot.
 """
 
 import math
@@ -205,8 +205,7 @@ class _Choice(Dimension):
     """One of some choices."""
 
     choices: tuple[Any, ...]
-    """Hashable values, all different. A search can be saved if they are strings, numbers, booleans, None, numpy scalars
-    or tuples of these."""
+    """Hashable values, all different."""
 
     def checked(self, name):
         if (choices := containers.sequence(self.choices)) is None:

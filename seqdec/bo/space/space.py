@@ -1,8 +1,7 @@
 """The domain of the function: dimensions, with or without names, and their encoding in the unit cube of the surrogates.
 
-A point of dimensions without names is a list or an array, of those with names a dict. A parameter with a name may be
-active at some points only: elsewhere it is absent from the dict, and its columns of the cube are constant. Parameters
-of nested dicts have the keys on the way to them, joined by dots, as names.
+A point is a list or an array, with names a dict. An inactive parameter is absent from the dict, and its columns of the
+cube are constant. Parameters of nested dicts have their keys, joined by dots, as names.
 """
 
 import itertools
@@ -50,11 +49,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Space:
-    """A product of dimensions, and what restricts it.
-
-    A point has one value for each dimension: it is a list, or a numpy array where all are Real. With names it is a dict
-    of the active parameters, which `shown` nests.
-    """
+    """A product of dimensions, and what restricts it."""
 
     dimensions: tuple[Dimension, ...]
     """In the order of the values of a point."""
@@ -129,7 +124,7 @@ class Space:
         return next((one for one in self.constraints if not rules.holds(one, x, self.shown)), None)
 
     def shown(self, x: Any) -> Any:
-        """A point as users get it, nested; a dict is there, but empty, where none of its parameters is active."""
+        """A point as users get it, nested."""
         if not self.paths:
             return x
         found: dict[str, Any] = {}
@@ -173,11 +168,7 @@ class Space:
                 yield x
 
     def point(self, x: Any) -> Point:
-        """A copy of `x`, of plain numbers and the choices given, with its encoding; a Point is returned as it is.
-
-        Raises ValueError if it lies outside the bounds or violates a constraint, and TypeError for a value that is not
-        a number where one is needed.
-        """
+        """A checked copy of `x` with its encoding; a Point is returned as it is. Raises ValueError or TypeError."""
         if isinstance(x, Point):
             return x
         point = self._point(self.values(x))
@@ -186,10 +177,7 @@ class Space:
         return point
 
     def known_point(self, x: Any, outside: bool) -> Point:
-        """As `point`; with `outside` x may violate constraints, and its numbers may lie outside of the bounds.
-
-        As far as the range is wide, on the scale of search.
-        """
+        """As `point`; with `outside` x may violate constraints, and lie outside by the width of the range."""
         try:
             return self.point(x)
         except ValueError as raised:
@@ -211,11 +199,7 @@ class Space:
         return Point(_read_only(np.array(values)) if as_array else values, _read_only(unit))
 
     def point_at(self, unit: np.ndarray, fixed: Mapping[Any, Any] | None = None) -> Point | None:
-        """The point at (columns,) of the unit cube, with the encoding of its rounded values.
-
-        `fixed` are values, by key, that some dimensions have instead. None where such a one is inactive or a constraint
-        is violated.
-        """
+        """The point at (columns,) of the unit cube, with the values `fixed`; None for one not in the space."""
         x = self.decode(unit)
         if fixed and self.names and not fixed.keys() <= x.keys():
             return None
@@ -238,7 +222,7 @@ class Space:
         return [d.value(value, f"x[{i}]") for i, (d, value) in enumerate(zip(self.dimensions, values, strict=True))]
 
     def listed(self, given: Any) -> list[Any]:
-        """Points as a list: one point, or several in a list, an array or a table. They are not checked, see `point`."""
+        """One point, or several in a list, an array or a table, as a list; they are not checked."""
         if (rows := containers.table(given)) is not None:
             return rows if self.names else [[*row.values()] for row in rows]
         if (items := containers.sequence(given)) is None:
@@ -274,7 +258,6 @@ class Space:
         return values
 
     def _is_active(self, index: int, value: Callable[[int], Any]) -> bool:
-        """Whether a parameter is active, given the values of those that are."""
         condition = self.conditions[index] if self.conditions else None
         if condition is None:
             return True
@@ -298,12 +281,7 @@ class Space:
         return np.concatenate(parts, axis=-1)
 
     def fixed(self, given: Mapping[Any, Any] | None) -> dict[Any, Any]:
-        """Values by key, checked.
-
-        Raises:
-            ValueError: an unknown key, a value outside, or a parameter that is inactive where the others are fixed.
-            TypeError: no mapping.
-        """
+        """Values by key, checked. Raises ValueError or TypeError for an unknown key or a value that does not fit."""
         if given is None:
             return {}
         if not isinstance(given, Mapping):

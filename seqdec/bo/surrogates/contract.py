@@ -41,25 +41,26 @@ class History(NamedTuple):
 
 @portable
 class Surrogate(NamedTuple):
-    """A belief over functions on the unit cube, as pure functions.
+    """A learner (`seqdec.core.Learner`) that is shown histories: a belief over functions on the unit cube.
 
-    `posterior` is traced by JAX; the others are called as they are, with arrays of the host: compile what they compute
-    with JAX.
+    `posterior` is traced by JAX; the others are called as they are, with arrays of the host: compile what they compute.
     """
 
     init: Callable[[Key, History], Any]
     """(key, history) -> state of the prior; of the history only the shapes are used."""
     fit: Callable[[Any, History], Any]
-    """(state, history) -> state conditioned on the history, hyperparameters adapted; the old state is not used
-    again. Since the last fit rows have only been appended; after responses are standardized again, the next fit
-    receives a state from `init`."""
+    """(state, history) -> state conditioned on the history, hyperparameters adapted; the old state is not used again.
+    Since the last fit rows have only been appended.
+    """
     condition_on: Callable[[Any, History], Any]
     """(state, history) -> state conditioned on the rows appended to the history, hyperparameters unchanged."""
     posterior: Callable[[Any], Posterior]
     """(state) -> posterior over the responses at rows (n, d) of the unit cube."""
     growth: float
-    """Responses are standardized again whenever the history has grown by this factor; 1: for every point, infinity:
-    never."""
+    """Responses are standardized again, and the state is one from `init`, whenever the history has grown by this
+    factor; 1:
+    for every point, infinity: never.
+    """
     acquisition: str
     """The acquisition used for "auto"."""
     dtype: Any
@@ -68,29 +69,11 @@ class Surrogate(NamedTuple):
     """(state) -> () estimated variance of the responses' noise; None: the surrogate estimates none, and does not use
     `History.noise`."""
     stored: Callable[[Any], Any] = lambda state: state
-    """(state) -> what a file holds of it: the same structure, empty arrays in place of those that `fit` computes
-    anew."""
-
-
-def around(inner: Surrogate, init: Any, fit: Any, condition_on: Any, posterior: Any) -> Surrogate:
-    """`inner` with other functions, whose state is a NamedTuple with that of `inner` in the field `inner`."""
-
-    def noise_variance(state: Any) -> Array:
-        assert inner.noise_variance is not None
-        return inner.noise_variance(state.inner)
-
-    return inner._replace(
-        init=init,
-        fit=fit,
-        condition_on=condition_on,
-        posterior=posterior,
-        noise_variance=None if inner.noise_variance is None else noise_variance,
-        stored=lambda state: state._replace(inner=inner.stored(state.inner)),
-    )
+    """(state) -> what a file holds of it: empty arrays in place of those that `fit` computes anew."""
 
 
 def check_growth(growth: Any) -> float:
-    """`growth` of a Surrogate as a float. Raises ValueError below 1, TypeError for no number."""
+    """`growth` of a Surrogate as a float, at least 1."""
     checks.concrete("growth", growth)
     growth = checks.real("growth", growth)
     if not growth >= 1:  # nor NaN
@@ -133,10 +116,7 @@ REASONS = {
 
 @functools.cache
 def make(name: str, dim: int, **options: Any) -> Surrogate:
-    """The surrogate called `name` for `dim` columns; equal arguments return the same object and share its programs.
-
-    Raises ValueError for an unknown name or an option out of its range, and TypeError for an option that it has not.
-    """
+    """The surrogate called `name` for `dim` columns; equal arguments return the same object and share its programs."""
     if "dim" in REGISTRY.parameters(name):
         options["dim"] = dim
     return REGISTRY.make(name, **options)

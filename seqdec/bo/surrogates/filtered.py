@@ -36,12 +36,10 @@ def hilofi_mlp(
     Args:
         dim: columns of the unit cube.
         rank: rank of the hidden layers' covariance.
-        initial_std_hidden: prior standard deviation along each of its directions.
-        initial_std_last: prior standard deviation of every parameter of the last layer.
+        initial_std_hidden, initial_std_last: prior standard deviations along each of its directions, and of every
+            parameter of the last layer.
         process_noise_hidden: variance added to every hidden parameter with every chunk of responses.
         features, noise_variance, scale, growth: as in `over_mlp`.
-
-    Raises ValueError or TypeError for a setting that is out of its range or not a number.
     """
     make = functools.partial(
         filters.hilofi,
@@ -72,8 +70,6 @@ def lrkf(
         initial_std: prior standard deviation along each of its directions.
         process_noise: variance added to every parameter with every chunk of responses.
         features, noise_variance, scale, growth: as in `over_mlp`.
-
-    Raises ValueError or TypeError for a setting that is out of its range or not a number.
     """
     make = functools.partial(filters.lrkf, rank=rank, initial_std=initial_std, process_noise=process_noise)
     return over_mlp(make, dim, features=features, noise_variance=noise_variance, scale=scale, growth=growth)

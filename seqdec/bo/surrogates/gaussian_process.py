@@ -1,4 +1,4 @@
-r"""Exact Gaussian processes with hyperparameters drawn from their posterior: the surrogate of up to a thousand values.
+"""Exact Gaussian processes with hyperparameters drawn from their posterior: the surrogate of up to a thousand values.
 
     f ~ GP(0, c + s k(r)),   r^2 = sum_i (x_i - x'_i)^2 / l_i^2,   k(r) = (1 + sqrt5 r + 5 r^2 / 3) exp(-sqrt5 r)
     y = f(x) + e,            Var[e] = v, or as given for the response
@@ -10,32 +10,29 @@ marginal likelihood times the priors
 
     log l_i = a + a_i,   a ~ N(log sqrt d - 1/2, 1/10),   a_i ~ N(0, 1),   log s ~ N(0, 1),   log v ~ N(-10, 9)
 
-with the moments (mean, variance) given, by L-BFGS with the gradient in closed form. The length scales share a because
-independent priors alone would fix their mean where there are many columns. The first fit has three starts, the center
-of the priors, shorter length scales and a larger noise, and keeps the best end, that of the larger noise only if it is
-better by five nats; later fits start from the last hyperparameters. At most 512 responses, evenly spaced, are used.
+with the moments (mean, variance) given, by L-BFGS with the gradient in closed form, on at most 512 responses. The first
+fit starts at the center of the priors, at shorter length scales and at a larger noise, and keeps the best end, that of
+the larger noise only if it is better by five nats; later fits start from the last hyperparameters.
 
-Draws. What is not known of length scales and noise widens the intervals, and with it exploration: the surrogate is a
-mixture of processes with the hyperparameters
+Draws. The surrogate is a mixture of processes with the hyperparameters
 
     t_k = t* + H^{-1/2} z_k,    H = d^2 L / dt^2 at t*,
 
-for a scrambled Sobol sequence of normal z_k, within the limits of the search for t*. H is made of differences of the
-gradient, with eigenvalues of at least that of the widest prior. The weight of a member is exp(-L(t_k)) over the density
-that it was drawn from, cut off at e^2 times the median. The moments of the mixture are
+for a scrambled Sobol sequence of normal z_k, with the weights exp(-L(t_k)) over the density of the draw, cut off at e^2
+times the median. H is made of differences of the gradient, with eigenvalues of at least that of the widest prior. The
+moments of the mixture are
 
     mean = sum_k w_k mean_k,    cov = sum_k w_k (cov_k + (mean_k - mean)(mean_k - mean)')
 
-With N padded rows there are at most 512 / N members, and a single one has t*.
-
-Everything is in double precision, because the covariance is close to singular where many points lie near an optimum.
-Given n points a question costs O(n^3), on the host without compilation, and a prediction O(N^2).
+With N padded rows there are at most 512 / N members, and a single one has t*. Everything is in double precision, since
+the covariance is close to singular where many points lie near an optimum. Given n points a question costs O(n^3), on
+the host without compilation, and a prediction O(N^2).
 
 Sources: Rasmussen, Williams, "Gaussian processes for machine learning", 2006. Length scales that grow as sqrt d:
 Hvarfner, Hellsten, Nardi, "Vanilla Bayesian optimization performs great in high dimensions", 2024. Averages over
 hyperparameters: Snoek, Larochelle, Adams, "Practical Bayesian optimization of machine learning algorithms", 2012.
-Function draws by Matheron's rule on random features: Wilson et al., "Efficiently sampling functions from Gaussian
-process posteriors", 2020.
+Function draws by Matheron's rule: Wilson et al., "Efficiently sampling functions from Gaussian process posteriors",
+2020.
 """
 
 import functools
@@ -47,11 +44,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from seqdec import kernels
-from seqdec.bo.surrogates.contract import History, Surrogate, check_growth
+from seqdec.bo.surrogates.contract import History, Surrogate
 from seqdec.boundary import checks
 from seqdec.core import Array, Key, Posterior, Predictive
 
 DTYPE = jnp.float64
+GROWTH = 1.1
+"""Of the Gaussian processes, see `Surrogate`."""
+_ITERATIONS = 30
+"""Of L-BFGS, at most, from each of three starts after responses were standardized again; a quarter of it, from the last
+hyperparameters, after one was appended."""
 MEAN_VARIANCE = 1.0
 """Prior variance c of the mean."""
 SMALLEST_NOISE = 1e-8
@@ -60,8 +62,7 @@ _SHARED_VARIANCE, _OWN_VARIANCE = 0.1, 1.0
 _VARIANCES = (_SHARED_VARIANCE + _OWN_VARIANCE, 1.0, 9.0)
 """Prior variances of log l, log s and log v."""
 _DEVIATIONS = 4.0
-"""Prior standard deviations from the mean within which hyperparameters are sought, so that the covariance is far enough
-from singular."""
+"""Prior standard deviations from the mean within which hyperparameters are sought."""
 _EVIDENCE = 5.0
 """Nats by which the end of the start with a larger noise must be better than the others."""
 _NOISE_EVIDENCE, _ROUGH_EVIDENCE = 10.0, 2.0
@@ -70,7 +71,7 @@ _ROUGH = (0.005, 0.01)
 """Length scales of rough functions, as shares of the diagonal of the cube."""
 _FITTED, _WEIGHTED = 512, 256
 """Responses that the hyperparameters are fitted to, and that their draws are weighted by, at most."""
-GRADIENT = 0.1
+_GRADIENT = 0.1
 """Gradient norm of the loss, in nats, below which L-BFGS stops."""
 _ROWS = 512
 """Of all members, at most."""
@@ -140,18 +141,15 @@ class Mixture(NamedTuple):
     """(K,)"""
 
 
-def gp(*, iterations: int = 30, growth: float = 1.1, draws: int = 8) -> Surrogate:
+def gp(*, draws: int = 8) -> Surrogate:
     """Exact Gaussian process with Matern-5/2 kernel.
 
     Args:
-        iterations: largest number of L-BFGS iterations from each of three starts after responses were standardized
-            again; a quarter of it, from the last hyperparameters, after a response was appended.
-        growth: as in `Surrogate`.
         draws: largest number of draws of the hyperparameters; 1: the most likely hyperparameters.
 
     Raises ValueError or TypeError for a setting that is out of its range or not a number.
     """
-    iterations, draws = checks.count("iterations", iterations), checks.count("draws", draws)
+    draws = checks.count("draws", draws)
 
     def members(history: History) -> int:
         return max(1, min(draws, _ROWS // len(history.y)))
@@ -162,7 +160,7 @@ def gp(*, iterations: int = 30, growth: float = 1.1, draws: int = 8) -> Surrogat
         return Mixture(best, _stacked([best] * count), np.zeros(count))
 
     def fit(state: Mixture, history: History) -> Mixture:
-        hyper = refitted(state.best, history, iterations)
+        hyper = refitted(state.best, history)
         drawn, log_weights = _drawn(hyper, calibration_rows(history, _WEIGHTED), members(history))
         return _conditioned(hyper, drawn, log_weights, history)
 
@@ -179,7 +177,7 @@ def gp(*, iterations: int = 30, growth: float = 1.1, draws: int = 8) -> Surrogat
         fit,
         condition_on,
         mixture_posterior,
-        check_growth(growth),
+        GROWTH,
         "log_expected_improvement",
         DTYPE,
         lambda state: np.exp(state.best.hyper.log_noise),
@@ -200,10 +198,7 @@ def _conditioned(hyper: Hyperparameters, drawn: list[Hyperparameters], log_weigh
 
 
 def _drawn(hyper: Hyperparameters, known: Known, count: int) -> tuple[list[Hyperparameters], np.ndarray]:
-    """(draws, logarithms of their weights), given the most likely hyperparameters.
-
-    Where the likelihood is not finite, as of responses whose squares overflow, all draws are these.
-    """
+    """(draws, logarithms of their weights); all draws are the most likely ones where the likelihood is not finite."""
     alike = [hyper] * count, np.full(count, -math.log(count))
     if count == 1:
         return alike
@@ -235,7 +230,7 @@ def _normals(count: int, columns: int) -> np.ndarray:
 
 
 def mixture_posterior(state: Mixture) -> Posterior:
-    """Posterior over the responses at rows (n, d) of the unit cube; draws are those of a member drawn by its weight."""
+    """Posterior over the responses at rows (n, d); draws are those of a member drawn by its weight."""
     weights = jnp.exp(state.log_weights)
 
     def each(function: Any) -> Any:
@@ -260,16 +255,16 @@ def mixture_posterior(state: Mixture) -> Posterior:
 
 
 def prior(history: History) -> Process:
-    """The process before any response, in arrays of the shapes of a history."""
+    """The process before any response."""
     process = condition(prior_mean(np.shape(history.x)[1]), history._replace(filled=0))
     return process._replace(unfitted=np.array(True))
 
 
-def refitted(state: Process, history: History, iterations: int) -> Hyperparameters:
+def refitted(state: Process, history: History) -> Hyperparameters:
     """The hyperparameters of a state fitted to a history, in a quarter of the iterations unless from the prior."""
     if state.unfitted:
-        return fitted(history, iterations)
-    end, least = descend(state.hyper, calibration_rows(history), max(1, iterations // 4))
+        return fitted(history)
+    end, least = descend(state.hyper, calibration_rows(history), _ITERATIONS // 4)
     return end if math.isfinite(least) else state.hyper
 
 
@@ -324,7 +319,7 @@ def posterior(state: Process) -> Posterior:
 
 
 def _prior_draw(key: Key, hyper: Hyperparameters, dim: int):
-    """(a function drawn from the prior, an unused key), by random Fourier features with Student-t frequencies."""
+    """(a function drawn from the prior, an unused key), by random Fourier features."""
     normals, chi, phases, weights, constant, rest = jax.random.split(key, 6)
     spread = jnp.sqrt(5 / (2 * jax.random.gamma(chi, 2.5, (_FEATURES, 1))))
     frequencies = jax.random.normal(normals, (_FEATURES, dim)) * spread * jnp.exp(-hyper.log_length_scales)[None]
@@ -358,7 +353,7 @@ def prior_mean(dim: int) -> Hyperparameters:
 
 @functools.cache
 def bounds(dim: int) -> list[tuple[float, float]]:
-    """Of the flat hyperparameters: so many deviations around the priors' means."""
+    """Limits of the flat hyperparameters."""
     center = flatten(prior_mean(dim))
     reach = _DEVIATIONS * np.sqrt(_flat_variances(dim))
     return list(zip(center - reach, center + reach, strict=True))
@@ -378,39 +373,39 @@ def unflatten(flat: np.ndarray) -> Hyperparameters:
     return Hyperparameters(flat[:-2], flat[-2], flat[-1])
 
 
-def fitted(history: History, iterations: int, most: int = _FITTED) -> Hyperparameters:
+def fitted(history: History, most: int = _FITTED) -> Hyperparameters:
     """Hyperparameters fitted from the prior to the history, or to `most` rows of it."""
-    return _fit_from_prior(calibration_rows(history, most), iterations)[0]
+    return _fit_from_prior(calibration_rows(history, most))[0]
 
 
-def _fit_from_prior(known: Known, iterations: int) -> tuple[Hyperparameters, float]:
+def _fit_from_prior(known: Known) -> tuple[Hyperparameters, float]:
     """(hyperparameters, loss there)."""
     center = prior_mean(known.x.shape[1])
     shorter = center._replace(log_length_scales=center.log_length_scales - 1)
     noisy = center._replace(log_noise=center.log_noise + 8)
-    ends, losses = zip(*(descend(start, known, iterations) for start in (center, shorter, noisy)), strict=True)
+    ends, losses = zip(*(descend(start, known) for start in (center, shorter, noisy)), strict=True)
     penalized = np.add(losses, (0.0, 0.0, _EVIDENCE))
     best = int(np.argmin(np.where(np.isfinite(penalized), penalized, np.inf)))
     return ends[best], losses[best]
 
 
-def descend(start: Hyperparameters, known: Known, iterations: int) -> tuple[Hyperparameters, float]:
+def descend(start: Hyperparameters, known: Known, iterations: int = _ITERATIONS) -> tuple[Hyperparameters, float]:
     """L-BFGS from `start`, within four deviations of the prior's mean -> (end, loss there)."""
     from scipy.optimize import minimize
 
-    options = {"maxiter": iterations, "gtol": GRADIENT, "maxcor": 8}
+    options = {"maxiter": iterations, "gtol": _GRADIENT, "maxcor": 8}
     limits = bounds(known.x.shape[1])
     found = minimize(
-        lambda flat: loss(flat, known)[:2], flatten(start), jac=True, method="L-BFGS-B", bounds=limits, options=options
+        lambda flat: loss(flat, known), flatten(start), jac=True, method="L-BFGS-B", bounds=limits, options=options
     )
     return unflatten(found.x), float(found.fun)
 
 
-def loss(flat: np.ndarray, known: Known) -> tuple[float, np.ndarray, np.ndarray]:
-    """(L at flat hyperparameters up to a constant, its gradient (d + 2,), that by the points (n, d))."""
-    fit, by_likelihood, by_x = negative_log_likelihood(flat, known)
+def loss(flat: np.ndarray, known: Known) -> tuple[float, np.ndarray]:
+    """(L at flat hyperparameters up to a constant, its gradient (d + 2,))."""
+    fit, by_likelihood = negative_log_likelihood(flat, known)
     penalty, by_prior = negative_log_prior(flat)
-    return fit + penalty, by_likelihood + by_prior, by_x
+    return fit + penalty, by_likelihood + by_prior
 
 
 def negative_log_prior(flat: np.ndarray) -> tuple[float, np.ndarray]:
@@ -426,10 +421,10 @@ def negative_log_prior(flat: np.ndarray) -> tuple[float, np.ndarray]:
     return 0.5 * float(centered @ slope), slope
 
 
-def negative_log_likelihood(flat: np.ndarray, known: Known) -> tuple[float, np.ndarray, np.ndarray]:
-    """(negative log marginal likelihood of the responses up to a constant, its gradient, that by the points (n, d)).
+def negative_log_likelihood(flat: np.ndarray, known: Known) -> tuple[float, np.ndarray]:
+    """(negative log marginal likelihood of the responses up to a constant, its gradient).
 
-    With the covariance M of the responses and w = M^-1 y, a derivative is tr(G dM), where G = (M^-1 - w w') / 2.
+    With the covariance M and w = M^-1 y, a derivative is tr(G dM), where G = (M^-1 - w w') / 2.
     """
     hyper = unflatten(flat)
     scales, amplitude = np.exp(-hyper.log_length_scales), math.exp(hyper.log_scale)
@@ -448,19 +443,18 @@ def negative_log_likelihood(flat: np.ndarray, known: Known) -> tuple[float, np.n
     estimated = np.where(known.noise < 0, np.diagonal(slope), 0).sum() * math.exp(hyper.log_noise)
     by_lengths = -np.einsum("nd,nd->d", scaled, by_scaled)
     gradient = np.concatenate([by_lengths, [amplitude * np.vdot(slope, correlations), estimated]])
-    return 0.5 * float(known.y @ weights) + 0.5 * log_determinant, gradient, by_scaled * scales
+    return 0.5 * float(known.y @ weights) + 0.5 * log_determinant, gradient
 
 
-def shows_noise(history: History, iterations: int = 30, most: int = 256) -> bool:
-    """Whether noise of an estimated variance explains the history, or `most` rows of it, and no noise does not.
+def shows_noise(history: History, most: int = 256) -> bool:
+    """Whether noise of an estimated variance explains the history, or `most` rows of it, and nothing else does.
 
-    The marginal likelihood times the priors must have a maximum with noise that is 10 nats better than the one without.
-    And with a rough function in place of the noise, of the same variance and short length scales, the likelihood must
-    not be 2 nats better: the residuals of such a function look like noise except where points lie close together.
+    Noise must be 10 nats better than none, and a rough function of the same variance and of short length scales in its
+    place, whose residuals look like noise except where points lie close together, must not be 2 nats better.
     """
     known = calibration_rows(history, most)
     exact = known._replace(noise=np.maximum(known.noise, 0.0))
-    (hyper, least), (_, without) = _fit_from_prior(known, iterations), _fit_from_prior(exact, iterations)
+    (hyper, least), (_, without) = _fit_from_prior(known), _fit_from_prior(exact)
     if not without - least > _NOISE_EVIDENCE:
         return False
     smooth = covariance(hyper, exact)
@@ -521,7 +515,7 @@ def whitener(cov: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def _inverse(cov: np.ndarray) -> tuple[np.ndarray, float]:
-    """(inverse, log determinant) of a positive definite matrix (n, n), in a third of the operations of `whitener`."""
+    """(inverse, log determinant) of a positive definite matrix (n, n), faster than by `whitener`."""
     from scipy.linalg.lapack import dpotri  # pyright: ignore[reportAttributeAccessIssue]
 
     root = np.linalg.cholesky(cov)

@@ -1,7 +1,6 @@
 """Several outputs as one surrogate: independent beliefs at the same points.
 
-Responses of the history are (N, m). Moments of the posterior have the outputs as their last axis: means (n, m),
-covariances (n, n, m), functions (n, d) -> (n, m).
+Responses are (N, m); moments of the posterior have the outputs as their last axis, functions are (n, d) -> (n, m).
 """
 
 import functools
@@ -61,7 +60,6 @@ def independent(surrogates: tuple[Surrogate, ...]) -> Surrogate:
 
 
 def _of(history: History, output: int) -> History:
-    """The history of one output."""
     noise = None if history.noise is None else history.noise[:, output]
     return history._replace(y=history.y[:, output], noise=noise)
 

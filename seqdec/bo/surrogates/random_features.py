@@ -1,17 +1,16 @@
-r"""HiLoFi over a wide network whose prior is the exact Gaussian process's: an update of constant cost.
+"""HiLoFi over a wide network whose prior is the exact Gaussian process's: an update of constant cost.
 
     f(x) = b + sqrt(2 s / K) sum_k u_k cos(w_k . z) + v_k sin(w_k . z),    z_i = x_i exp(h_i) / l_i
 
 for K / 2 frequencies w_k. The last layer (b, u, v) ~ N(0, I) has a full-rank covariance; the first layer's log scales
 h ~ N(0, initial_std_hidden^2) a low-rank one. The frequencies are drawn from the spectral density of the Matern-5/2
 kernel, Student's t with five degrees of freedom, by a scrambled Sobol sequence, so that for h = 0 the prior of f tends
-to the Gaussian process of `seqdec.bo.surrogates.gaussian_process` as K grows, whose marginal likelihood of at most 256
-of the responses calibrates l, s and the noise. `fit` processes the appended responses only; when they are standardized
-again, the network is calibrated again and processes the whole history, in chunks of one Kalman update each.
+to the Gaussian process of `seqdec.bo.surrogates.gaussian_process`, whose marginal likelihood of at most 256 responses
+calibrates l, s and the noise whenever responses are standardized again. Responses are learned in chunks, one Kalman
+update each.
 
-Sources: the filter: `seqdec.filters.hilofi`; the features: Rahimi, Recht, "Random features for large-scale kernel
-machines", 2007; by quasi-Monte Carlo: Avron, Sindhwani, Yang, Mahoney, "Quasi-Monte Carlo feature maps for
-shift-invariant kernels", 2016.
+Sources: Rahimi, Recht, "Random features for large-scale kernel machines", 2007; by quasi-Monte Carlo: Avron, Sindhwani,
+Yang, Mahoney, "Quasi-Monte Carlo feature maps for shift-invariant kernels", 2016.
 """
 
 import functools
@@ -24,8 +23,9 @@ import numpy as np
 
 from seqdec import filters, likelihoods
 from seqdec.bo.surrogates import gaussian_process as exact
-from seqdec.bo.surrogates.contract import History, Surrogate, check_growth
+from seqdec.bo.surrogates.contract import History, Surrogate
 from seqdec.bo.surrogates.gaussian_process import Hyperparameters
+from seqdec.bo.surrogates.learned import shown
 from seqdec.boundary import checks
 from seqdec.core import Array, Filter, Key, Network, Posterior, PyTree
 from seqdec.runtime import UNFUSED
@@ -75,8 +75,6 @@ def hilofi(
     units: int = 512,
     rank: int = 50,
     initial_std_hidden: float = 0.01,
-    iterations: int = 30,
-    growth: float = 1.1,
 ) -> Surrogate:
     """HiLoFi over a wide network of cosines and sines.
 
@@ -85,16 +83,10 @@ def hilofi(
         units: K, an even number.
         rank: rank of the covariance of the first layer's scales, at most `dim`.
         initial_std_hidden: prior standard deviation of their logarithms, along each of its directions.
-        iterations: number of L-BFGS iterations, as in `seqdec.bo.gp`.
-        growth: as in `Surrogate`.
 
     Raises ValueError or TypeError for a setting that is out of its range or not a number.
     """
-    dim, units, iterations = (
-        checks.count("dim", dim),
-        checks.count("units", units, 2),
-        checks.count("iterations", iterations),
-    )
+    dim, units = checks.count("dim", dim), checks.count("units", units, 2)
     if units % 2:
         raise ValueError(f"units must be even, for each frequency has a cosine and a sine; got {units}")
     flt = filters.hilofi(
@@ -120,7 +112,7 @@ def hilofi(
 
     def fit(state: State, history: History) -> State:
         if state.unfitted:
-            hyper = exact.fitted(history, iterations, most=_CALIBRATED)
+            hyper = exact.fitted(history, most=_CALIBRATED)
             state = start(state.key, hyper, unfitted=False)
         return condition_on(state, history)
 
@@ -129,7 +121,7 @@ def hilofi(
         fit,
         condition_on,
         functools.partial(_posterior, flt),
-        check_growth(growth),
+        exact.GROWTH,
         "log_expected_improvement",
         jnp.float32,
         lambda state: np.exp(state.layer.hyper.log_noise),
@@ -137,7 +129,6 @@ def hilofi(
 
 
 def _zeros(dim: int, units: int) -> PyTree:
-    """The prior mean: all scales are the calibrated ones, and the function is zero."""
     return {"hidden": np.zeros(dim, np.float32), "last": np.zeros(units + 1, np.float32)}
 
 
@@ -170,26 +161,17 @@ def _absorb(flt: Filter, state: State, history: History) -> State:
     estimated = jnp.exp(state.layer.hyper.log_noise)
     variances = jnp.where(history.noise < 0, estimated, history.noise) + exact.SMALLEST_NOISE
 
-    def absorb(size: int, count: Array, belief: Any) -> Any:
-        def step(chunk, belief):
-            index = state.absorbed + jnp.asarray(size * chunk, jnp.int32) + jnp.arange(size, dtype=jnp.int32)
-            keep, index = index < jnp.asarray(history.filled, jnp.int32), jnp.minimum(index, len(history.x) - 1)
-            # Rows beyond the history weigh nothing: gradient and innovation vanish, and the update ignores them.
-            weights = jnp.where(keep, jax.lax.rsqrt(variances[index]), 0.0)
-            inputs = Inputs(history.x[index], weights, state.layer)
-            return flt.update(flt.predict(belief), inputs, weights * history.y[index])[0]
+    def update(belief: Any, index: Array, known: Array) -> Any:
+        # Rows beyond the history weigh nothing: gradient and innovation vanish, and the update ignores them.
+        weights = jnp.where(known, jax.lax.rsqrt(variances[index]), 0.0)
+        inputs = Inputs(history.x[index], weights, state.layer)
+        return flt.update(flt.predict(belief), inputs, weights * history.y[index])[0]
 
-        return jax.lax.fori_loop(0, count, step, belief)
-
-    # A single new row, the usual case, is not padded to a chunk. Zero iterations are free.
-    new = history.filled - state.absorbed
-    belief = absorb(1, jnp.where(new == 1, 1, 0), state.belief)
-    belief = absorb(_CHUNK, jnp.where(new == 1, 0, (new + _CHUNK - 1) // _CHUNK), belief)
+    belief = shown(update, state.belief, state.absorbed, history, _CHUNK)
     return state._replace(belief=belief, absorbed=history.filled)
 
 
 def _posterior(flt: Filter, state: State) -> Posterior:
-    """Posterior over the responses at rows (n, d) of the unit cube."""
     at = filters.posterior(flt, state.belief)
 
     def inputs(rows: Array) -> Inputs:

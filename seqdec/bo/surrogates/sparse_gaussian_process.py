@@ -1,4 +1,4 @@
-r"""Sparse Gaussian process: the prior of `seqdec.bo.surrogates.gaussian_process`, for thousands of responses.
+"""Sparse Gaussian process: the prior of `seqdec.bo.surrogates.gaussian_process`, for thousands of responses.
 
 The function enters through its values at M of the evaluated points, z. With the n responses y, their noise D,
 K = k(z, z) = L L' and A = L^-1 k(z, x) D^-1/2,
@@ -6,10 +6,9 @@ K = k(z, z) = L L' and A = L^-1 k(z, x) D^-1/2,
     f(x) | y ~ N(k(x, z) w, k(x, x) - k(x, z) V' V k(z, x))
     w = L^-T (I + A A')^-1 A D^-1/2 y,    V' V = L^-T (I - (I + A A')^-1) L^-1
 
-the variational posterior, which is the exact one where z are all evaluated points. The points z are chosen anew for
-every question: first among the M / 2 best, then among all, always the one whose value is least certain given those
-chosen, which is a pivoted Cholesky factorization. Hyperparameters are those of the exact process for at most 512
-responses. A question costs O(n M^2).
+the variational posterior, exact where z are all evaluated points. The points z are chosen for every question, first
+among the M / 2 best, then among all: always the one whose value is least certain given those chosen, which is a pivoted
+Cholesky factorization. Hyperparameters are those of the exact process. A question costs O(n M^2).
 
 Sources: Titsias, "Variational learning of inducing variables in sparse Gaussian processes", 2009; the choice of points:
 Burt, Rasmussen, van der Wilk, "Convergence of sparse variational inference in Gaussian processes regression", 2020;
@@ -20,7 +19,7 @@ Bayesian optimization", 2023.
 import numpy as np
 
 from seqdec.bo.surrogates import gaussian_process as exact
-from seqdec.bo.surrogates.contract import History, Surrogate, check_growth
+from seqdec.bo.surrogates.contract import History, Surrogate
 from seqdec.bo.surrogates.gaussian_process import Hyperparameters, Known, Process
 from seqdec.boundary import checks
 from seqdec.core import Key
@@ -29,23 +28,22 @@ _CERTAIN = 1e-8
 """Share of the prior variance below which a value is known from those of the points chosen."""
 
 
-def sparse_gp(*, points: int = 512, iterations: int = 30, growth: float = 1.1) -> Surrogate:
+def sparse_gp(*, points: int = 512) -> Surrogate:
     """Sparse Gaussian process with Matern-5/2 kernel.
 
     Args:
         points: the largest M.
-        iterations, growth: as in `seqdec.bo.gp`.
 
     Raises ValueError or TypeError for a setting that is out of its range or not a number.
     """
-    points, iterations = checks.count("points", points, 2), checks.count("iterations", iterations)
+    points = checks.count("points", points, 2)
 
     def init(key: Key, history: History) -> Process:
         hyper, empty = exact.prior_mean(np.shape(history.x)[1]), history._replace(filled=0)
         return _condition(hyper, empty, points)._replace(unfitted=np.array(True))
 
     def fit(state: Process, history: History) -> Process:
-        return _condition(exact.refitted(state, history, iterations), history, points)
+        return _condition(exact.refitted(state, history), history, points)
 
     def condition_on(state: Process, history: History) -> Process:
         return _condition(state.hyper, history, points)
@@ -55,7 +53,7 @@ def sparse_gp(*, points: int = 512, iterations: int = 30, growth: float = 1.1) -
         fit,
         condition_on,
         exact.posterior,
-        check_growth(growth),
+        exact.GROWTH,
         "log_expected_improvement",
         exact.DTYPE,
         lambda state: np.exp(state.hyper.log_noise),

@@ -1,14 +1,13 @@
-r"""Monotone directions: a surrogate of what is left of the responses after a linear trend with known signs.
+"""Monotone directions: a surrogate of what is left of the responses after a linear trend with known signs.
 
     y = sum_j s_j b_j (u_j - 1/2) + f(u) + e,    b_j >= 0,    b_j ~ N(1, 1)
 
 with s_j = 1 where responses rise in column j of the unit cube, -1 where they fall and 0 where nothing is known, and f
-the function of the surrogate. Responses are standardized, so that a slope of 1 is a deviation over the range of a
-column. Whenever the surrogate starts from its prior, the slopes minimize
+the function of the surrogate. Whenever it starts from its prior, the slopes minimize
 
     sum_i (y_i - mean y - sum_j s_j b_j (u_ij - mean u_j))^2 + sum_j (b_j - 1)^2.
 
-Where no values are known, the belief follows the directions in place of a constant; values may contradict them.
+Where no values are known, the belief follows the directions; values may contradict them.
 """
 
 import functools
@@ -21,7 +20,7 @@ import numpy as np
 from seqdec.bo.space import constraints, containers
 from seqdec.bo.space.dimensions import Categorical
 from seqdec.bo.space.space import Space
-from seqdec.bo.surrogates.contract import History, Surrogate, around
+from seqdec.bo.surrogates.contract import History, Surrogate
 from seqdec.bo.trials import Outputs
 from seqdec.boundary import checks
 from seqdec.core import Array, Key, Posterior, Predictive
@@ -42,12 +41,7 @@ class Directions(NamedTuple):
 
 
 def checked(given: Any, space: Space, outputs: Outputs) -> Directions | None:
-    """The directions of `given`, as `seqdec.bo.BayesianOptimizer` takes them.
-
-    Raises:
-        ValueError: an unknown parameter, one with a condition or a Categorical; a direction that is neither 1 nor -1;
-            another number of dicts than of outputs. TypeError: none of the forms.
-    """
+    """The directions of `given`, as in `seqdec.bo.BayesianOptimizer`. Raises ValueError or TypeError."""
     if given is None:
         return None
     total, parts = outputs.objectives + outputs.outcome_constraints, [given]
@@ -64,7 +58,6 @@ def checked(given: Any, space: Space, outputs: Outputs) -> Directions | None:
 
 
 def _signs(given: Any, space: Space) -> tuple[int, ...]:
-    """Those of one output."""
     if given is not None and not isinstance(given, Mapping):
         raise TypeError(f"monotone must be a dict from names, or indices, to 1 or -1 for each output; got {given!r}")
     places, signs = {key: place for place, key in enumerate(space.keys)}, [0] * len(space.keys)
@@ -128,7 +121,13 @@ def trended(surrogate: Surrogate, directions: tuple[float, ...]) -> Surrogate:
 
         return Posterior(lambda rows: at.mean(rows) + trend(rows), joint, draw)
 
-    return around(surrogate, init, fit, condition_on, posterior)
+    def stored(state: State) -> State:
+        return state._replace(inner=surrogate.stored(state.inner))
+
+    changed = surrogate._replace(init=init, fit=fit, condition_on=condition_on, posterior=posterior, stored=stored)
+    if (noise := surrogate.noise_variance) is None:
+        return changed
+    return changed._replace(noise_variance=lambda state: noise(state.inner))
 
 
 def fitted(signs: np.ndarray, history: History) -> np.ndarray:
