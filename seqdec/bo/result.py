@@ -60,7 +60,7 @@ class SearchResult(OptimizeResult):
 
     @classmethod
     def of(cls, optimizer: "BayesianOptimizer", final: bool, message: str, **fields: Any) -> Self:
-        """The result of all trials told, with a recommendation if `final`; `fields` are the other ones of this class."""
+        """The result of all trials told, with a recommendation if `final`; `fields` are the others of this class."""
         best = _best(optimizer, final)
         surrogate = optimizer.surrogate if isinstance(optimizer.surrogate, str) else "custom"
         acquisition = optimizer.acquisition if isinstance(optimizer.acquisition, str) else "custom"
