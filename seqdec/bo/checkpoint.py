@@ -3,6 +3,7 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -22,8 +23,11 @@ from seqdec.bo.trials import Entry, Outputs, Record
 from seqdec.persistence import check_arrays_name, check_format, located, read_arrays, versions, write_arrays
 from seqdec.states import as_array, as_leaf, named_leaves
 
-_FORMAT = "seqdec optimizer 4"
-_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Real, Integer, Ordinal, Categorical, Constant)}
+_FORMAT = "seqdec optimizer 5"
+_DIMENSIONS = (Real, Integer, Ordinal, Categorical, Constant)
+_PARTS = (Space, Condition, Linear, Search, Optimum, Directions, Grid, Earlier, Warp, Forecast)
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (*_DIMENSIONS, *_PARTS)}
+"""The dataclasses and named tuples that a file may hold, by name."""
 
 
 class Saved(NamedTuple):
@@ -43,41 +47,8 @@ class Saved(NamedTuple):
 
 def plain(settings: Settings) -> dict[str, Any]:
     """The settings but for the space as JSON. Raises TypeError for an option that a file cannot hold."""
-    reference, optimum, monotone = settings.reference_point, settings.optimum, settings.monotone
-    return {name: value for name, value in vars(settings).items() if name not in ("space", "outputs")} | {
-        **settings.outputs._asdict(),
-        "surrogate_options": {name: _encoded(value) for name, value in settings.surrogate_options.items()},
-        "reference_point": None if reference is None else reference.tolist(),
-        "search": vars(settings.search),
-        "optimum": None if optimum is None else optimum.logs,
-        "monotone": None if monotone is None else monotone.signs,
-        "earlier": [[one.units.tolist(), one.responses.tolist()] for one in settings.earlier],
-    }
-
-
-def _settings(space: Space, given: dict[str, Any], acquisition: str) -> Settings:
-    """The settings of `plain`, with the acquisition in use."""
-    optimum, monotone, grid = given["optimum"], given["monotone"], given["fidelity"]
-    maximize, reference = given["maximize"], given["reference_point"]
-    outputs = Outputs(given.pop("objectives"), given.pop("outcome_constraints"))
-    return Settings(
-        space=space,
-        outputs=outputs,
-        **given
-        | {
-            "maximize": tuple(maximize) if isinstance(maximize, list) else maximize,
-            "reference_point": None if reference is None else np.array(reference),
-            "surrogate_options": {name: _decoded(value) for name, value in given["surrogate_options"].items()},
-            "acquisition": acquisition,
-            "search": Search(**given["search"]),
-            "optimum": None
-            if optimum is None
-            else Optimum(tuple(None if one is None else tuple(one) for one in optimum)),
-            "monotone": None if monotone is None else Directions(tuple(map(tuple, monotone))),
-            "fidelity": None if grid is None else Grid(*map(tuple, grid)),
-            "earlier": tuple(Earlier(*map(np.array, one)) for one in given["earlier"]),
-        },
-    )
+    given = vars(settings) | settings.outputs._asdict()
+    return {name: _encoded(value) for name, value in given.items() if name not in ("space", "outputs")}
 
 
 def save(
@@ -91,14 +62,15 @@ def save(
     """Write a search atomically. Raises as `seqdec.bo.BayesianOptimizer.save`."""
     file = located(path)
     check_arrays_name(file)
+    linear: Any = tuple(rule if isinstance(rule, Linear) else None for rule in settings.space.constraints)
     content = {
         "format": _FORMAT,
-        **_encoded_space(settings.space),
-        "settings": plain(settings) | {"acquisition": used["acquisition"]},
+        "space": _encoded(replace(settings.space, constraints=linear)),
+        "settings": plain(replace(settings, acquisition=used["acquisition"])),
         "used": used,
-        "trials": [[_encoded_point(e.point.x), e.point.level, *e[2:]] for e in record.entries],
+        "trials": [[_encoded_point(e.point.x), e.point.level, *map(_encoded, e[2:])] for e in record.entries],
         "order": record.order,
-        "warps": warps,
+        "warps": _encoded(warps),
         "versions": versions(),
     }
     write_arrays(file, {f"state_{i}": leaf for i, leaf in enumerate(state)}, content)
@@ -113,13 +85,15 @@ def load(path: str | os.PathLike[str], functions: Sequence[Callable[[Any], bool]
     tensors, content = read_arrays(file)
     check_format(file, content, _FORMAT)
     with refusing(path):
-        space = _decoded_space(content, functions)
+        space = _constrained(_decoded(content["space"]), functions)
+        given = {name: _decoded(value) for name, value in content["settings"].items()}
+        outputs = Outputs(given.pop("objectives"), given.pop("outcome_constraints"))
         return Saved(
-            _settings(space, content["settings"], content["used"]["acquisition"]),
+            Settings(space=space, outputs=outputs, **given),
             content["used"],
             [_decoded_entry(space, number, *one) for number, one in enumerate(content["trials"])],
             content["order"],
-            tuple(Warp(*warp) for warp in content["warps"]),
+            _decoded(content["warps"]),
             [tensors[f"state_{i}"] for i in range(len(tensors))],
         )
 
@@ -133,61 +107,46 @@ def refusing(path: str | os.PathLike[str]) -> Iterator[None]:
         raise ValueError(f"the optimizer saved in {path} cannot be restored: {error}") from error
 
 
-def _encoded_space(space: Space) -> dict[str, Any]:
-    """The space as JSON. Constraints that are functions are only counted."""
-    return {
-        "space": [[type(dimension).__name__, *map(_encoded, dimension.settings())] for dimension in space.dimensions],
-        "names": space.names,
-        "conditions": [None if c is None else [c.parent, _encoded(c.values)] for c in space.conditions],
-        "constraints": [
-            [[*c.weights.items()], c.low, c.high] if isinstance(c, Linear) else None for c in space.constraints
-        ],
-        "paths": space.paths,
-    }
-
-
-def _decoded_space(content: dict[str, Any], functions: Sequence[Callable[[Any], bool]] | None) -> Space:
-    constraints = content["constraints"]
+def _constrained(space: Space, functions: Sequence[Callable[[Any], bool]] | None) -> Space:
+    """The space of a file, which only counts the functions among its constraints."""
     if functions is None:
-        functions, constraints = (), []
-    if len(functions) != constraints.count(None):
+        return replace(space, constraints=())
+    missing = space.constraints.count(None)
+    if len(functions) != missing:
         raise ValueError(
-            f"{constraints.count(None)} of its constraints are functions, which a file does not hold; got "
-            f"{len(functions)}: pass them as load(path, constraints=[...])"
+            f"{missing} of its constraints are functions, which a file does not hold; got {len(functions)}: pass them "
+            "as load(path, constraints=[...])"
         )
     given = iter(functions)
-    return Space(
-        tuple(_KINDS[kind](*map(_decoded, values)) for kind, *values in content["space"]),
-        tuple(content["names"]),
-        tuple(None if c is None else Condition(c[0], _decoded(c[1])) for c in content["conditions"]),
-        tuple(next(given) if c is None else Linear(dict(c[0]), *c[1:]) for c in constraints),
-        tuple(map(tuple, content["paths"])),
-    )
+    return replace(space, constraints=tuple(next(given) if rule is None else rule for rule in space.constraints))
 
 
 def _encoded_point(x: Any) -> Any:
-    values = x.tolist() if isinstance(x, np.ndarray) else x
-    return {n: _encoded(value) for n, value in values.items()} if isinstance(x, dict) else list(map(_encoded, values))
+    return _encoded(x.tolist() if isinstance(x, np.ndarray) else x)
 
 
-def _decoded_entry(
-    space: Space, number: int, x: Any, level: int, status: Any, values: list[float], *rest: Any
-) -> Entry:
-    x = {name: _decoded(value) for name, value in x.items()} if isinstance(x, dict) else list(map(_decoded, x))
-    reason, noise_std, outcomes, seconds, curve, forecast = rest
-    point = space.known_point(x, outside=True)._replace(level=level)
-    known = None if forecast is None else Forecast.decoded(forecast)
-    return Entry(number, point, status, tuple(values), reason, noise_std, tuple(outcomes), seconds, tuple(curve), known)
+def _decoded_entry(space: Space, number: int, x: Any, level: int, *rest: Any) -> Entry:
+    point = space.known_point(_decoded(x), outside=True)._replace(level=level)
+    return Entry(number, point, *map(_decoded, rest))
 
 
 def _encoded(value: Any) -> Any:
     """A value as JSON, from which `_decoded` makes one of the same type. Raises TypeError for other types."""
     if type(value) in (str, int, float, bool, type(None)):
         return value
+    if type(value) is list:
+        return list(map(_encoded, value))
     if type(value) is tuple:
-        return {"tuple": [_encoded(part) for part in value]}
+        return {"tuple": list(map(_encoded, value))}
+    if type(value) is dict:
+        return {"dict": [[_encoded(key), _encoded(part)] for key, part in value.items()]}
+    if isinstance(value, np.ndarray):
+        return {"array": value.tolist()}
     if isinstance(value, np.generic) and value.dtype.kind in "biufU" and value.dtype != np.longdouble:
         return {"dtype": value.dtype.str, "value": value.item()}
+    if _KINDS.get(type(value).__name__) is type(value):
+        parts = value if isinstance(value, tuple) else [getattr(value, field.name) for field in fields(value)]
+        return {"kind": type(value).__name__, "parts": list(map(_encoded, parts))}
     raise TypeError(
         f"a study cannot hold {value!r}, of type {type(value).__name__}, only strings, numbers, booleans, None, numpy "
         "scalars and tuples of these: use a name for it, and look the name up in the function"
@@ -195,10 +154,18 @@ def _encoded(value: Any) -> Any:
 
 
 def _decoded(value: Any) -> Any:
+    if isinstance(value, list):
+        return list(map(_decoded, value))
     if not isinstance(value, dict):
         return value
     if "tuple" in value:
         return tuple(map(_decoded, value["tuple"]))
+    if "dict" in value:
+        return {_decoded(key): _decoded(part) for key, part in value["dict"]}
+    if "array" in value:
+        return np.array(value["array"])
+    if "kind" in value:
+        return _KINDS[value["kind"]](*map(_decoded, value["parts"]))
     return np.dtype(value["dtype"]).type(value["value"])
 
 
