@@ -297,7 +297,6 @@ class Run:
         return pending < self.number and fits(self.limits, self._cost())
 
     def _cost(self) -> float:
-        """Of the calls made and under evaluation."""
         return self.progress.cost + sum(self.reserved.values())
 
     def _begun(self, trial: Trial) -> Trial:

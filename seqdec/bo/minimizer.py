@@ -187,7 +187,7 @@ def minimize(
 
 
 def _takes(other: Callable[P, R]) -> Callable[[Callable[..., R]], Callable[P, R]]:
-    """For type checkers: a function takes what `other` takes."""
+    """For type checkers."""
     del other
     return lambda function: function
 

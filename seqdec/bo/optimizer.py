@@ -179,16 +179,11 @@ class BayesianOptimizer:
         self._begin(settings, checks.count("capacity", capacity))
 
     def _begin(self, settings: Settings, capacity: int) -> None:
-        """Start with checked settings."""
         check_process()
         self._lock = threading.RLock()
         self.settings, self.capacity = settings, capacity
-        self.space, self.outputs, self.seed, self.maximize = (
-            settings.space,
-            settings.outputs,
-            settings.seed,
-            settings.maximize,
-        )
+        self.space, self.outputs = settings.space, settings.outputs
+        self.seed, self.maximize = settings.seed, settings.maximize
         self._record = Record(settings.space, settings.outputs, settings.fidelity)
         self._asked: tuple[Model, Fitted, np.ndarray, np.ndarray] | None = None
         """of the last question: model, fit, the points told and the one asked"""
@@ -258,7 +253,6 @@ class BayesianOptimizer:
         return self._record.trial(self._record.add(self.space.point(x)._replace(level=level)).number)
 
     def _level(self, fidelity: Any) -> int | None:
-        """The index of a level. Raises ValueError or TypeError for an unknown one."""
         if fidelity is None:
             return None
         if self.settings.fidelity is None:

@@ -213,7 +213,6 @@ def check_noise(noise_std: Any, surrogate: Surrogate, name: Any) -> float | None
 
 
 def _reference(given: Any, objectives: int) -> np.ndarray | None:
-    """`given` as (k,) numbers. Raises ValueError or TypeError for anything else, and with one objective."""
     if given is None:
         return None
     numbers = np.asarray(checks.numbers("reference_point", np.asarray(given)), float)

@@ -175,11 +175,8 @@ def _best_point(
     means = _means_at_full(method, belief, trials)
 
     def rank(points: np.ndarray, free: np.ndarray) -> Ranked:
-        limits, points, free = (
-            Region(*(_padded(method, side) for side in region)),
-            _padded(method, points),
-            _padded(method, free),
-        )
+        limits = Region(*(_padded(method, side) for side in region))
+        points, free = _padded(method, points), _padded(method, free)
         found = ascent.rank(plan, key, belief.state, target, trials, limits, points, free)
         return found._replace(points=found.points[:, : space.columns])
 

@@ -70,7 +70,6 @@ def is_related(search: tuple[Prior, ...], units: np.ndarray, z: np.ndarray) -> b
 
 
 def _loss(units: np.ndarray, y: np.ndarray) -> float:
-    """The negative log marginal likelihood of centered `y` (k,), up to a constant."""
     history = History(units, y - y.mean(), np.int32(len(y)))
     return exact.descend(exact.prior_mean(units.shape[1]), exact.calibration_rows(history))[1]
 

@@ -53,7 +53,6 @@ class Raised:
 
 
 def _arrived(pickled: bytes, text: str) -> Raised:
-    """The exception of another process."""
     error = pickle.loads(pickled)
     note(error, f"raised in a worker process:\n{text}")
     return Raised(error)
@@ -193,7 +192,6 @@ class Workers:
                     yield pending.pop(future), self._outcome(future)
 
     def _completed(self, pending: dict[Future[Outcome | None], Trial]) -> Iterator[Evaluated]:
-        """Those of the pending trials that are completed when this is asked for."""
         for future, trial in pending.items():
             if future.done() and not _broken(future):
                 yield trial, self._outcome(future)
@@ -207,5 +205,4 @@ class Workers:
 
 
 def _broken(future: Future[Outcome | None]) -> bool:
-    """Whether the executor broke."""
     return future.cancelled() or isinstance(future.exception(), BrokenExecutor | CancelledError)

@@ -2,8 +2,7 @@
 
 Everything that it knows of a study comes from its storage. Parameters that occur in the same complete trials form a
 group. Groups are sampled one after the other, those of the most trials first, each by an optimizer of its parameters
-and of those that occur wherever it does, which are held at the values that they have by then. So a parameter of one
-branch of a conditional space is modeled jointly with those of all branches, on the trials of its branch.
+and of those that occur wherever it does, held at the values that they have by then.
 """
 
 import logging
@@ -52,34 +51,29 @@ class Sampler(BaseSampler):
         study = optuna.create_study(sampler=Sampler(seed=0))
         study.optimize(objective, n_trials=40)
 
-    Parameters are known once a trial that has them is complete; until then the independent sampler draws them. Then
-    come the points of a Sobol sequence up to `n_startup_trials`, then those of the acquisition. In a conditional space
-    each branch has its own model, of the trials that took it. Points are repeated only where all points of a finite
-    space are known. Where the range or the step of a parameter changes, which is logged, those of the latest trial are
-    searched, and in a trial with others the independent sampler draws it.
+    Parameters are known once a trial that has them is complete; until then the independent sampler draws them. In a
+    conditional space each branch has its own model, of the trials that took it. Where the range or the step of a
+    parameter changes, those of the latest trial are searched.
 
-    - Trials with a value outside its range, such as an enqueued one, are not modeled.
-    - Running trials, also of other processes, enter with their expected value.
-    - Failed trials, and values that are not finite, are not modeled; the scores of points near them are reduced.
-    - Pruned trials have their last intermediate value; without one they count as failed.
-    - Constraints (from `constraints_func` or `Trial.set_constraint`) are modeled: a trial is feasible where none is
-      greater than 0, and scores are weighted by the probability of this. Trials without one of the study's
-      constraints, or with one that is not finite, count as failed.
-    - With several directions the front of the study is sought, by the log expected hypervolume improvement; pruned
-      trials, which have one intermediate value, count as failed.
+    - Trials with a value outside its range are not modeled; running trials enter with their expected value.
+    - Failed trials, values that are not finite and trials without one of the study's constraints have failed; pruned
+    trials
+      have their last intermediate value, or have failed.
+    - A trial is feasible where no constraint is greater than 0.
+    - With several directions the front of the study is sought.
 
-    Equal seeds and values give equal trials in one process without threads. Processes that share a study need
-    different seeds. Threads may share a sampler. A pickled sampler holds its settings only: the rest is in the storage.
+    Equal seeds and values give equal trials in one process without threads; processes that share a study need different
+    seeds. A pickled sampler holds its settings only: the rest is in the storage.
 
     Args:
         seed: of everything random, an integer in [0, 2**63); None is a random one.
-        n_startup_trials: trials before the surrogate is used, which needs two values in any case; None is one for each
-            column of the unit cube (a number has one column, a choice among n has n), but at least two.
+        n_startup_trials: trials before the surrogate is used; None is one for each column of the unit cube, at least
+            two.
         independent_sampler: for parameters that are not known; None is `optuna.samplers.RandomSampler`.
-        constraints_func: (trial) -> values, stored with each complete or pruned trial; the trial is feasible where
-            none is greater than 0.
+        constraints_func: (trial) -> values, stored with each complete or pruned trial.
         surrogate, surrogate_options, acquisition, capacity, trust_region, standardize, warp, noise_std,
-            reference_point, search, earlier: as in `seqdec.bo.BayesianOptimizer`.
+        reference_point,
+            search, earlier: as in `seqdec.bo.BayesianOptimizer`.
 
     Raises:
         ValueError, TypeError: an argument does not fit.
@@ -159,10 +153,7 @@ class Sampler(BaseSampler):
         self._independent_sampler.reseed_rng()
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """The parameters of the complete trials, with the distributions of the latest trials; none of one value.
-
-        A parameter with distributions of different kinds, which added trials may have, has the one drawn from last.
-        """
+        """The parameters of the complete trials, with the distributions of the latest trials; none of one value."""
         trials = study.get_trials(deepcopy=False)
         found: dict[str, BaseDistribution] = {}
         changed, mixed = set(), set()
@@ -296,7 +287,6 @@ class _Model:
 
 
 def _holds(distribution: BaseDistribution, params: Mapping[str, Any], name: str) -> bool:
-    """Whether there is a parameter of that name, with a value of the distribution."""
     try:
         return name in params and distribution._contains(distribution.to_internal_repr(params[name]))
     except ValueError:  # of another kind
@@ -304,7 +294,6 @@ def _holds(distribution: BaseDistribution, params: Mapping[str, Any], name: str)
 
 
 def _is_compatible(one: BaseDistribution, other: BaseDistribution) -> bool:
-    """Whether Optuna lets a parameter have both distributions in a study."""
     try:
         check_distribution_compatibility(one, other)
     except ValueError:
@@ -320,7 +309,6 @@ def _continues(old: _Record, new: _Record | None, running: bool) -> bool:
 
 
 def _values(trial: FrozenTrial, objectives: int) -> tuple[float, ...] | None:
-    """What is told of a trial."""
     if trial.state == TrialState.RUNNING:
         return None
     values: Sequence[float] = ()
@@ -379,7 +367,6 @@ def _dimension(distribution: Any) -> Dimension:
 
 
 def _internal(distribution: Any, value: Any) -> Any:
-    """A value of a parameter in its dimension."""
     number = distribution.to_internal_repr(value)
     return round((number - distribution.low) / distribution.step) if _is_stepped(distribution) else number
 

@@ -79,7 +79,6 @@ def _logs(dimension: Dimension, belief: Any, name: str) -> tuple[float, ...]:
 
 
 def _values(dimension: Dimension) -> list[Any]:
-    """The values at the places of the table; of a Categorical its choices."""
     if isinstance(dimension, Categorical):
         return list(dimension.choices)
     return [dimension.decode(np.array([place])) for place in _GRID]

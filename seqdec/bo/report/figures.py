@@ -170,7 +170,6 @@ def plot(optimizer: "BayesianOptimizer", panel: str | None, minimum: float | Non
 
 
 def _optimum(optimizer: "BayesianOptimizer", minimum: float | None, maximum: float | None) -> float | None:
-    """The best value that is possible, if it is known."""
     if optimizer.outputs.objectives > 1 and not minimum is maximum is None:
         raise ValueError("minimum and maximum are of one objective; leave them out with several")
     known, other = (maximum, minimum) if optimizer.maximize else (minimum, maximum)
@@ -218,7 +217,6 @@ def progress(figure: FigureBase, study: Study) -> None:
 
 
 def _fit_progress(axis: Axes, study: Study, drawn: np.ndarray) -> None:
-    """Scales, limits and ticks for the values that are drawn."""
     axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axis.set_xlim(0.5, len(study.values) + 0.5)
     axis.tick_params(left=bool(len(drawn)), labelleft=bool(len(drawn)))
@@ -436,7 +434,6 @@ def _labels(dimension: Any, length: int) -> dict[float, str]:
 
 
 def _share(dimension: Dimension, value: Any) -> float:
-    """Where a number lies in the column of the unit cube."""
     return float(dimension.encode(value)[0])
 
 

@@ -48,7 +48,6 @@ def _parts(optimizer: "BayesianOptimizer", message: str, minimum: Any, maximum: 
 
 
 def _listed(settings: Mapping[str, Any]) -> pd.DataFrame:
-    """The settings, of which the space comes by its dimensions."""
     space = settings["space"]
     rows = [(f"parameter {key}", one) for key, one in zip(space.keys, space.dimensions, strict=True)]
     rows += [(name, value) for name, value in settings.items() if name != "space"]

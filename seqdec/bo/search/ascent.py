@@ -57,7 +57,6 @@ def rank(
 
 
 def _finite(scores: Any) -> np.ndarray:
-    """The scores, the lowest possible ones where they are not finite."""
     return np.where(np.isfinite(scores), scores, -np.inf)
 
 
@@ -105,7 +104,6 @@ def climb(
 
 
 def _scorer(plan: Plan, key: Key, state: Any, target: Any, trials: Trials) -> Callable[[Key, Array], Array]:
-    """(key, point (d,)) -> score."""
     posterior, acquisition = plan.surrogate.posterior(state), plan.acquisition(target)
     if acquisition.needs == "draw":
         drawn = posterior.draw(key)  # once for all candidates: a draw reads the whole belief

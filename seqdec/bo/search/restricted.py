@@ -173,7 +173,7 @@ def _best_inside(
 
 
 def _last_inside(space: Space, box: Box, start: np.ndarray, end: np.ndarray) -> Point | None:
-    """The last point of the space, by bisection, on the way from a point inside to one outside."""
+    """The last point of the space, by bisection, on the way to one outside."""
     low, high, last = 0.0, 1.0, None
     for _ in range(_HALVINGS):
         middle = (low + high) / 2

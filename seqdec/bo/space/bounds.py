@@ -52,7 +52,6 @@ def space_from(bounds: Any, constraints: Any = ()) -> Space:
 
 
 def _space(bounds: Any) -> Space:
-    """The space without its constraints."""
     if isinstance(bounds, Space):
         labels = [f"bounds[{key!r}]" for key in bounds.keys]
         checked = (one.checked(label) for one, label in zip(bounds.dimensions, labels, strict=True))
@@ -156,7 +155,6 @@ def _check_circles(names: Sequence[str], conditions: Sequence[Condition | None])
 
 
 def _scipy_dimensions(bounds: Any) -> list[Dimension]:
-    """The dimensions of scipy's Bounds. Raises TypeError for anything else."""
     from scipy.optimize import Bounds
 
     if not isinstance(bounds, Bounds):

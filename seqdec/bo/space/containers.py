@@ -51,7 +51,6 @@ def mapping(given: Any) -> Mapping[Any, Any] | None:
 
 
 def _check_names(names: Iterable[Any]) -> None:
-    """Refuse names of which one occurs twice, as ValueError."""
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         raise ValueError(f"the name {twice[0]!r} occurs twice: rename or drop one of its columns")

@@ -118,7 +118,6 @@ class _Number(Dimension):
         return min(max(number, self.low), self.high)
 
     def _limits(self, name: str) -> tuple[float, float, bool]:
-        """(low, high, log), checked."""
         if any(isinstance(limit, bool | np.bool_) for limit in (self.low, self.high)):
             raise TypeError(f"{name} must be numbers; got {self.low!r} and {self.high!r}: use a Categorical")
         try:
@@ -202,8 +201,6 @@ class Integer(_Number):
 
 @dataclass(frozen=True)
 class _Choice(Dimension):
-    """One of some choices."""
-
     choices: tuple[Any, ...]
     """Hashable values, all different."""
 

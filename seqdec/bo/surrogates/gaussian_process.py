@@ -379,7 +379,6 @@ def fitted(history: History, most: int = _FITTED) -> Hyperparameters:
 
 
 def _fit_from_prior(known: Known) -> tuple[Hyperparameters, float]:
-    """(hyperparameters, loss there)."""
     center = prior_mean(known.x.shape[1])
     shorter = center._replace(log_length_scales=center.log_length_scales - 1)
     noisy = center._replace(log_noise=center.log_noise + 8)

@@ -157,7 +157,6 @@ def _frequencies(key: Key, dim: int, units: int) -> np.ndarray:
 
 
 def _absorb(flt: Filter, state: State, history: History) -> State:
-    """The state conditioned on the rows appended to the history."""
     estimated = jnp.exp(state.layer.hyper.log_noise)
     variances = jnp.where(history.noise < 0, estimated, history.noise) + exact.SMALLEST_NOISE
 
