@@ -22,8 +22,9 @@ from seqdec.agents._neural.experience import Experience
 from seqdec.agents._neural.loop import Head, trainer
 from seqdec.bo.surrogates import gaussian_process as exact
 from seqdec.bo.surrogates.contract import History, Surrogate, check_growth
+from seqdec.bo.surrogates.evidence import Hyperparameters
 from seqdec.bo.surrogates.filtered import mlp, over_mlp
-from seqdec.bo.surrogates.gaussian_process import Hyperparameters, Process
+from seqdec.bo.surrogates.gaussian_process import Process
 from seqdec.bo.surrogates.learned import learned
 from seqdec.boundary import checks
 from seqdec.core import Array, Filter, Key, Learner, Network

@@ -40,7 +40,7 @@ from seqdec.bo import gp as make_gp
 from seqdec.bo import model as programs
 from seqdec.bo.search.trust_region import Stage, stage
 from seqdec.bo.surrogates import contract as surrogates
-from seqdec.bo.surrogates import gaussian_process
+from seqdec.bo.surrogates import evidence, gaussian_process
 from seqdec.bo.surrogates.filtered import over_mlp
 from seqdec.envs import objectives
 from seqdec.policies.improvement import log_h
@@ -197,7 +197,7 @@ def history(count: int, length: int = 16, dtype: Any = float) -> History:
 
 
 def test_gaussian_process_against_scikit_learn() -> None:
-    hyper, known = gaussian_process.Hyperparameters(np.log([0.4, 0.9]), np.log(1.7), np.log(1e-3)), history(12)
+    hyper, known = evidence.Hyperparameters(np.log([0.4, 0.9]), np.log(1.7), np.log(1e-3)), history(12)
     new = np.random.default_rng(1).random((7, 2))
     with jax.enable_x64(True):
         state = gaussian_process.condition(hyper, known)
@@ -207,8 +207,8 @@ def test_gaussian_process_against_scikit_learn() -> None:
             return gaussian_process.posterior(state).joint(new), gaussian_process.posterior(state).mean(new)
 
         at, mean = predict(state, new)
-    flat = gaussian_process.flatten(hyper)
-    likelihood = -gaussian_process.negative_log_likelihood(flat, gaussian_process.told(known))[0]
+    flat = evidence.flatten(hyper)
+    likelihood = -evidence.negative_log_likelihood(flat, evidence.told(known))[0]
     kernel = ConstantKernel(1.0) + 1.7 * Matern([0.4, 0.9], nu=2.5) + WhiteKernel(1e-3 + 1e-8)
     oracle = GaussianProcessRegressor(kernel, alpha=0.0, optimizer=None).fit(POINTS, VALUES)
     expected, cov = oracle.predict(new, return_cov=True)
@@ -219,7 +219,7 @@ def test_gaussian_process_against_scikit_learn() -> None:
 
 
 def test_gaussian_process_draws_have_the_posteriors_moments() -> None:
-    hyper = gaussian_process.Hyperparameters(np.log([0.4, 0.9]), np.log(1.7), np.log(1e-3))
+    hyper = evidence.Hyperparameters(np.log([0.4, 0.9]), np.log(1.7), np.log(1e-3))
     new, draws = np.random.default_rng(1).random((3, 2)), 400
     with jax.enable_x64(True):
         state = gaussian_process.condition(hyper, history(6))
@@ -241,7 +241,7 @@ def test_gaussian_process_draws_have_the_posteriors_moments() -> None:
 @pytest.mark.parametrize("noise", [None, 0.02])
 def test_the_gradient_of_the_likelihood_is_its_derivative(noise: float | None) -> None:
     known = history(12)._replace(noise=None if noise is None else np.where(np.arange(16) < 5, noise, -1.0))
-    hyper = gaussian_process.Hyperparameters(np.log([0.4, 0.9]), np.log(1.7), np.log(1e-2))
+    hyper = evidence.Hyperparameters(np.log([0.4, 0.9]), np.log(1.7), np.log(1e-2))
 
     def loss(hyper: Any) -> Any:
         estimated = jnp.exp(hyper.log_noise)
@@ -251,17 +251,17 @@ def test_the_gradient_of_the_likelihood_is_its_derivative(noise: float | None) -
 
     with jax.enable_x64(True):
         value, gradient = jax.value_and_grad(loss)(jax.tree.map(jnp.asarray, hyper))
-    flat = gaussian_process.flatten(hyper)
-    found, slopes = gaussian_process.negative_log_likelihood(flat, gaussian_process.told(known))
+    flat = evidence.flatten(hyper)
+    found, slopes = evidence.negative_log_likelihood(flat, evidence.told(known))
     assert found == pytest.approx(float(value), rel=1e-9)
-    np.testing.assert_allclose(slopes, gaussian_process.flatten(gradient), rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(slopes, evidence.flatten(gradient), rtol=1e-6, atol=1e-8)
 
 
 def test_fitting_maximizes_the_posterior_of_the_hyperparameters() -> None:
     surrogate, known = make_gp(), history(12)
 
     def loss(hyper: Any) -> tuple[float, np.ndarray]:
-        return gaussian_process.loss(gaussian_process.flatten(hyper), gaussian_process.told(known))
+        return evidence.loss(evidence.flatten(hyper), evidence.told(known))
 
     first = surrogate.init(jax.random.key(0), known)
     state = surrogate.fit(first, known)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from seqdec.bo import BayesianOptimizer, Search, gp
-from seqdec.bo.surrogates import gaussian_process
+from seqdec.bo.surrogates import evidence, gaussian_process
 from tests.test_bo_surrogates import DIM, NEW, history
 
 QUICK = Search(raw_samples=64, num_restarts=4, steps=10)
@@ -22,7 +22,7 @@ def fitted(**options: Any) -> gaussian_process.Mixture:
 def test_one_draw_is_the_most_likely_process_to_the_bit() -> None:
     with jax.enable_x64(True):
         state, known = fitted(draws=1), history()
-        best = gaussian_process.condition(gaussian_process.fitted(known), known)
+        best = gaussian_process.condition(evidence.fitted(known), known)
         jax.tree.map(np.testing.assert_array_equal, state.best, best)
         found = gaussian_process.mixture_posterior(state).joint(jnp.asarray(NEW))
         expected = gaussian_process.posterior(best).joint(jnp.asarray(NEW))
@@ -54,12 +54,12 @@ def test_moments_are_those_of_the_members_and_of_draws() -> None:
 
 
 def test_draws_are_around_the_maximum_and_weighted_by_the_posterior() -> None:
-    known = gaussian_process.told(history())
-    hyper = gaussian_process.fitted(history())
+    known = evidence.told(history())
+    hyper = evidence.fitted(history())
     drawn, log_weights = gaussian_process._drawn(hyper, known, 32)
-    center, points = gaussian_process.flatten(hyper), np.array([gaussian_process.flatten(one) for one in drawn])
-    losses = np.array([gaussian_process.loss(point, known)[0] for point in points])
-    assert np.all(losses > gaussian_process.loss(center, known)[0] - 0.5)
+    center, points = evidence.flatten(hyper), np.array([evidence.flatten(one) for one in drawn])
+    losses = np.array([evidence.loss(point, known)[0] for point in points])
+    assert np.all(losses > evidence.loss(center, known)[0] - 0.5)
     spread = np.sqrt(np.mean((points - center) ** 2, axis=0))
     assert spread[2] > 2 * spread[0] and np.all(spread[:2] < 0.5)  # nothing depends on the third column
     assert len(center) == DIM + 2 and np.exp(log_weights).sum() == pytest.approx(1)

@@ -9,7 +9,7 @@ import pytest
 
 import seqdec
 from seqdec.bo import BayesianOptimizer, Categorical, Exhausted, History, Integer, Search
-from seqdec.bo.surrogates.gaussian_process import shows_noise
+from seqdec.bo.surrogates.evidence import shows_noise
 from seqdec.envs import objectives
 
 BOX = [(-5.0, 10.0), (0.0, 15.0)]

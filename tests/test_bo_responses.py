@@ -17,7 +17,7 @@ from seqdec.bo import BayesianOptimizer, History, Search, suggestion
 from seqdec.bo import model as programs
 from seqdec.bo import output_warp as responses
 from seqdec.bo.output_warp import Warp
-from seqdec.bo.surrogates import gaussian_process
+from seqdec.bo.surrogates import evidence, gaussian_process
 from seqdec.envs import objectives
 
 BOX = [(-5.0, 10.0), (0.0, 15.0)]
@@ -161,7 +161,7 @@ def test_known_noise_is_that_of_scikit_learn() -> None:
     x, y = draw(9, 0)
     noise = np.where(np.arange(9) % 2, 0.3, 0.01)
     with jax.enable_x64(True):
-        hyper = gaussian_process.Hyperparameters(np.log([0.4, 0.9]), np.log(1.7), np.log(0.05))
+        hyper = evidence.Hyperparameters(np.log([0.4, 0.9]), np.log(1.7), np.log(0.05))
         new = np.random.default_rng(1).random((4, 2))
 
         def predict(given: np.ndarray) -> Any:

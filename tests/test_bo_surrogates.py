@@ -17,14 +17,14 @@ from seqdec.bo.search import ascent as suggest
 from seqdec.bo.search.ascent import Plan
 from seqdec.bo.search.candidates import Region, Search
 from seqdec.bo.surrogates import contract as surrogates
-from seqdec.bo.surrogates import gaussian_process
+from seqdec.bo.surrogates import evidence
 from seqdec.bo.surrogates import gaussian_process as exact
 from seqdec.bo.surrogates import random_features as wide
 from seqdec.bo.surrogates import sparse_gaussian_process as sparse
 from seqdec.bo.surrogates.contract import History
 
 DIM, COUNT, ROWS = 3, 40, 64
-HYPER = gaussian_process.Hyperparameters(np.log([0.5, 0.8, 3.0]), np.log(0.7), np.log(1e-3))
+HYPER = evidence.Hyperparameters(np.log([0.5, 0.8, 3.0]), np.log(0.7), np.log(1e-3))
 NEW = np.random.default_rng(1).random((9, DIM))
 
 
@@ -43,13 +43,11 @@ def moments(posterior: Any, dtype: Any = np.float64) -> tuple[np.ndarray, np.nda
 
 
 def test_the_prior_is_the_density_of_its_normals() -> None:
-    variances, generator = gaussian_process._SHARED_VARIANCE, np.random.default_rng(2)
+    variances, generator = evidence._SHARED_VARIANCE, np.random.default_rng(2)
     shift, scale, noise = generator.normal(size=DIM), 0.3, -0.8
-    middle = gaussian_process.prior_mean(DIM)
-    value, slope = gaussian_process.negative_log_prior(
-        gaussian_process.flatten(middle) + np.concatenate([shift, [scale, noise]])
-    )
-    cov = gaussian_process._OWN_VARIANCE * np.eye(DIM) + variances
+    middle = evidence.prior_mean(DIM)
+    value, slope = evidence.negative_log_prior(evidence.flatten(middle) + np.concatenate([shift, [scale, noise]]))
+    cov = evidence._OWN_VARIANCE * np.eye(DIM) + variances
     solved = np.linalg.solve(cov, shift)
     assert value == pytest.approx(0.5 * (shift @ solved + scale**2 + noise**2 / 9))
     np.testing.assert_allclose(slope, [*solved, scale, noise / 9])
@@ -103,7 +101,7 @@ def test_draws_of_the_sparse_process_have_its_moments(points: int) -> None:
 
 @pytest.mark.extended
 def test_the_wide_network_tends_to_the_gaussian_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gaussian_process, "fitted", lambda *_, **__: HYPER)
+    monkeypatch.setattr(evidence, "fitted", lambda *_, **__: HYPER)
     noise = np.where(np.arange(ROWS) % 3 == 0, 0.04, -1.0)
     with jax.enable_x64(True):
         expected = moments(exact.posterior(exact.condition(HYPER, history(noise=noise))))

@@ -14,7 +14,7 @@ import seqdec
 from seqdec.bo import BayesianOptimizer, Categorical, Fidelity, Integer, Search
 from seqdec.bo.fidelity import Forecast, level_of
 from seqdec.bo.output_warp import Warp
-from seqdec.bo.surrogates import gaussian_process
+from seqdec.bo.surrogates import evidence
 from seqdec.bo.workers import Call
 from seqdec.persistence import read_arrays, write_arrays
 
@@ -60,10 +60,10 @@ def test_a_question_is_the_level_that_reduces_most_variance_of_the_full_value_pe
     hyper, count = fitted.state.best.hyper, int(fitted.trials.answered)
     rows = np.array([[*trial.x, column] for column in (0.0, 0.5, 1.0)])  # of full fidelity, 3 epochs and 1
     known = np.asarray(fitted.trials.x)[:count]
-    noise = np.exp(hyper.log_noise) + gaussian_process.SMALLEST_NOISE
-    cross = gaussian_process.covariances(hyper, rows, known)
-    inverse = np.linalg.inv(gaussian_process.covariances(hyper, known, known) + noise * np.eye(count))
-    cov = gaussian_process.covariances(hyper, rows, rows) - cross @ inverse @ cross.T
+    noise = np.exp(hyper.log_noise) + evidence.SMALLEST_NOISE
+    cross = evidence.covariances(hyper, rows, known)
+    inverse = np.linalg.inv(evidence.covariances(hyper, known, known) + noise * np.eye(count))
+    cov = evidence.covariances(hyper, rows, rows) - cross @ inverse @ cross.T
     mean = cross @ inverse @ np.asarray(fitted.trials.y)[:count] + fitted.offsets[:, 0]
     forecast = trial.forecast
     assert forecast is not None and forecast.levels == (9, 3, 1)

@@ -17,7 +17,7 @@ from seqdec.bo import output_warp
 from seqdec.bo.fidelity import Grid, offsets
 from seqdec.bo.output_warp import Warp
 from seqdec.bo.space.space import Point
-from seqdec.bo.surrogates import gaussian_process
+from seqdec.bo.surrogates import evidence
 from seqdec.bo.surrogates.contract import History, Surrogate
 from seqdec.bo.transfer import Prior, is_related
 from seqdec.bo.trials import Observations, Outputs
@@ -323,14 +323,14 @@ def is_noisy(model: Model, fitted: Fitted, known: Observations) -> bool:
 
 
 def _shows_noise(model: Model, trials: Trials, output: int) -> bool:
-    """Whether points that repeat have different values; where none does, see `gaussian_process.shows_noise`."""
+    """Whether points that repeat have different values; where none does, see `evidence.shows_noise`."""
     if not model.outputs.plain:
         trials = trials._replace(y=trials.y[:, output], noise=trials.noise[:, output])
     rows = np.flatnonzero(trials.noise[: trials.answered] < 0)
     repeated = repeated_variance(trials.x[rows], trials.y[rows])
     if repeated is not None:
         return repeated > _EQUAL
-    return gaussian_process.shows_noise(History(trials.x, trials.y, trials.answered, trials.noise))
+    return evidence.shows_noise(History(trials.x, trials.y, trials.answered, trials.noise))
 
 
 def estimated_noise(model: Model, state: Any) -> float:

@@ -528,7 +528,7 @@ class BayesianOptimizer:
         "predicted". Values are noisy if `noise_std` says so, or if more than a thousandth of the warped values'
         variance is estimated to be
         noise and the values show it: they differ where a point repeats or, if none repeats,
-        `seqdec.bo.surrogates.gaussian_process.shows_noise`. Raises ValueError as `best` does.
+        `seqdec.bo.surrogates.evidence.shows_noise`. Raises ValueError as `best` does.
         """
         observed = Recommendation.observed(*self.best)
         if len(self._record.order) < 2 or not self._is_noisy():

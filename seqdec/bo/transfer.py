@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqdec.bo.surrogates import gaussian_process as exact
+from seqdec.bo.surrogates import evidence
 from seqdec.bo.surrogates.contract import History
 
 _WEIGHT = 1.0
@@ -44,14 +44,14 @@ class Prior(NamedTuple):
     """(n, columns)"""
     z: np.ndarray
     """(n,) warped values, larger is better"""
-    hyper: exact.Hyperparameters
+    hyper: evidence.Hyperparameters
     """of a Gaussian process of this study alone"""
     weights: np.ndarray
     """(n,) inverse covariance times z"""
 
     def mean(self, units: np.ndarray) -> np.ndarray:
         """(k,) posterior mean of that search at `units` (k, columns)."""
-        return exact.covariances(self.hyper, units, self.units) @ self.weights
+        return evidence.covariances(self.hyper, units, self.units) @ self.weights
 
     def aligned(self, units: np.ndarray, z: np.ndarray) -> np.ndarray:
         """(n,) values of that search in the units of own ones: `z` (k,) at `units` (k, columns)."""
@@ -71,12 +71,12 @@ def is_related(search: tuple[Prior, ...], units: np.ndarray, z: np.ndarray) -> b
 
 def _loss(units: np.ndarray, y: np.ndarray) -> float:
     history = History(units, y - y.mean(), np.int32(len(y)))
-    return exact.descend(exact.prior_mean(units.shape[1]), exact.calibration_rows(history))[1]
+    return evidence.descend(evidence.prior_mean(units.shape[1]), evidence.calibration_rows(history))[1]
 
 
 def prior(units: np.ndarray, z: np.ndarray) -> Prior:
     """The prior of values `z` (n,) at `units` (n, columns)."""
     history = History(units, z, np.int32(len(z)))
-    hyper = exact.fitted(history)
-    whiten, _ = exact.whitener(exact.covariance(hyper, exact.told(history)))
+    hyper = evidence.fitted(history)
+    whiten, _ = evidence.whitener(evidence.covariance(hyper, evidence.told(history)))
     return Prior(units, z, hyper, whiten.T @ (whiten @ z))

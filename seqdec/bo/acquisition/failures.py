@@ -24,7 +24,8 @@ import numpy as np
 
 from seqdec.bo.acquisition.feasibility import log_probability
 from seqdec.bo.surrogates import gaussian_process
-from seqdec.bo.surrogates.gaussian_process import Hyperparameters, Process, covariances
+from seqdec.bo.surrogates.evidence import Hyperparameters, covariances
+from seqdec.bo.surrogates.gaussian_process import Process
 from seqdec.core import Array
 
 _LENGTH_SCALES = np.array([0.1, 0.2, 0.4, 0.8, 1.6, 3.2])

@@ -22,9 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from seqdec import filters, likelihoods
+from seqdec.bo.surrogates import evidence
 from seqdec.bo.surrogates import gaussian_process as exact
 from seqdec.bo.surrogates.contract import History, Surrogate
-from seqdec.bo.surrogates.gaussian_process import Hyperparameters
+from seqdec.bo.surrogates.evidence import Hyperparameters
 from seqdec.bo.surrogates.learned import shown
 from seqdec.boundary import checks
 from seqdec.core import Array, Filter, Key, Network, Posterior, PyTree
@@ -104,7 +105,7 @@ def hilofi(
         return State(key, layer, belief, np.int32(0), np.array(unfitted))
 
     def init(key: Key, history: History) -> State:
-        return start(key, exact.prior_mean(dim), unfitted=True)
+        return start(key, evidence.prior_mean(dim), unfitted=True)
 
     def condition_on(state: State, history: History) -> State:
         noise = np.full(len(history.y), -1.0, np.float32) if history.noise is None else history.noise
@@ -112,7 +113,7 @@ def hilofi(
 
     def fit(state: State, history: History) -> State:
         if state.unfitted:
-            hyper = exact.fitted(history, most=_CALIBRATED)
+            hyper = evidence.fitted(history, most=_CALIBRATED)
             state = start(state.key, hyper, unfitted=False)
         return condition_on(state, history)
 
@@ -158,7 +159,7 @@ def _frequencies(key: Key, dim: int, units: int) -> np.ndarray:
 
 def _absorb(flt: Filter, state: State, history: History) -> State:
     estimated = jnp.exp(state.layer.hyper.log_noise)
-    variances = jnp.where(history.noise < 0, estimated, history.noise) + exact.SMALLEST_NOISE
+    variances = jnp.where(history.noise < 0, estimated, history.noise) + evidence.SMALLEST_NOISE
 
     def update(belief: Any, index: Array, known: Array) -> Any:
         # Rows beyond the history weigh nothing: gradient and innovation vanish, and the update ignores them.

@@ -18,9 +18,11 @@ Bayesian optimization", 2023.
 
 import numpy as np
 
+from seqdec.bo.surrogates import evidence
 from seqdec.bo.surrogates import gaussian_process as exact
 from seqdec.bo.surrogates.contract import History, Surrogate
-from seqdec.bo.surrogates.gaussian_process import Hyperparameters, Known, Process
+from seqdec.bo.surrogates.evidence import Hyperparameters, Known
+from seqdec.bo.surrogates.gaussian_process import Process
 from seqdec.boundary import checks
 from seqdec.core import Key
 
@@ -39,7 +41,7 @@ def sparse_gp(*, points: int = 512) -> Surrogate:
     points = checks.count("points", points, 2)
 
     def init(key: Key, history: History) -> Process:
-        hyper, empty = exact.prior_mean(np.shape(history.x)[1]), history._replace(filled=0)
+        hyper, empty = evidence.prior_mean(np.shape(history.x)[1]), history._replace(filled=0)
         return _condition(hyper, empty, points)._replace(unfitted=np.array(True))
 
     def fit(state: Process, history: History) -> Process:
@@ -62,7 +64,7 @@ def sparse_gp(*, points: int = 512) -> Surrogate:
 
 
 def _condition(hyper: Hyperparameters, history: History, points: int) -> Process:
-    known = exact.told(history)
+    known = evidence.told(history)
     dim = known.x.shape[1]
     x, whiten, weights, spread = np.zeros((points, dim)), np.zeros((points, points)), np.zeros(points), np.zeros(points)
     chosen, rows = _chosen(hyper, known, points)
@@ -70,7 +72,7 @@ def _condition(hyper: Hyperparameters, history: History, points: int) -> Process
     if count:
         from scipy.linalg import solve_triangular
 
-        std = np.sqrt(exact.noise_variances(hyper, known))
+        std = np.sqrt(evidence.noise_variances(hyper, known))
         scaled = rows.T / std
         values, vectors = np.linalg.eigh(scaled @ scaled.T)
         values = np.maximum(values, 0)
@@ -86,7 +88,7 @@ def _condition(hyper: Hyperparameters, history: History, points: int) -> Process
 def _chosen(hyper: Hyperparameters, known: Known, points: int) -> tuple[np.ndarray, np.ndarray]:
     """(indices (m,) of the points, rows (n, m) of the factor: rows @ rows' approximates the prior covariance)."""
     count = len(known.y)
-    left = exact.prior_variance(hyper) * np.ones(count)
+    left = evidence.prior_variance(hyper) * np.ones(count)
     least, best = _CERTAIN * left.max(initial=0), np.argsort(-known.y, kind="stable")[: points // 2]
     rows, chosen = np.zeros((count, min(points, count))), []
     for among in (best, np.arange(count)):
@@ -95,7 +97,9 @@ def _chosen(hyper: Hyperparameters, known: Known, points: int) -> tuple[np.ndarr
             if left[pivot] <= least:
                 break
             step = len(chosen)
-            column = exact.covariances(hyper, known.x, known.x[pivot][None])[:, 0] - rows[:, :step] @ rows[pivot, :step]
+            column = (
+                evidence.covariances(hyper, known.x, known.x[pivot][None])[:, 0] - rows[:, :step] @ rows[pivot, :step]
+            )
             rows[:, step] = column / np.sqrt(left[pivot])
             left = np.maximum(left - rows[:, step] ** 2, 0)
             left[pivot] = 0

@@ -1,0 +1,259 @@
+r"""The hyperparameters of Gaussian processes: their priors, and the evidence of the responses, on the host.
+
+    log l_i = a + a_i,   a ~ N(log sqrt d - 1/2, 1/10),   a_i ~ N(0, 1),   log s ~ N(0, 1),   log v ~ N(-10, 9)
+
+with the moments (mean, variance) given, for the process of `seqdec.bo.surrogates.gaussian_process`. The most likely
+ones minimize the loss L, the negative logarithm of the marginal likelihood times the priors, by L-BFGS with the
+gradient in closed form, on at most 512 responses. The first fit starts at the center of the priors, at shorter length
+scales and at a larger noise, and keeps the best end, that of the larger noise only if it is better by five nats; later
+fits start from the last hyperparameters. Length scales share a because independent priors would fix their mean where
+there are many columns.
+
+Sources: Rasmussen, Williams, "Gaussian processes for machine learning", 2006. Length scales that grow as sqrt d:
+Hvarfner, Hellsten, Nardi, "Vanilla Bayesian optimization performs great in high dimensions", 2024.
+"""
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seqdec import kernels
+from seqdec.bo.surrogates.contract import History
+
+ITERATIONS = 30
+"""Of L-BFGS, at most, from each of three starts after responses were standardized again; a quarter of it, from the last
+hyperparameters, after one was appended."""
+MEAN_VARIANCE = 1.0
+"""Prior variance c of the mean."""
+SMALLEST_NOISE = 1e-8
+_SHARED_VARIANCE, _OWN_VARIANCE = 0.1, 1.0
+"""Prior variances of what the logarithms of the length scales have in common and of their deviations from it."""
+VARIANCES = (_SHARED_VARIANCE + _OWN_VARIANCE, 1.0, 9.0)
+"""Prior variances of log l, log s and log v."""
+_DEVIATIONS = 4.0
+"""Prior standard deviations from the mean within which hyperparameters are sought."""
+_EVIDENCE = 5.0
+"""Nats by which the end of the start with a larger noise must be better than the others."""
+_NOISE_EVIDENCE, _ROUGH_EVIDENCE = 10.0, 2.0
+"""Nats of `shows_noise`."""
+_ROUGH = (0.005, 0.01)
+"""Length scales of rough functions, as shares of the diagonal of the cube."""
+_GRADIENT = 0.1
+"""Gradient norm of the loss, in nats, below which L-BFGS stops."""
+_FITTED = 512
+"""Responses that the hyperparameters are fitted to, at most."""
+
+
+class Hyperparameters(NamedTuple):
+    """Logarithms of the hyperparameters, in units of the unit cube and of standardized responses."""
+
+    log_length_scales: Any
+    """(d,)"""
+    log_scale: Any
+    """() of the variance s"""
+    log_noise: Any
+    """() of the variance v"""
+
+
+class Known(NamedTuple):
+    """The rows of a history that hold a point, on the host."""
+
+    x: np.ndarray
+    """(n, d)"""
+    y: np.ndarray
+    """(n,)"""
+    noise: np.ndarray
+    """(n,) known variances of the responses' noise, negative where it is estimated"""
+
+
+def told(history: History) -> Known:
+    """The rows that hold a point."""
+    count = int(history.filled)
+    noise = np.full(count, -1.0) if history.noise is None else np.asarray(history.noise, float)[:count]
+    return Known(np.asarray(history.x, float)[:count], np.asarray(history.y, float)[:count], noise)
+
+
+def calibration_rows(history: History, most: int = _FITTED) -> Known:
+    """The rows that hyperparameters are fitted to: at most so many, evenly spaced."""
+    known = told(history)
+    rows = np.unique(np.linspace(0, len(known.y) - 1, min(len(known.y), most)).astype(int))
+    return Known(*(part[rows] for part in known))
+
+
+def prior_mean(dim: int) -> Hyperparameters:
+    """The means of the hyperparameters' priors, for `dim` columns."""
+    return Hyperparameters(np.full(dim, 0.5 * math.log(dim) - 0.5), np.zeros(()), np.full((), -10.0))
+
+
+@functools.cache
+def bounds(dim: int) -> list[tuple[float, float]]:
+    """Limits of the flat hyperparameters."""
+    center = flatten(prior_mean(dim))
+    reach = _DEVIATIONS * np.sqrt(_flat_variances(dim))
+    return list(zip(center - reach, center + reach, strict=True))
+
+
+def _flat_variances(dim: int) -> np.ndarray:
+    return np.array([VARIANCES[0]] * dim + [*VARIANCES[1:]])
+
+
+def flatten(hyper: Hyperparameters) -> np.ndarray:
+    """The logarithms as one vector (d + 2,)."""
+    return np.concatenate([hyper.log_length_scales, [hyper.log_scale, hyper.log_noise]])
+
+
+def unflatten(flat: np.ndarray) -> Hyperparameters:
+    """The inverse of `flatten`."""
+    return Hyperparameters(flat[:-2], flat[-2], flat[-1])
+
+
+def fitted(history: History, most: int = _FITTED) -> Hyperparameters:
+    """Hyperparameters fitted from the prior to the history, or to `most` rows of it."""
+    return _fit_from_prior(calibration_rows(history, most))[0]
+
+
+def _fit_from_prior(known: Known) -> tuple[Hyperparameters, float]:
+    center = prior_mean(known.x.shape[1])
+    shorter = center._replace(log_length_scales=center.log_length_scales - 1)
+    noisy = center._replace(log_noise=center.log_noise + 8)
+    ends, losses = zip(*(descend(start, known) for start in (center, shorter, noisy)), strict=True)
+    penalized = np.add(losses, (0.0, 0.0, _EVIDENCE))
+    best = int(np.argmin(np.where(np.isfinite(penalized), penalized, np.inf)))
+    return ends[best], losses[best]
+
+
+def descend(start: Hyperparameters, known: Known, iterations: int = ITERATIONS) -> tuple[Hyperparameters, float]:
+    """L-BFGS from `start`, within four deviations of the prior's mean -> (end, loss there)."""
+    from scipy.optimize import minimize
+
+    options = {"maxiter": iterations, "gtol": _GRADIENT, "maxcor": 8}
+    limits = bounds(known.x.shape[1])
+    found = minimize(
+        lambda flat: loss(flat, known), flatten(start), jac=True, method="L-BFGS-B", bounds=limits, options=options
+    )
+    return unflatten(found.x), float(found.fun)
+
+
+def loss(flat: np.ndarray, known: Known) -> tuple[float, np.ndarray]:
+    """(L at flat hyperparameters up to a constant, its gradient (d + 2,))."""
+    fit, by_likelihood = negative_log_likelihood(flat, known)
+    penalty, by_prior = negative_log_prior(flat)
+    return fit + penalty, by_likelihood + by_prior
+
+
+def negative_log_prior(flat: np.ndarray) -> tuple[float, np.ndarray]:
+    """(negative log prior density up to a constant, its gradient).
+
+    The precision of the log length scales is (I - b 1 1') / t, with b = s / (t + d s) for the variance s shared and t.
+    """
+    dim = len(flat) - 2
+    centered = flat - flatten(prior_mean(dim))
+    slope, lengths = centered / _flat_variances(dim), centered[:-2]
+    common = _SHARED_VARIANCE / (_OWN_VARIANCE + dim * _SHARED_VARIANCE) * lengths.sum()
+    slope[:-2] = (lengths - common) / _OWN_VARIANCE
+    return 0.5 * float(centered @ slope), slope
+
+
+def negative_log_likelihood(flat: np.ndarray, known: Known) -> tuple[float, np.ndarray]:
+    """(negative log marginal likelihood of the responses up to a constant, its gradient).
+
+    With the covariance M and w = M^-1 y, a derivative is tr(G dM), where G = (M^-1 - w w') / 2.
+    """
+    hyper = unflatten(flat)
+    scales, amplitude = np.exp(-hyper.log_length_scales), math.exp(hyper.log_scale)
+    scaled = known.x * scales
+    r = distances(scaled)
+    decay = np.exp(-r)
+    correlations = (1 + r + r**2 / 3) * decay
+    cov = MEAN_VARIANCE + amplitude * correlations
+    np.einsum("ii->i", cov)[:] += noise_variances(hyper, known)
+    inverse, log_determinant = _inverse(cov)
+    weights = inverse @ known.y
+    slope = (inverse - np.outer(weights, weights)) / 2
+    # By the scaled points: the derivative of the kernel by a squared scaled distance is -5/6 (1 + r) exp(-r).
+    by_square = slope * (1 + r) * decay
+    by_scaled = -amplitude * 10 / 3 * (by_square.sum(1)[:, None] * scaled - by_square @ scaled)
+    estimated = np.where(known.noise < 0, np.diagonal(slope), 0).sum() * math.exp(hyper.log_noise)
+    by_lengths = -np.einsum("nd,nd->d", scaled, by_scaled)
+    gradient = np.concatenate([by_lengths, [amplitude * np.vdot(slope, correlations), estimated]])
+    return 0.5 * float(known.y @ weights) + 0.5 * log_determinant, gradient
+
+
+def shows_noise(history: History, most: int = 256) -> bool:
+    """Whether noise of an estimated variance explains the history, or `most` rows of it, and nothing else does.
+
+    Noise must be 10 nats better than none, and a rough function of the same variance and of short length scales in its
+    place, whose residuals look like noise except where points lie close together, must not be 2 nats better.
+    """
+    known = calibration_rows(history, most)
+    exact = known._replace(noise=np.maximum(known.noise, 0.0))
+    (hyper, least), (_, without) = _fit_from_prior(known), _fit_from_prior(exact)
+    if not without - least > _NOISE_EVIDENCE:
+        return False
+    smooth = covariance(hyper, exact)
+    stds = np.sqrt(np.where(known.noise < 0, math.exp(hyper.log_noise), 0.0))
+
+    def rough(length: float) -> np.ndarray:
+        r = distances(known.x / (length * math.sqrt(known.x.shape[1])))
+        return stds[:, None] * kernels.matern52_at(r) * stds
+
+    def misfit(cov: np.ndarray) -> float:
+        whiten, log_determinant = whitener(cov)
+        return 0.5 * float(np.sum((whiten @ known.y) ** 2)) + 0.5 * log_determinant
+
+    noisy = misfit(smooth + np.diag(stds**2))
+    return min(misfit(smooth + rough(length)) for length in _ROUGH) - noisy > -_ROUGH_EVIDENCE
+
+
+def distances(scaled: np.ndarray) -> np.ndarray:
+    """(n, n) sqrt 5 times the distances between rows (n, d)."""
+    norms = np.sum(scaled**2, 1)
+    squares = np.maximum(norms[:, None] + norms - 2 * scaled @ scaled.T, 0)
+    np.fill_diagonal(squares, 0)
+    return np.sqrt(5 * squares)
+
+
+def prior_variance(hyper: Hyperparameters) -> float:
+    """Of the function at every point."""
+    return MEAN_VARIANCE + math.exp(hyper.log_scale)
+
+
+def covariances(hyper: Hyperparameters, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Prior covariances (n, m) of the function at rows `a` (n, d) and `b` (m, d), on the host."""
+    scales = np.exp(-hyper.log_length_scales)
+    squares = np.sum((a * scales) ** 2, 1)[:, None] + np.sum((b * scales) ** 2, 1) - 2 * (a * scales) @ (b * scales).T
+    return MEAN_VARIANCE + math.exp(hyper.log_scale) * kernels.matern52_at(np.sqrt(5 * np.maximum(squares, 0)))
+
+
+def covariance(hyper: Hyperparameters, known: Known) -> np.ndarray:
+    """(n, n) of the responses."""
+    r = distances(known.x * np.exp(-hyper.log_length_scales))
+    cov = MEAN_VARIANCE + math.exp(hyper.log_scale) * ((1 + r + r**2 / 3) * np.exp(-r))
+    np.einsum("ii->i", cov)[:] += noise_variances(hyper, known)
+    return cov
+
+
+def noise_variances(hyper: Hyperparameters, known: Known) -> np.ndarray:
+    """(n,) variances of the responses' noise."""
+    return np.where(known.noise < 0, math.exp(hyper.log_noise), known.noise) + SMALLEST_NOISE
+
+
+def whitener(cov: np.ndarray) -> tuple[np.ndarray, float]:
+    """(inverse of the lower Cholesky factor, log determinant) of a positive definite matrix (n, n)."""
+    from scipy.linalg import solve_triangular
+
+    root = np.linalg.cholesky(cov)
+    whiten = solve_triangular(root, np.eye(len(root)), lower=True, check_finite=False)
+    return whiten, 2 * float(np.sum(np.log(np.diagonal(root))))
+
+
+def _inverse(cov: np.ndarray) -> tuple[np.ndarray, float]:
+    """(inverse, log determinant) of a positive definite matrix (n, n), faster than by `whitener`."""
+    from scipy.linalg.lapack import dpotri  # pyright: ignore[reportAttributeAccessIssue]
+
+    root = np.linalg.cholesky(cov)
+    log_determinant = 2 * float(np.sum(np.log(np.diagonal(root))))
+    upper, _ = dpotri(root.T, overwrite_c=True)
+    return np.triu(upper) + np.triu(upper, 1).T, log_determinant
