@@ -1,6 +1,5 @@
 """Bayesian optimization: spaces, surrogates against oracles, ask and tell, minimize."""
 
-import copy
 import functools
 import math
 import pickle
@@ -468,16 +467,6 @@ def test_threads_share_an_optimizer() -> None:
     assert len({tuple(trial.x) for trial in optimizer.trials}) == 20
 
 
-def test_an_optimizer_can_be_copied() -> None:
-    optimizer = quick()
-    for trial in optimizer.ask(3):
-        optimizer.tell(trial, BRANIN(trial.x))
-    twin = copy.deepcopy(optimizer)
-    assert twin.ask().x.tolist() == optimizer.ask().x.tolist()
-    twin.ask()
-    assert (len(optimizer.trials), len(twin.trials)) == (4, 5)
-
-
 def test_an_interrupted_question_can_be_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     optimizer = quick()
     for trial in optimizer.ask(4):
@@ -493,34 +482,6 @@ def test_an_interrupted_question_can_be_asked_again(monkeypatch: pytest.MonkeyPa
         with pytest.raises(KeyboardInterrupt):
             optimizer.ask()
     assert optimizer.ask().number == 4
-
-
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize(
-    ("surrogate", "options"),
-    [
-        ("gp", {}),
-        ("sparse_gp", {"points": 4}),
-        ("hilofi", {"units": 16}),
-        ("hilofi_mlp", {"features": (8, 8), "rank": 5}),
-        ("lrkf", {"features": (8, 8), "rank": 5}),
-    ],
-)
-def test_saved_and_loaded_it_goes_on_to_the_bit(surrogate: str, options: dict[str, Any], tmp_path: Any) -> None:
-    optimizer = quick(surrogate=surrogate, surrogate_options=options)
-    for i in range(6):
-        trial = optimizer.ask()
-        optimizer.tell(trial, BRANIN(trial.x), failed=i == 3)
-    pending = optimizer.ask()
-    optimizer.save(tmp_path / "optimizer")
-    loaded = BayesianOptimizer.load(tmp_path / "optimizer")
-    assert loaded.trials_dataframe().equals(optimizer.trials_dataframe())
-    for _ in range(2):
-        points = [one.ask() for one in (optimizer, loaded)]
-        assert points[0].number == points[1].number and points[0].x.tolist() == points[1].x.tolist()
-        for one, trial in zip((optimizer, loaded), points, strict=True):
-            one.tell(trial, BRANIN(trial.x))
-    loaded.tell(pending, 1.0)
 
 
 CHOICES = ((32, 32), (64,), ((1, (2.5, None)), "x"), np.float32(0.1), np.int64(7), np.str_("name"), True, None, "a")
@@ -599,20 +560,6 @@ def test_what_cannot_be_saved_or_loaded(tmp_path: Any) -> None:
     (tmp_path / "x").write_bytes(b"rubbish")
     with pytest.raises(ValueError, match=r"x is damaged .*; restore it"):
         BayesianOptimizer.load(tmp_path / "x")
-
-
-def test_mixed_spaces_are_searched_on_their_points() -> None:
-    optimizer = BayesianOptimizer(MIXED, seed=0, capacity=16, search=QUICK)
-
-    def fun(x: list[Any]) -> float:
-        return (math.log10(x[0]) + 2) ** 2 + abs(x[1] - 3) + (x[2] != "elu")
-
-    for _ in range(14):
-        trial = optimizer.ask()
-        rate, layers, name = trial.x
-        assert 1e-4 <= rate <= 1 and type(layers) is int and 1 <= layers <= 4 and name in ("relu", "elu", "tanh")
-        optimizer.tell(trial, fun(trial.x))
-    assert optimizer.best[0][1:] == [3, "elu"] and optimizer.best[1] < 0.5
 
 
 def test_a_finite_space_is_searched_once() -> None:

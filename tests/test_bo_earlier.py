@@ -1,8 +1,6 @@
 """Earlier studies as prior knowledge."""
 
-import copy
 import math
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -88,15 +86,7 @@ def test_values_of_a_study_are_brought_to_own_units() -> None:
     np.testing.assert_allclose(study.aligned(at[:1], np.array([5.0])), z + 5.0 - np.sin(0.4), atol=0.05)
 
 
-def test_a_search_with_an_earlier_study_goes_on_from_copies_and_files(first: BayesianOptimizer, tmp_path: Path) -> None:
-    study = searched(branin, 4, earlier=[first, searched(waves, 8)])
-    study.save(tmp_path / "study")
-    copies = [copy.deepcopy(study), pickle.loads(pickle.dumps(study)), BayesianOptimizer.load(tmp_path / "study")]
-    for one in (study, *copies):
-        for _ in range(2):
-            trial = one.ask()
-            one.tell(trial, branin(trial.x))
-    assert len({str(asked(one)) for one in (study, *copies)}) == 1
+def test_a_search_with_an_earlier_study_goes_on_from_its_file(first: BayesianOptimizer, tmp_path: Path) -> None:
     options = {"seed": 0, "search": QUICK, "progress": False, "checkpoint": tmp_path / "search", "earlier": first}
     seqdec.minimize(branin, BOX, n_calls=3, **options)
     result = seqdec.minimize(branin, BOX, n_calls=5, **options)

@@ -1,6 +1,5 @@
 """Knowledge of monotone directions."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -59,17 +58,14 @@ def test_values_overrule_a_wrong_direction() -> None:
     assert result.fun < 0.01
 
 
-def test_each_output_has_its_directions_and_a_file_keeps_them(tmp_path: Path) -> None:
+def test_each_output_has_its_directions() -> None:
     bounds = {"a": (0.0, 1.0), "b": Integer(0, 9), "c": Ordinal((1, 4, 9))}
     options: dict[str, Any] = {"outcome_constraints": 1, "monotone": [{"a": 1, "c": -1}, {"b": -1}]}
     study = BayesianOptimizer(bounds, seed=0, search=QUICK, **options)
     for _ in range(6):
         trial = study.ask()
         study.tell(trial, trial.x["a"] - trial.x["c"] / 9, outcomes=0.4 - trial.x["b"] / 9)
-    study.save(tmp_path / "study")
-    again = BayesianOptimizer.load(tmp_path / "study")
-    assert again.settings.monotone == study.settings.monotone == trend.Directions(((1, 0, -1), (0, -1, 0)))
-    assert again.ask().x == study.ask().x
+    assert study.settings.monotone == trend.Directions(((1, 0, -1), (0, -1, 0))) and study.ask().number == 6
     alone = BayesianOptimizer(bounds, seed=0, outcome_constraints=1, monotone={"a": 1})
     assert alone.settings.monotone == trend.Directions(((1, 0, 0), (0, 0, 0)))
 

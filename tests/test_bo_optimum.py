@@ -75,12 +75,7 @@ def test_several_objectives_are_guided() -> None:
     assert np.abs(np.array(points[3:])[:, 1] - 0.8).max() < 0.15
 
 
-def test_a_study_with_a_belief_goes_on_to_the_bit(tmp_path: Any) -> None:
-    study = BayesianOptimizer(MIXED, seed=0, optimum=BELIEF, search=QUICK, initial=4)
-    for number in range(5):
-        study.tell(study.ask(), float(number % 3))
-    study.save(tmp_path / "study")
-    assert BayesianOptimizer.load(tmp_path / "study").ask(3) == study.ask(3)
+def test_a_checkpoint_keeps_the_belief(tmp_path: Any) -> None:
     path, options = tmp_path / "search", {"n_calls": 4, "seed": 0, "optimum": {0: (0.5, 0.1)}, "progress": False}
     with pytest.raises(KeyError):
         seqdec.minimize(lambda x: {}[0], BOX, **options, checkpoint=path)

@@ -348,32 +348,6 @@ def test_a_tiny_scale_is_no_unit_of_a_volume() -> None:
 # Studies
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(
-    ("fun", "options"),
-    [
-        (two, {"objectives": 2, "maximize": [True, False], "reference_point": [0.1, 0.4]}),
-        (one, {"outcome_constraints": 1}),
-        (one, {"outcome_constraints": 1} | FILTER),
-    ],
-)
-def test_a_study_goes_on_to_the_bit(fun: Any, options: dict[str, Any], tmp_path: Any) -> None:
-    optimizer = played(fun, 8, **options)
-    optimizer.tell(optimizer.ask(), None)
-    optimizer.ask()
-    optimizer.save(tmp_path / "study")
-    loaded = BayesianOptimizer.load(tmp_path / "study")
-    assert loaded.trials_dataframe().equals(optimizer.trials_dataframe())
-    assert loaded.outputs == optimizer.outputs and loaded.maximize == optimizer.maximize
-    assert loaded.fitted()[1].warps == optimizer.fitted()[1].warps
-    for _ in range(2):
-        a, b = optimizer.ask(), loaded.ask()
-        assert a.x.tolist() == b.x.tolist()
-        value, outcomes = optimizer.outputs.split(fun(a.x))
-        optimizer.tell(a, value, outcomes=outcomes)
-        loaded.tell(b, value, outcomes=outcomes)
-
-
 # Errors
 
 

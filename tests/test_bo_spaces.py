@@ -339,32 +339,6 @@ def test_an_empty_space_is_refused() -> None:
 # Studies in files
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("surrogate", ["gp", "hilofi"])
-def test_a_study_of_all_kinds_goes_on_to_the_bit(surrogate: str, tmp_path: Any) -> None:
-    def slow_enough(x: dict[str, Any]) -> bool:
-        return x["rate"] < 0.9
-
-    options: dict[str, Any] = {"surrogate": surrogate}
-    if surrogate == "hilofi":
-        options["surrogate_options"] = {"units": 16}
-    study = optimizer(TREE, constraints=[slow_enough, Linear({"rate": 1, "degree": 0.1}, high=1.3)], **options)
-    for i in range(6):
-        trial = study.ask()
-        study.tell(trial, tree_loss(trial.x), failed=i == 3)
-    pending = study.ask()
-    study.save(tmp_path / "study")
-    loaded = BayesianOptimizer.load(tmp_path / "study", constraints=[slow_enough])
-    assert loaded.space == study.space and loaded.trials_dataframe().equals(study.trials_dataframe())
-    assert loaded.ask().x == study.ask().x and loaded.ask(fixed={"degree": 2}).x == study.ask(fixed={"degree": 2}).x
-    loaded.tell(pending, 1.0)
-    for functions in ((), (slow_enough, slow_enough)):
-        with pytest.raises(
-            ValueError, match=rf"1 of its constraints are functions.*got {len(functions)}: pass them as"
-        ):
-            BayesianOptimizer.load(tmp_path / "study", constraints=functions)
-
-
 COLUMNS = ("number", "state", "value", "reason", "seconds")
 names = st.text(min_size=1, max_size=3).filter(lambda name: name not in COLUMNS)
 leaves = st.one_of(
