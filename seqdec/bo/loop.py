@@ -8,15 +8,31 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, CancelledError
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqdec.bo.limits import (
+    BROKEN,
+    CALLBACK,
+    DONE,
+    EXHAUSTED,
+    FAILED,
+    INFEASIBLE,
+    INTERRUPTED,
+    RAISED,
+    SUCCESSES,
+    TIME,
+    Limits,
+    Progress,
+    end,
+    fits,
+    made,
+)
 from seqdec.bo.optimizer import BayesianOptimizer
 from seqdec.bo.space.space import Point
-from seqdec.bo.trials import Exhausted, Outputs, Trial
+from seqdec.bo.trials import Exhausted, Trial
 from seqdec.bo.workers import Outcome, Workers, note
-from seqdec.boundary import checks
 
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
@@ -28,117 +44,7 @@ NOTE = "minimize"
 """The note of an optimizer that holds the progress."""
 _PAUSE = 1.0
 """Seconds between two looks at the expected gain, which takes some hundredths of one."""
-_ROUNDING = 1e-9
-"""Of sums of costs."""
 _logger = logging.getLogger(__name__)
-
-(
-    DONE,
-    FAILED,
-    STOPPED,
-    INTERRUPTED,
-    EXHAUSTED,
-    BROKEN,
-    CALLBACK,
-    INFEASIBLE,
-    RAISED,
-    TIME,
-    TARGET,
-    PATIENCE,
-) = range(12)
-
-SUCCESSES = (DONE, EXHAUSTED, TIME, TARGET, PATIENCE)
-"""The ends that were asked for, if a call was feasible."""
-
-
-class Limits(NamedTuple):
-    """The bounds of a search."""
-
-    n_calls: int
-    """with several fidelities, evaluations at full fidelity that the calls may cost"""
-    max_failures: int
-    time_limit: float | None
-    """seconds"""
-    deadline: float
-    """by `time.time`, which agrees between processes: no call begins later"""
-    target: np.ndarray | None
-    """(objectives,) larger is better"""
-    patience: int | None
-
-
-class Progress(NamedTuple):
-    """What a search knows beside its trials; JSON values."""
-
-    n_calls: int
-    """asked for"""
-    calls: int = 0
-    cost: float = 0
-    """of the calls, in evaluations at full fidelity"""
-    failures: int = 0
-    """in a row, at the end"""
-    last: str = ""
-    """the reason of the last failure, empty after a success"""
-    improved: float | None = None
-    """cost of the calls up to the last improvement; None without a feasible value"""
-    reported: int = 0
-    """calls after which the callback returned"""
-    stopped: str = ""
-    """how the callback ended the search; empty if it did not"""
-    traceback: str | None = None
-    """of the first exception that was caught"""
-
-
-def prolonged(progress: Progress, n_calls: int) -> Progress:
-    """The progress of a search that goes on to `n_calls`: if these are more, a callback's wish to stop is over."""
-    stopped = "" if n_calls > progress.n_calls else progress.stopped
-    return progress._replace(n_calls=n_calls, stopped=stopped)
-
-
-def limits(n_calls: int, max_failures: Any, time_limit: Any, target: Any, patience: Any, signs: np.ndarray) -> Limits:
-    """The limits given as arguments of `seqdec.minimize`, from now on. Raises ValueError or TypeError."""
-    if time_limit is not None:
-        checks.positive("time_limit", time_limit)
-    if target is not None:
-        target = np.array(Outputs(len(signs)).values(target, "target"))
-        if not np.isfinite(target).all():
-            raise ValueError(f"target must be finite; got {target.tolist()}: leave it out for none")
-        target = target * signs
-    return Limits(
-        n_calls,
-        checks.count("max_failures", max_failures),
-        time_limit,
-        math.inf if time_limit is None else time.time() + float(time_limit),
-        target,
-        None if patience is None else checks.count("patience", patience),
-    )
-
-
-def fits(limits: Limits, cost: float, further: float = 0.0) -> bool:
-    """Whether after calls of this cost, and a further one, one at full fidelity is within the limit."""
-    return cost + further + 1 <= limits.n_calls + _ROUNDING
-
-
-def made(progress: Progress) -> str:
-    """How many calls were made, at which cost if it is another number."""
-    cost = "" if progress.cost == progress.calls else f", which cost as much as {progress.cost:.4g} at full fidelity"
-    return f"{progress.calls} calls made{cost}"
-
-
-def end(limits: Limits, progress: Progress, front: np.ndarray) -> tuple[int, str] | None:
-    """(status, message) of a search that has reached a limit other than that of time; None if it goes on."""
-    calls = made(progress)
-    if progress.stopped:
-        return STOPPED, progress.stopped
-    if limits.target is not None and (front >= limits.target).all(1).any():
-        return TARGET, f"target reached: {calls}"
-    if progress.failures >= limits.max_failures:
-        return FAILED, f"{progress.failures} calls in a row failed, the last with: {progress.last}"
-    if not fits(limits, progress.cost):
-        return DONE, calls
-    idle = 0 if progress.improved is None else progress.cost - progress.improved
-    if limits.patience is not None and idle >= limits.patience:
-        return PATIENCE, f"{idle:g} calls without an improvement (patience={limits.patience}): {calls}"
-    return None
 
 
 def write(path: Path | None, optimizer: BayesianOptimizer, progress: Progress) -> None:
@@ -231,7 +137,7 @@ class Run:
     def _loop(self) -> tuple[int, str]:
         if self.progress.reported < self.progress.calls:  # it was killed before the callback returned
             self._report()
-        with contextlib.closing(self.workers.evaluated(self._goes_on, self._trials)) as evaluated:
+        with contextlib.closing(self.workers.evaluated(lambda: self._end() is None, self._trials)) as evaluated:
             for trial, outcome in evaluated:
                 if outcome is None:
                     self.late = True
@@ -260,9 +166,6 @@ class Run:
 
     def _end(self) -> tuple[int, str] | None:
         return end(self.limits, self.progress, self.front)
-
-    def _goes_on(self) -> bool:
-        return self._end() is None
 
     def _is_over(self) -> bool:
         return self.late or time.time() >= self.limits.deadline

@@ -15,7 +15,8 @@ import numpy as np
 from seqdec.bo import checkpoint as files
 from seqdec.bo import loop
 from seqdec.bo.fidelity import Fidelity, Grid
-from seqdec.bo.loop import Progress, Run
+from seqdec.bo.limits import Progress, limits_of, prolonged
+from seqdec.bo.loop import Run
 from seqdec.bo.optimizer import BayesianOptimizer
 from seqdec.bo.search.candidates import Search
 from seqdec.bo.space import containers
@@ -162,13 +163,13 @@ def minimize(
     for point, (value, outcomes) in zip(points, known, strict=False):
         optimizer.tell(point, value, outcomes=outcomes)
     signs = optimizer.settings.signs[:objectives]
-    limits = loop.limits(n_calls, max_failures, time_limit, target, patience, signs)
+    limits = limits_of(n_calls, max_failures, time_limit, target, patience, signs)
     so_far = Progress(n_calls)
     if kept is None:
         loop.write(path, optimizer, so_far)  # what cannot be written is refused before anything is evaluated
     else:
         _check_equal(path, kept[0], optimizer, points)
-        optimizer, so_far = kept[0], loop.prolonged(kept[1], n_calls)
+        optimizer, so_far = kept[0], prolonged(kept[1], n_calls)
     grid = optimizer.settings.fidelity
     call = Call(fun, outputs, catch, limits.deadline, grid, _yields_curves(fun, grid))
     caller = Workers(call, workers, catch, call_timeout)
