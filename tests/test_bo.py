@@ -505,7 +505,7 @@ def test_every_kind_of_choice_comes_back(tmp_path: Any) -> None:
 def test_objects_are_searched_but_not_saved(tmp_path: Any) -> None:
     quick().save(tmp_path / "study")
     before = (tmp_path / "study").read_bytes()
-    for choice in (math.sin, b"bytes", 1j, Real(0, 1), (1, math.sin)):
+    for choice in (math.sin, b"bytes", 1j, {1: 2}.keys, (1, math.sin)):
         optimizer = BayesianOptimizer([Categorical((choice, "other"))], seed=0, search=QUICK)
         assert len(optimizer.ask(2)) == 2
         with pytest.raises(TypeError, match=r"a study cannot hold .*: use a name for it, and look the name up"):
@@ -642,7 +642,7 @@ def test_every_acquisition_finds_new_points_in_the_box(acquisition: Any) -> None
         (
             {"surrogate": "hilofi_mlp", "surrogate_options": {"scale": "2"}},
             TypeError,
-            "scale must hold real numbers; got '2'",
+            "scale must be a number; got '2'",
         ),
         (
             {"surrogate": "hilofi_mlp", "surrogate_options": {"growth": math.nan}},
