@@ -47,8 +47,9 @@ class Saved(NamedTuple):
 
 def plain(settings: Settings) -> dict[str, Any]:
     """The settings but for the space as JSON. Raises TypeError for an option that a file cannot hold."""
-    given = vars(settings) | settings.outputs._asdict()
-    return {name: _encoded(value) for name, value in given.items() if name not in ("space", "outputs")}
+    given = {name: value for name, value in vars(settings).items() if name not in ("space", "outputs")}
+    names = {"surrogate": given.pop("surrogate"), "acquisition": given.pop("acquisition")}
+    return {name: _encoded(value) for name, value in (given | settings.outputs._asdict()).items()} | names
 
 
 def save(

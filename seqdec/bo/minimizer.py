@@ -6,6 +6,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -330,10 +331,12 @@ def _check_equal(
 ) -> None:
     """Raises ValueError unless `other` with its values, and the points to start from, are what the file began with."""
     told, asked = len(other.trials), min(len(points), len(optimizer.trials))
-    kept, given = (files.plain(one.settings) | {"acquisition": one.acquisition} for one in (optimizer, other))
+    settings = [replace(one.settings, acquisition=one.acquisition) for one in (optimizer, other)]
+    kept, given = map(files.plain, settings)
+    there, here = (vars(one) | one.outputs._asdict() for one in settings)
     differing = [] if optimizer.space == other.space else ["the bounds or constraints are others"]
     differing += [
-        f"{name} is {kept[name]!r} there and {given[name]!r} here" for name in kept if kept[name] != given[name]
+        f"{name} is {there[name]!r} there and {here[name]!r} here" for name in kept if kept[name] != given[name]
     ]
     if not differing:
         known = [identity(optimizer.space.flat(trial.x)) for trial in optimizer.trials[:asked]]
