@@ -157,9 +157,11 @@ class Options(Located):
         return {} if self.settings is None else read_settings(self.settings, self.name)
 
     def response(self) -> dict[str, Any]:
+        """Keywords of filter agents for the distribution of responses."""
         return {}
 
     def kept(self, name: str) -> tuple[str, ...]:
+        """The diagnostics to keep of an agent."""
         del name
         return ("observation",) if self.logs else ()
 
