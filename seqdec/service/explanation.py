@@ -63,8 +63,8 @@ class Explanation(NamedTuple):
         return described(f"Explanation of {counted(len(self.actions), 'action')}", *map(self._line, order))
 
     def _line(self, place: int) -> str:
-        moved = sorted(zip(self.contributions[place], self.columns, self.values, strict=True), key=lambda c: -abs(c[0]))
-        because = ", ".join(f"{name} {_brief(value)}: {moved:+.3g}" for moved, name, value in moved[:_SHOWN] if moved)
+        parts = sorted(zip(self.contributions[place], self.columns, self.values, strict=True), key=lambda c: -abs(c[0]))
+        because = ", ".join(f"{name} {_brief(value)}: {part:+.3g}" for part, name, value in parts[:_SHOWN] if part)
         because = f"; from {self.baseline[place]:.4g} by {because}" if because else ""
         deviation = "" if np.isnan(self.deviation[place]) else f" +- {self.deviation[place]:.2g}"
         mean = "" if np.isnan(self.mean[place]) else f"{self.mean[place]:.4g}{deviation}, "
@@ -79,8 +79,8 @@ class Explanation(NamedTuple):
 
         own = dict(zip(_OWN, (self.actions, self.mean, self.deviation, self.probability, self.baseline), strict=True))
         names = [f"contribution {name}" if name in own else name for name in self.columns]
-        moved = pd.DataFrame(self.contributions, columns=pd.Index(names, dtype=object))
-        return pd.concat([pd.DataFrame(own), moved], axis=1)
+        parts = pd.DataFrame(self.contributions, columns=pd.Index(names, dtype=object))
+        return pd.concat([pd.DataFrame(own), parts], axis=1)
 
 
 def has_contributions(space: gym_spaces.Space) -> bool:
@@ -110,14 +110,14 @@ def program(agent: Agent) -> Callable[..., tuple[Assessment, Array | None, Array
         derivative = jax.jacrev(mean) if len(mask) <= line.size else jax.jacfwd(mean)
         shares = jnp.arange(_STEPS + 1, dtype=line.dtype) / _STEPS
         slopes = lax.map(lambda share: derivative(middle + share * line), shares)
-        usual, along = mean(middle), line[None].astype(slopes.dtype)
+        at_mean, along = mean(middle), line[None].astype(slopes.dtype)
         slope = (slopes[1:] + slopes[:-1]).mean(0) / 2
-        moved, varying = slope * along, jnp.abs(slopes - slope[None]).mean(0) * jnp.abs(along)
-        axes = tuple(range(1, moved.ndim))
-        missed = found.mean - usual - jnp.sum(moved, axes)
-        smallest = jnp.finfo(moved.dtype).tiny
+        contributed, varying = slope * along, jnp.abs(slopes - slope[None]).mean(0) * jnp.abs(along)
+        axes = tuple(range(1, contributed.ndim))
+        residual = found.mean - at_mean - jnp.sum(contributed, axes)
+        smallest = jnp.finfo(contributed.dtype).tiny
         share = varying / jnp.maximum(jnp.sum(varying, axes, keepdims=True), smallest)
-        return found, usual, moved + jnp.expand_dims(missed, axes) * share
+        return found, at_mean, contributed + jnp.expand_dims(residual, axes) * share
 
     return jax.jit(explained, compiler_options={**UNOPTIMIZED, **UNFUSED})
 
@@ -135,20 +135,20 @@ def explain(
     deviation = np.sqrt(np.maximum(variance, 0))
     columns: tuple[str, ...] = ()
     values: Sequence[Any] = ()
-    base, moved = np.full(len(chosen), np.nan), np.zeros((len(chosen), 0))
+    base, contributed = np.full(len(chosen), np.nan), np.zeros((len(chosen), 0))
     if contributions is not None and not np.isnan(mean).all():
-        base, moved = (np.asarray(leaf, float)[chosen] for leaf in (baseline, contributions))
-        moved = moved.reshape(len(chosen), -1)
+        base, contributed = (np.asarray(leaf, float)[chosen] for leaf in (baseline, contributions))
+        contributed = contributed.reshape(len(chosen), -1)
         if encoder is None:
             values = x.ravel().tolist()
             columns = tuple(f"{WHOLE}_{place}" for place in range(len(values)))
         else:
             columns = tuple(dict.fromkeys(encoder.column_of))
             belongs = np.array([[source == name for name in columns] for source in encoder.column_of])
-            moved = moved @ belongs
+            contributed = contributed @ belongs
             features = dict(zip(encoder.names, x.tolist(), strict=True))
             values = [context.get(name) if name in encoder.columns else features[name] for name in columns]
-    return Explanation(tuple(outputs), mean, deviation, probability, columns, tuple(values), base, moved)
+    return Explanation(tuple(outputs), mean, deviation, probability, columns, tuple(values), base, contributed)
 
 
 def _brief(value: Any) -> str:

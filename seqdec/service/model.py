@@ -184,15 +184,15 @@ class Model:
 
     def _learned(self, state: PyTree, lessons: Lessons) -> tuple[PyTree, list[bool]]:
         """The state after the lessons, perhaps in the memory of `state`, and whether each was accepted."""
-        calls: list[tuple[bool, int, int]] = []
+        updates: list[tuple[bool, int, int]] = []
         start = 0
         for size in lessons.sizes:
             together = self._update_batch is not None and size > 1
             step, end = self._batch_size if together else 1, start + size
-            calls += [(together, place, min(place + step, end)) for place in range(start, end, step)]
+            updates += [(together, place, min(place + step, end)) for place in range(start, end, step)]
             start = end
         accepted: list[bool] = []
-        for together, group in itertools.groupby(calls, lambda call: call[0]):
+        for together, group in itertools.groupby(updates, lambda update: update[0]):
             parts = [(first, last) for _, first, last in group]
             size = self._batch_size if together else 1
             most = max(1, self._rows // size)
