@@ -543,9 +543,9 @@ def test_no_call_goes_on_while_the_folder_is_gone(tmp_path: Path) -> None:
     one = service(folder, make=seqdec.agents.linear)
     one.learn(one.decide(X[0]).token, 0.5)
     token, before = one.decide(X[0]).token, one.counts
-    for _ in range(2):  # also after an exception
+    for name, call in GONE.items():
         folder.rename(elsewhere)
-        for name, call in GONE.items():
+        for _ in range(2):  # also after an exception
             with pytest.raises(FileNotFoundError, match=f"the folder {folder} of this agent was removed, renamed"):
                 print(name, call(one, token))
         assert not folder.exists() and one.arms == (0, 1, 2)

@@ -213,6 +213,15 @@ def test_a_slate_has_different_items(tmp_path: Path) -> None:
         arms.decide_slate(2, exceptions.X[0])
 
 
+def test_the_rows_beside_the_chosen_one_are_drawn_for_each_decision() -> None:
+    with service() as one:
+        one.add_items({number: [number / 25, 0.0] for number in range(100)})
+        one.decide_many(np.zeros((4, 1)))
+        packed = [context for (context,) in one._store.database.execute("SELECT context FROM decisions")]
+        others = one._actions._contexts.unpack(packed)["item"][:, 1:, 0]
+        assert len({tuple(row) for row in others.tolist()}) == 4
+
+
 def test_sizes_of_programs() -> None:
     for count in (0, 1, 16, 17, 100, 5000, 20_000):
         found = sizes(count)

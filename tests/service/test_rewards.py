@@ -247,6 +247,17 @@ def test_rewards_by_themselves(clock: Clock) -> None:
         some.parse(["ab"])
 
 
+def test_a_decision_takes_rewards_until_its_last_nanosecond(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time_ns", lambda: 10**9)
+    some, _, nonces = alone("first", None, None, None, expire_after=60)
+    for number, late, expected in ((1, 0, "learned"), (2, 1, "expired")):
+        decided = some._store.find(number)
+        assert decided is not None
+        ahead = some._store._ahead  # equal times of the clock are told apart
+        monkeypatch.setattr("time.time_ns", lambda at=decided.time + 60 * 10**9 + late - ahead: at)
+        assert some.report(some.parse([(f"{number}-{nonces[number - 1].hex()}", 1)])) == [expected]
+
+
 @pytest.mark.parametrize("few", [True, False])
 def test_rewards_by_themselves_when_their_time_is_over(few: bool, clock: Clock) -> None:
     some, follower, nonces = alone("sum", 60, {"click": 0.0}, {"click": 1.0, "revenue": 0.5})
