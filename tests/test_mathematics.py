@@ -66,6 +66,22 @@ def test_a_classified_input_adds_its_fisher_information_and_moves_along_the_grad
     np.testing.assert_allclose(moved(before, after), covariance @ logits.T @ (seen - probabilities), atol=1e-6)
 
 
+def test_likelihoods_have_the_moments_of_their_responses():
+    f, jitter = jnp.array([0.3, -1.0, 0.5]), 1e-3
+    shares, odds, rates = np.exp(f) / np.sum(np.exp(f)), 1 / (1 + np.exp(-f)), np.exp(f)
+    classes = np.eye(3) - shares  # of each label, centered
+    for likelihood, mean, cov in (
+        (likelihoods.categorical(jitter), shares, classes.T @ np.diag(shares) @ classes),
+        (likelihoods.bernoulli(jitter), odds, np.diag(odds * (1 - odds))),
+        (likelihoods.poisson(jitter), rates, np.diag(rates)),
+    ):
+        np.testing.assert_allclose(likelihood.mean(f), mean, rtol=1e-12)
+        np.testing.assert_allclose(likelihood.cov(f), cov + jitter * np.eye(3), atol=1e-12)
+    mode = likelihoods.poisson().mode
+    assert mode is not None
+    np.testing.assert_allclose(mode(jnp.array([0.0, 6.0])), [[0, np.log(7)], [1, 1 / 7]], rtol=1e-12)
+
+
 def test_at_full_rank_only_the_surrogate_of_the_process_noise_is_left():
     q, likelihood = 0.1, likelihoods.gaussian(0.2)
     common = {"initial_std": 0.7, "process_noise": q, "numerics": filters.Numerics(dtype=jnp.float64)}
