@@ -89,13 +89,12 @@ class Outputs(NamedTuple):
 
 
 def _sequence(name: str, given: Any, count: int, of: str) -> tuple[float, ...]:
-    if isinstance(given, str | bytes) or (np.ndim(given) == 0 and not isinstance(given, Sequence)):
-        parts = None
-    else:
-        parts = list(given)
+    is_text = isinstance(given, str | bytes)
+    is_list = isinstance(given, Sequence) or np.ndim(given) > 0
+    parts = list(given) if is_list and not is_text else None
     if parts is None or len(parts) != count:
         expected = f"a sequence of {count} numbers, one for each {of}" if count else f"left out, without {of}s"
-        error = TypeError if isinstance(given, str | bytes) else ValueError
+        error = TypeError if is_text else ValueError
         raise error(f"{name} must be {expected}; got {given!r}")
     return tuple(checks.real(f"{name}[{index}]", part) for index, part in enumerate(parts))
 

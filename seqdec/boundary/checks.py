@@ -1,4 +1,4 @@
-"""Validation of arguments, with errors that name the argument, its value and what would be accepted."""
+"""Numbers, seeds, keys, names and arrays that users hand in: converted, or refused with what would be accepted."""
 
 import contextlib
 import functools
@@ -23,22 +23,17 @@ TOLERANCE = 1e-5
 """By how much a probability, or a sum of probabilities, may miss its range: they are often computed in float32."""
 
 
-def count(name: str, value: Any, minimum: int = 1) -> int:
-    """`value` as a Python int of at least `minimum`.
+# Integers, seeds and keys
 
-    Raises:
-        TypeError: not an integer. JAX arrays are refused too, because counts determine shapes.
-        ValueError: below `minimum`.
-    """
+
+def count(name: str, value: Any, minimum: int = 1) -> int:
+    """`value` as a Python int. TypeError: no integer, or one of JAX; ValueError: below the minimum."""
     if isinstance(value, jax.Array):
         raise TypeError(
             f"{name} must be a Python integer, because it determines shapes; got {value!r} "
             f"(with optax.inject_hyperparams, name {name!r} among its static_args)"
         )
-    try:
-        number = None if isinstance(value, bool | np.bool_) else operator.index(value)
-    except TypeError:  # neither an integer nor an array of one
-        number = None
+    number = _index(value)
     if number is None:
         raise TypeError(f"{name} must be an integer; got {value!r:.200}")
     if number < minimum:
@@ -47,32 +42,16 @@ def count(name: str, value: Any, minimum: int = 1) -> int:
 
 
 def seed(name: str, value: Any) -> int:
-    """`value`, an integer of Python or an array () of one, as a Python int: equal seeds give equal random numbers.
-
-    Raises:
-        TypeError: not an integer.
-        ValueError: outside [0, 2**63).
-    """
-    message = f"{name} must be an integer from 0 to 2**63 - 1; got {value!r}"
-    try:
-        is_bool = jnp.issubdtype(getattr(value, "dtype", type(value)), jnp.bool_)
-        number = None if is_bool or isinstance(value, Tracer) else operator.index(value)
-    except TypeError:  # neither an integer nor an array of one
-        number = None
-    if number is None:
-        raise TypeError(message)
-    if not 0 <= number < 2**63:
-        raise ValueError(message)
+    """`value`, an integer or an array () of one, as a Python int. TypeError: no integer; ValueError: < 0 or >= 2^63."""
+    number = _index(value)
+    if number is None or not 0 <= number < 2**63:
+        kind = TypeError if number is None else ValueError
+        raise kind(f"{name} must be an integer from 0 to 2**63 - 1; got {value!r}")
     return number
 
 
 def seeds(value: Any, number: int) -> range:
-    """The seeds `value`, `value` + 1, ..., `number` of them.
-
-    Raises:
-        TypeError: the first is not an integer.
-        ValueError: one of them lies outside [0, 2**63).
-    """
+    """The seeds `value`, `value` + 1, ..., `number` of them; errors as those of `seed`."""
     first = seed("seed", value)
     if first + number > 2**63:
         raise ValueError(f"seed must be an integer from 0 to 2**63 - {number} for {number} seeds; got {value!r}")
@@ -80,29 +59,28 @@ def seeds(value: Any, number: int) -> range:
 
 
 def seed_bits(seed: int) -> np.uint32:
-    """A seed as the 32 bits that a key of JAX is made from: itself below 2**32, above a digest of it."""
+    """A seed as the 32 bits that a key of JAX is made from: itself below 2^32, above a digest of it."""
     return np.uint32(seed if seed < 2**32 else np.random.SeedSequence(seed).generate_state(1)[0])
 
 
-def key(value: Any) -> None:
-    """Refuse what is not one random key of JAX.
+def _index(value: Any) -> int | None:
+    """An integer, or an array () of one, as one of Python; None of anything else, bools and traced values among it."""
+    try:
+        is_bool = jnp.issubdtype(getattr(value, "dtype", type(value)), jnp.bool_)
+        return None if is_bool or isinstance(value, Tracer) else operator.index(value)
+    except TypeError:
+        return None
 
-    Raises:
-        TypeError: neither a key nor an array of one, such as a seed.
-        ValueError: several keys.
-    """
+
+def key(value: Any) -> None:
+    """Refuse what is not one random key of JAX. TypeError: no key, such as a seed; ValueError: several."""
     shape = _shape_of_keys("key must be a random key", "make one with jax.random.key(seed)", value)
     if shape:
         raise ValueError(f"key must be one random key; got an array of them, of shape {shape}: take one, or jax.vmap")
 
 
 def keys(value: Any) -> None:
-    """Refuse what is not a vector of random keys of JAX.
-
-    Raises:
-        TypeError: not of keys, such as seeds.
-        ValueError: one key, or an array of them with more axes.
-    """
+    """Refuse what is not a vector of random keys of JAX. TypeError: no keys; ValueError: other axes."""
     shape = _shape_of_keys("keys must be random keys", "make them with jax.random.split(key, count)", value)
     if len(shape) != 1:
         raise ValueError(
@@ -111,7 +89,7 @@ def keys(value: Any) -> None:
 
 
 def _shape_of_keys(wanted: str, how: str, value: Any) -> tuple[int, ...]:
-    """The shape of an array of random keys, which may be those of `jax.random.PRNGKey`; () of one key."""
+    """The shape of an array of keys, typed or raw (`jax.random.PRNGKey`)."""
     dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", ())
     if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key):
         return shape
@@ -121,7 +99,7 @@ def _shape_of_keys(wanted: str, how: str, value: Any) -> tuple[int, ...]:
 
 
 def keyed(function: Callable[P, R]) -> Callable[P, R]:
-    """`function`, whose first argument is a random key; anything else is refused there."""
+    """`function`, which checks that its first argument is a random key."""
 
     @functools.wraps(function)
     def checked(*arguments: P.args, **named: P.kwargs) -> R:
@@ -131,24 +109,43 @@ def keyed(function: Callable[P, R]) -> Callable[P, R]:
     return checked
 
 
-def number(name: str, value: Any, low: float = 0.0, high: float = math.inf, *, exclusive: bool = False) -> None:
-    """Refuse a number outside [low, high), or (low, high) if `exclusive`; traced numbers pass.
+# Real numbers, which may be traced: of these nothing is known but their shape
 
-    Raises:
-        TypeError: not a number.
-        ValueError: out of range or NaN, or an array with axes.
-    """
+
+def number(name: str, value: Any, low: float = 0.0, high: float = math.inf, *, exclusive: bool = False) -> None:
+    """Refuse a number outside [low, high), or (low, high) if `exclusive`, as ValueError; others as TypeError."""
     at = concrete(name, value)
     if at is not None and not ((low < at if exclusive else low <= at) and at < high):
         bracket = "(" if exclusive else "["
         raise ValueError(f"{name} must lie in {bracket}{low:g}, {high:g}); got {value!r}")
 
 
+def positive(name: str, value: Any) -> None:
+    """Refuse a number that is not above zero, as ValueError; infinity passes."""
+    at = concrete(name, value)
+    if at is not None and not at > 0:
+        raise ValueError(f"{name} must be positive; got {value!r}")
+
+
+def non_negative(name: str, values: Any, *, max_ndim: int = 0) -> None:
+    """Refuse negative or infinite numbers, and arrays of more than `max_ndim` axes, as ValueError."""
+    at = concrete(name, values, max_ndim)
+    if at is not None and not np.all(np.isfinite(at) & (at >= 0)):
+        wanted = "a finite number >= 0" if max_ndim == 0 else f"finite numbers >= 0 in at most {max_ndim} axes"
+        raise ValueError(f"{name} must be {wanted}; got {values!r}")
+
+
+def rate(name: str, value: Any) -> None:
+    """Refuse what is neither a finite number >= 0 nor a schedule, (step) -> number."""
+    if not callable(value):
+        number(name, value)
+
+
 def concrete(name: str, values: Any, max_ndim: int = 0) -> np.ndarray | None:
     """`values` as an array of floats; None where they are traced.
 
     Raises:
-        TypeError: not real numbers, or one that JAX does not calculate with; bools are refused too.
+        TypeError: no real numbers that JAX calculates with; or bools.
         ValueError: more than `max_ndim` axes.
     """
     array = as_array(name, values)
@@ -165,12 +162,7 @@ def concrete(name: str, values: Any, max_ndim: int = 0) -> np.ndarray | None:
 
 
 def real(name: str, value: Any) -> float:
-    """`value`, a number or an array that holds one, as a Python float.
-
-    Raises:
-        TypeError: not one real number. Text is refused, also that of a number.
-        ValueError: an integer that no float can hold.
-    """
+    """`value`, a number or an array that holds one, as a Python float. TypeError: not one real number, or text."""
     if not is_number(value):
         try:
             array = as_array(name, value)
@@ -186,72 +178,28 @@ def real(name: str, value: Any) -> float:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is one real number or a bool. Durations of NumPy are not, although they are integers there."""
+    """Whether a value is one real number or a bool; durations of NumPy are not."""
     return isinstance(value, Real | np.bool_) and not isinstance(value, np.timedelta64)
 
 
-def positive(name: str, value: Any) -> None:
-    """Refuse a number that is not above zero; infinity and traced numbers pass.
-
-    Raises:
-        TypeError: not a number.
-        ValueError: zero, negative or NaN, or an array with axes.
-    """
-    at = concrete(name, value)
-    if at is not None and not at > 0:
-        raise ValueError(f"{name} must be positive; got {value!r}")
-
-
-def non_negative(name: str, values: Any, *, max_ndim: int = 0) -> None:
-    """Refuse negative or non-finite numbers, and arrays of more than `max_ndim` axes; traced numbers pass.
-
-    Raises:
-        TypeError: not numbers.
-        ValueError: not finite, negative or of another shape.
-    """
-    at = concrete(name, values, max_ndim)
-    if at is not None and not np.all(np.isfinite(at) & (at >= 0)):
-        wanted = "a finite number >= 0" if max_ndim == 0 else f"finite numbers >= 0 in at most {max_ndim} axes"
-        raise ValueError(f"{name} must be {wanted}; got {values!r}")
-
-
-def rate(name: str, value: Any) -> None:
-    """Refuse what is neither a finite number >= 0 nor a schedule, (step) -> number; traced numbers pass.
-
-    Raises:
-        TypeError: neither a number nor a function.
-        ValueError: negative or not finite.
-    """
-    if not callable(value):
-        number(name, value)
+# Switches, names and lists
 
 
 def flag(name: str, value: Any) -> bool:
-    """`value` as a bool.
-
-    Raises:
-        TypeError: not True or False.
-    """
+    """`value` as a bool. TypeError: not True or False."""
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be True or False; got {value!r}")
     return bool(value)
 
 
 def choice(name: str, value: Any, known: Collection[str]) -> None:
-    """Refuse a value that is not among `known`.
-
-    Raises:
-        ValueError: with the closest known value as a suggestion.
-    """
+    """Refuse a value that is not among `known`, as ValueError with the closest one."""
     if value not in known:
         raise ValueError(unknown(name, value, known))
 
 
 def ordered(name: str, values: Any, kind: str) -> list[Any]:
-    """The items of a list, called `kind` in errors, or of any other container or iterator that has an order.
-
-    Raises TypeError for a text, for a set, whose order differs between processes, and for anything else.
-    """
+    """The items of a list, called `kind` in errors, or of any other container that has an order; else TypeError."""
     is_text, is_set = isinstance(values, str | bytes), isinstance(values, set | frozenset)
     if is_text or is_set or not isinstance(values, Iterable):
         remedy = f": [{values!r:.80}]" if is_text else ": their order counts, sort them, as with sorted()" * is_set
@@ -259,18 +207,26 @@ def ordered(name: str, values: Any, kind: str) -> list[Any]:
     return list(values)
 
 
+# Arrays
+
+_PLAIN = frozenset(map(np.dtype, "?bhilqBHILQefd"))
+
+
 def as_array(name: str, values: Any) -> Any:
     """Real numbers in a container of any kind as an array, in the order in which they stand there.
 
-    JAX arrays and traced values stay. Lists, tuples, columns and tables of pandas, Polars and Arrow, columns
-    of lists, sparse arrays of SciPy, and arrays of any byte order become NumPy arrays, or a JAX array where they hold
-    traced values.
+    Arrays of JAX and traced values stay; lists, columns and tables of pandas, Polars and Arrow, sparse arrays of SciPy
+    and arrays of any byte order become arrays of NumPy, or of JAX where they hold traced values.
 
     Raises:
-        TypeError: it holds text, missing entries or anything else that is not a real number; or a masked array.
+        TypeError: text, missing entries, a mask, or anything else that is not a real number.
         ValueError: rows of different lengths.
     """
-    if isinstance(values, jax.Array) and is_real(values.dtype):
+    if (
+        is_real(values.dtype)
+        if isinstance(values, jax.Array)
+        else type(values) is np.ndarray and values.dtype in _PLAIN
+    ):
         return values
     values = dense(name, values)
     parts = list(_parts(values))
@@ -338,7 +294,7 @@ def _has_missing(values: Any) -> bool:
         inner = getattr(values, "chunks", [values.flatten()] if hasattr(values, "value_lengths") else [])
         return bool(np.asarray(nulls() if callable(nulls) else nulls).any()) or any(map(_has_missing, inner))
     if getattr(values, "ndim", 0) == 2 and hasattr(values, "iloc"):
-        return any(_has_missing(column) for _, column in getattr(values, "items")())  # noqa: B009 (as below)
+        return any(_has_missing(column) for _, column in getattr(values, "items")())  # noqa: B009 (as above)
     if hasattr(values, "column_names"):  # a table of Arrow
         return any(map(_has_missing, values.columns))
     return hasattr(values, "isna") and not isinstance(values.dtype, np.dtype) and bool(values.isna().any())
@@ -355,14 +311,93 @@ def _unpacked(name: str, array: np.ndarray) -> np.ndarray:
     return array
 
 
-def numbers(name: str, values: Any) -> Any:
-    """`values`, a tree of numbers whose leaves may be containers of any kind, with arrays as its leaves.
+def is_real(dtype: Any) -> bool:
+    """Whether a dtype is that of real numbers, integers or bools."""
+    kinds = jnp.floating, jnp.integer, jnp.bool_
+    return any(jnp.issubdtype(dtype, kind) for kind in kinds) and not jnp.issubdtype(dtype, np.timedelta64)
 
-    Lists and tuples of numbers are leaves; those of arrays, and named tuples, are parts of the tree. Single numbers
-    stay.
+
+def is_sparse(values: Any) -> bool:
+    """Whether it is a sparse array or matrix of SciPy, which is not imported for that."""
+    module = sys.modules.get("scipy.sparse")
+    return module is not None and module.issparse(values)
+
+
+def dense(name: str, values: Any) -> Any:
+    """A sparse array, or a list of sparse rows of one length, as an array of NumPy; all else as it is."""
+    if is_sparse(values):
+        return values.toarray()
+    if isinstance(values, list | tuple) and values and all(map(is_sparse, values)):
+        lengths = [row.shape[-1] for row in values]
+        if len(set(lengths)) > 1:
+            raise ValueError(f"{name} must hold sparse rows of equal lengths; got {', '.join(map(str, lengths[:12]))}")
+        return np.concatenate([np.atleast_2d(row.toarray()) for row in values])
+    return values
+
+
+def only_row(values: Any) -> Any:
+    """A sparse matrix of one row as this row, because matrices have no other form for it; all else as it is."""
+    single = is_sparse(values) and values.ndim == 2 and values.shape[0] == 1
+    return values.toarray()[0] if single else values
+
+
+def array(name: str, values: Any, ndim: int, low: float = -math.inf, high: float = math.inf) -> jax.Array:
+    """A copy of `values` as a float32 array.
 
     Raises:
-        TypeError: a leaf holds strings or anything else that is not a real number; or there is no leaf.
+        TypeError: not real numbers, or bools.
+        ValueError: empty, without `ndim` axes, not finite, or outside [low, high].
+    """
+    given = as_array(name, values)
+    if given.dtype == bool:
+        raise TypeError(f"{name} must hold numbers; got {values!r:.200}")
+    numbers = np.array(given, np.float32)
+    if numbers.ndim != ndim or numbers.size == 0:
+        raise ValueError(f"{name} must be a non-empty array with {ndim} axes; got shape {numbers.shape}")
+    if not np.all(np.isfinite(numbers) & (numbers >= low) & (numbers <= high)):
+        raise ValueError(f"{name} must be finite numbers from {low} to {high}; got {numbers.tolist()}")
+    return jnp.asarray(numbers)
+
+
+def one_array(name: str, values: Any) -> Any:
+    """`numbers` of one array or one number, not of a tree such as a dict; else TypeError."""
+    array = numbers(name, values)
+    if not isinstance(array, int | float | np.ndarray | jax.Array):
+        raise TypeError(f"{name} must be one array of numbers; got {values!r:.200}")
+    return array
+
+
+def integers(name: str, values: Any) -> jax.Array:
+    """`values` as an integer array of JAX. TypeError: other numbers; ValueError: too large."""
+    try:
+        given = as_array(name, values)
+    except TypeError:
+        given = np.array(np.nan)
+    if not jnp.issubdtype(given.dtype, jnp.integer):
+        raise TypeError(f"{name} must hold integers, which count from 0; got {values!r:.200}")
+    return jnp.asarray(numbers(name, given))
+
+
+def indices(name: str, values: Any, size: int, of: str) -> None:
+    """Refuse indices outside [0, size) of things that `of` calls by name, as ValueError; traced values pass."""
+    if isinstance(values, Tracer):
+        return
+    known = np.asarray(as_array(name, values))
+    outside = known[(known < 0) | (known >= size)]
+    if outside.size:
+        raise ValueError(f"{name} must hold indices of the {size} {of}, from 0 to {size - 1}; got {outside.ravel()[0]}")
+
+
+# Trees of arrays
+
+
+def numbers(name: str, values: Any) -> Any:
+    """A tree of numbers whose leaves may be containers of any kind, with arrays as its leaves; single numbers stay.
+
+    Lists and tuples of numbers are leaves; those of arrays, and named tuples, are parts of the tree.
+
+    Raises:
+        TypeError: a leaf holds anything that is not a real number; or there is no leaf.
         ValueError: a list is ragged, or an integer does not fit JAX's default integers.
     """
     leaves, structure = jax.tree.flatten(values, is_leaf=_is_list)
@@ -390,79 +425,8 @@ def _leaf(name: str, value: Any) -> Any:
     return value if isinstance(value, int | float) else array
 
 
-def one_array(name: str, values: Any) -> Any:
-    """`values`, in a container of any kind, as an array; single numbers stay.
-
-    Raises:
-        TypeError: not real numbers, or a tree such as a dict of them.
-        ValueError: as `numbers`.
-    """
-    array = numbers(name, values)
-    if not isinstance(array, int | float | np.ndarray | jax.Array):
-        raise TypeError(f"{name} must be one array of numbers; got {values!r:.200}")
-    return array
-
-
-def is_sparse(values: Any) -> bool:
-    """Whether it is a sparse array or matrix of SciPy, which is not imported for that."""
-    module = sys.modules.get("scipy.sparse")
-    return module is not None and module.issparse(values)
-
-
-def dense(name: str, values: Any) -> Any:
-    """A sparse array or matrix, or a list of sparse rows, as one of NumPy; all else as it is.
-
-    Raises ValueError for sparse rows of different lengths.
-    """
-    if is_sparse(values):
-        return values.toarray()
-    if isinstance(values, list | tuple) and values and all(map(is_sparse, values)):
-        lengths = [row.shape[-1] for row in values]
-        if len(set(lengths)) > 1:
-            raise ValueError(f"{name} must hold sparse rows of equal lengths; got {', '.join(map(str, lengths[:12]))}")
-        return np.concatenate([np.atleast_2d(row.toarray()) for row in values])
-    return values
-
-
-def only_row(values: Any) -> Any:
-    """A sparse matrix of one row as this row, because matrices have no other form for it; all else as it is."""
-    single = is_sparse(values) and values.ndim == 2 and values.shape[0] == 1
-    return values.toarray()[0] if single else values
-
-
-def is_real(dtype: Any) -> bool:
-    """Whether a dtype is that of real numbers, integers or bools."""
-    kinds = jnp.floating, jnp.integer, jnp.bool_
-    return any(jnp.issubdtype(dtype, kind) for kind in kinds) and not jnp.issubdtype(dtype, np.timedelta64)
-
-
-def integers(name: str, values: Any) -> jax.Array:
-    """`values` as an integer array. Raises TypeError for numbers of another kind, ValueError for too large ones."""
-    try:
-        given = as_array(name, values)
-    except TypeError:
-        given = np.array(np.nan)
-    if not jnp.issubdtype(given.dtype, jnp.integer):
-        raise TypeError(f"{name} must hold integers, which count from 0; got {values!r:.200}")
-    return jnp.asarray(numbers(name, given))
-
-
-def indices(name: str, values: Any, size: int, of: str) -> None:
-    """Refuse indices outside [0, size) of things that `of` calls by name; traced values pass.
-
-    Raises:
-        ValueError: with the first of them.
-    """
-    if isinstance(values, Tracer):
-        return
-    known = np.asarray(as_array(name, values))
-    outside = known[(known < 0) | (known >= size)]
-    if outside.size:
-        raise ValueError(f"{name} must hold indices of the {size} {of}, from 0 to {size - 1}; got {outside.ravel()[0]}")
-
-
 def refuse_misfit(error: Exception, value: Any, like: Callable[[], Any], otherwise: str, remedy: str) -> None:
-    """Raises TypeError from an error, if a tree has other keys or shapes than belong there.
+    """Raise TypeError from an error, if a tree has other keys or shapes than belong there.
 
     Args:
         error: what was raised with the tree.
@@ -504,21 +468,3 @@ def _described(tree: Any, parts: Mapping[str, Any] | None) -> str:
     if parts is not None:
         return f"{type(tree).__name__}({', '.join(parts)})"
     return f"shape {np.shape(tree)}" if hasattr(tree, "shape") or is_number(tree) else type(tree).__name__
-
-
-def array(name: str, values: Any, ndim: int, low: float = -math.inf, high: float = math.inf) -> jax.Array:
-    """A copy of `values`, of any kind of container, as a float32 array.
-
-    Raises:
-        TypeError: not real numbers, or bools.
-        ValueError: empty, without `ndim` axes, not finite, or outside [low, high].
-    """
-    given = as_array(name, values)
-    if given.dtype == bool:
-        raise TypeError(f"{name} must hold numbers; got {values!r:.200}")
-    numbers = np.array(given, np.float32)
-    if numbers.ndim != ndim or numbers.size == 0:
-        raise ValueError(f"{name} must be a non-empty array with {ndim} axes; got shape {numbers.shape}")
-    if not np.all(np.isfinite(numbers) & (numbers >= low) & (numbers <= high)):
-        raise ValueError(f"{name} must be finite numbers from {low} to {high}; got {numbers.tolist()}")
-    return jnp.asarray(numbers)

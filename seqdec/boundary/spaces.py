@@ -27,12 +27,11 @@ def moderate(values: Array) -> Array:
     return jnp.abs(values.astype(jnp.result_type(jnp.float32, values.dtype))) < LARGEST
 
 
-def spaces_of(spaces: HasSpaces) -> Spaces:
-    """The spaces of an environment or of anything else that has them, without its data.
+# Spaces
 
-    Raises:
-        TypeError: it has none.
-    """
+
+def spaces_of(spaces: HasSpaces) -> Spaces:
+    """The spaces of an environment or of anything else that has them, without its data. TypeError: it has none."""
     observations, actions = (getattr(spaces, name, None) for name in Spaces._fields)
     if any(isinstance(getattr(one, "space", None), gym_spaces.Space) for one in (spaces, observations)):
         raise TypeError(
@@ -73,10 +72,41 @@ def refused_actions(space: gym_spaces.Space) -> str:
     return words + f"Number those of a gymnasium.Env with {numbered}, where choices = {listed}"
 
 
-def as_observation(space: gym_spaces.Space, value: PyTree, name: str = "context") -> PyTree:
-    """An observation, in containers of any kind, as arrays of the shape of the space.
+def check_environment(agent: Agent, env: HasSpaces) -> None:
+    """Refuse an environment with other spaces than the agent was built for, as ValueError; bounds may differ."""
+    if agent.spaces is None:
+        return
+    for name, own, other in zip(Spaces._fields, agent.spaces, spaces_of(env), strict=True):
+        if not _same(own, other):
+            raise ValueError(
+                f"{agent.name} was built for another environment: its {name} is {own}, that of the environment is "
+                f"{other}; build the agent from the environment in which it runs"
+            )
 
-    Of another space than Box, Discrete or a Dict of them, they are those of `seqdec.boundary.checks.numbers`.
+
+def _same(own: gym_spaces.Space, other: gym_spaces.Space) -> bool:
+    """Whether two spaces are the same but for bounds."""
+    if isinstance(own, gym_spaces.Dict) and isinstance(other, gym_spaces.Dict):
+        return set(own) == set(other) and all(_same(own[name], other[name]) for name in own)
+    if isinstance(own, gym_spaces.Discrete) and isinstance(other, gym_spaces.Discrete):
+        return own.n == other.n
+    return type(own) is type(other) and own.shape == other.shape
+
+
+def dtype_of(space: gym_spaces.Space) -> np.dtype:
+    """In which JAX has the members of a Box or a Discrete space. TypeError: another space."""
+    if isinstance(space, gym_spaces.Discrete):
+        return np.dtype(np.int32)
+    if isinstance(space, gym_spaces.Box):
+        return np.dtype(jax.dtypes.canonicalize_dtype(space.dtype))
+    raise TypeError(refused_observations(space))
+
+
+# Shapes
+
+
+def as_observation(space: gym_spaces.Space, value: PyTree, name: str = "context") -> PyTree:
+    """An observation, in containers of any kind, as arrays of the shape of the space; of another space, `numbers`.
 
     Raises:
         TypeError: not numbers, or not a dict for a Dict.
@@ -95,7 +125,7 @@ def as_observation(space: gym_spaces.Space, value: PyTree, name: str = "context"
 
 
 def entries(space: gym_spaces.Dict, value: Any, name: str = "context") -> dict[str, Any]:
-    """The entries of an observation in the order of its space. Raises TypeError for any other than these."""
+    """The entries of an observation in the order of its space. TypeError: any other than these."""
     if not isinstance(value, Mapping) or set(value) != set(space):
         found = sorted(value) if isinstance(value, Mapping) else f"{value!r:.200}"
         raise TypeError(f"the {name} must be a dict with the entries {sorted(space)}; got {found}")
@@ -105,12 +135,7 @@ def entries(space: gym_spaces.Dict, value: Any, name: str = "context") -> dict[s
 def shaped(
     space: gym_spaces.Box | gym_spaces.Discrete, value: Any, name: str = "context", rows: int | None = None
 ) -> Any:
-    """Numbers in a container of any kind as an array of the shape of the space, or of `rows` members of it, stacked.
-
-    Raises:
-        TypeError: not numbers.
-        ValueError: another shape, or rows of different lengths.
-    """
+    """Numbers as an array of the shape of the space, or of `rows` of its members; errors as `as_observation`."""
     shape, what = (space.shape or (), "as") if rows is None else ((rows, *(space.shape or ())), f"{rows} of")
     value = only_row(value) if len(shape) == 1 else value
     if is_sparse(value) and value.shape != shape:  # before it takes the memory of a dense one
@@ -148,6 +173,9 @@ def stacked(spaces: Spaces, observations: PyTree) -> PyTree:
     return typed(space, as_array("contexts", observations))
 
 
+# What an agent is called with
+
+
 def check_context(spaces: Spaces, observation: PyTree) -> PyTree:
     """The observation as arrays, if an action can be chosen for it.
 
@@ -181,7 +209,7 @@ def check_feedback(spaces: Spaces, observation: PyTree, action: Any, feedback: A
     if isinstance(observation, Masked):
         context = observation._replace(observation=context, mask=None if mask is None else as_array("mask", mask))
     feedback = one_array("reward", feedback)
-    actions, shape = spaces.action_space, _shape(feedback)
+    actions, shape = spaces.action_space, np.shape(feedback)
     responses = int(actions.n) if isinstance(actions, gym_spaces.Discrete) else 1
     if shape not in ((), (responses,)):
         raise ValueError(
@@ -191,71 +219,36 @@ def check_feedback(spaces: Spaces, observation: PyTree, action: Any, feedback: A
         return context, action, feedback
     action = one_array("action", action)
     wanted: Any = () if isinstance(actions, gym_spaces.Discrete) else actions.shape
-    if (found := _shape(action)) != wanted:
+    if (found := np.shape(action)) != wanted:
         raise ValueError(
             f"action must have shape {wanted} for {actions}; got shape {found}: update once for each action"
         )
-    if isinstance(actions, gym_spaces.Discrete) and not jnp.issubdtype(_dtype(action), jnp.integer):
+    if isinstance(actions, gym_spaces.Discrete) and not jnp.issubdtype(jax.dtypes.result_type(action), jnp.integer):
         raise TypeError(f"action must be an integer, the index of an action of {actions}; got {action!r}")
     return context, action, feedback
-
-
-def check_environment(agent: Agent, env: HasSpaces) -> None:
-    """Refuse an environment with other spaces than the agent was built for; bounds of numbers may differ.
-
-    Raises:
-        ValueError: with both spaces.
-    """
-    if agent.spaces is None:
-        return
-    for name, own, other in zip(Spaces._fields, agent.spaces, spaces_of(env), strict=True):
-        if not _alike(own, other):
-            raise ValueError(
-                f"{agent.name} was built for another environment: its {name} is {own}, that of the environment is "
-                f"{other}; build the agent from the environment in which it runs"
-            )
-
-
-def _alike(own: gym_spaces.Space, other: gym_spaces.Space) -> bool:
-    if isinstance(own, gym_spaces.Dict) and isinstance(other, gym_spaces.Dict):
-        return set(own) == set(other) and all(_alike(own[name], other[name]) for name in own)
-    if isinstance(own, gym_spaces.Discrete) and isinstance(other, gym_spaces.Discrete):
-        return own.n == other.n
-    return type(own) is type(other) and own.shape == other.shape
-
-
-def _shape(value: Any) -> tuple[int, ...]:
-    return tuple(value.shape) if hasattr(value, "shape") else np.asarray(value).shape
-
-
-def _dtype(value: Any) -> Any:
-    return value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
 
 
 def _check_mask(spaces: Spaces, mask: Any) -> Any:
     mask, actions = as_array("mask", mask), spaces.action_space
     if not isinstance(actions, gym_spaces.Discrete):
         raise ValueError(f"a mask goes with Discrete actions; the actions are {actions}")
-    if _shape(mask) != (actions.n,):
-        raise ValueError(f"the mask must have shape ({actions.n},) for {actions}; got shape {_shape(mask)}")
-    if not (jnp.issubdtype(_dtype(mask), jnp.bool_) or jnp.issubdtype(_dtype(mask), jnp.integer)):
-        raise TypeError(f"the mask must hold bools, True where an action is allowed; got {_dtype(mask)}")
+    if mask.shape != (actions.n,):
+        raise ValueError(f"the mask must have shape ({actions.n},) for {actions}; got shape {mask.shape}")
+    if not (jnp.issubdtype(mask.dtype, jnp.bool_) or jnp.issubdtype(mask.dtype, jnp.integer)):
+        raise TypeError(f"the mask must hold bools, True where an action is allowed; got {mask.dtype}")
     if not isinstance(mask, Tracer) and not np.any(np.asarray(mask)):
         raise ValueError("the mask allows no action: it is False everywhere; ask for a decision where one is possible")
     return mask
 
 
 def check_values(space: gym_spaces.Space, values: Any, name: str = "context", *, kept: bool = False) -> None:
-    """Refuse numbers that no decision can be based on; traced values pass.
+    """Refuse numbers that no decision can be based on, as ValueError with the first of them; traced values pass.
 
     Args:
         space: a Box, a Discrete space or a Dict of them; of another one sizes alone are checked.
         values: arrays of the shape of the space, or several, stacked.
         name: of the values, for messages.
         kept: they are to be kept in the dtype of the space, in which floats do not stand for integers.
-
-    Raises:
-        ValueError: with the first number that is not finite, too large, or an integer outside the space.
     """
     if isinstance(space, gym_spaces.Dict):
         for entry in space:
@@ -281,6 +274,13 @@ def check_values(space: gym_spaces.Space, values: Any, name: str = "context", *,
         )
 
 
+def _bounds(space: Any) -> tuple[Any, Any]:
+    """The least and the largest members of a Box or a Discrete space."""
+    if isinstance(space, gym_spaces.Discrete):
+        return int(space.start), int(space.start + space.n) - 1
+    return space.low, space.high
+
+
 def is_sound(space: gym_spaces.Space, observation: PyTree) -> Array:
     """() bool, in compiled code too: no number is NaN, infinite or too large, and integers are within the space."""
     if isinstance(space, gym_spaces.Dict):
@@ -295,19 +295,3 @@ def is_sound(space: gym_spaces.Space, observation: PyTree) -> Array:
         limits = jnp.iinfo(values.dtype)  # 32 bits, where the space may have more
         return jnp.all((values >= max(low, int(limits.min))) & (values <= min(high, int(limits.max))))
     return jnp.all(moderate(values))
-
-
-def dtype_of(space: gym_spaces.Space) -> np.dtype:
-    """In which JAX has the members of a Box or a Discrete space. Raises TypeError for another space."""
-    if isinstance(space, gym_spaces.Discrete):
-        return np.dtype(np.int32)
-    if isinstance(space, gym_spaces.Box):
-        return np.dtype(jax.dtypes.canonicalize_dtype(space.dtype))
-    raise TypeError(refused_observations(space))
-
-
-def _bounds(space: Any) -> tuple[Any, Any]:
-    """The least and the largest members of a Box or a Discrete space."""
-    if isinstance(space, gym_spaces.Discrete):
-        return int(space.start), int(space.start + space.n) - 1
-    return space.low, space.high
