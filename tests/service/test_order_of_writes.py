@@ -64,6 +64,15 @@ def test_a_snapshot_follows_what_it_has_learned_to_the_disk(tmp_path: Path, writ
             assert log and log[0] < last, "the log was not on the disk when the snapshot took its place"
 
 
+def test_snapshots_are_as_far_apart_after_a_start(tmp_path: Path, writes: Writes) -> None:
+    for _ in range(2):
+        with service(tmp_path, snapshot_every=5) as one:
+            before = len(writes.replaced(SNAPSHOT))
+            for expected in (0, 0, 0, 0, 1):
+                one.learn(one.decide(X[0]).token, 1.0)
+                assert len(writes.replaced(SNAPSHOT)) - before == expected
+
+
 def test_a_file_is_on_the_disk_before_it_takes_its_place(tmp_path: Path, writes: Writes) -> None:
     run = seqdec.run(toy_agent(), toy_env(), 40, seed=0, checkpoint=tmp_path / "run", checkpoint_every=20)
     run.save(tmp_path / "saved")
