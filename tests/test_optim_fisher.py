@@ -237,7 +237,7 @@ def test_alice_keeps_the_authors_number_of_columns():
 def test_alice_0_that_keeps_its_basis_is_galore_without_bias_correction():
     sequence, r = gradients(), 2
     options = {"rank": r, "leading": r, "interval": 100, "b2": 0.999, "scale": 1.0, "compensation": "none"}
-    one, state = run(optim.scale_by_alice(b3=0, **options), sequence)
+    one, state = run(optim.alice_0(None, **options), sequence)
     assert state.matrices.tracked is None
     basis = np.linalg.svd(sequence[0])[0][:, :r]
     m = v = 0.0
