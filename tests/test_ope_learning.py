@@ -130,8 +130,8 @@ def test_masks_action_features_and_logs_without_contexts() -> None:
     features = np.random.default_rng(0).normal(size=(600, 3, 2))
     for changes in ({"mask": mask}, {"action_features": features}, {"context": None}):
         log, _ = made(600, 0, **changes)
-        agents = [ope.learn(log, seed=0, objective="ips", max_epochs=2)]
-        agents += [] if "context" in changes else [ope.learn_by_classification(log)]
+        agents = [ope.learn(log, seed=0, objective="ips", max_epochs=2, epsilon=0.2)]
+        agents += [] if "context" in changes else [ope.learn_by_classification(log, epsilon=0.2)]
         for agent in agents:
             target = ope.target_of(agent, log, seed=0)
             assert (target[~log.mask] == 0).all() and np.allclose(target.sum(axis=1), 1)

@@ -16,8 +16,8 @@ from seqdec.persistence import reading
 def load_digits() -> Split:
     """Images (1797, 64) uint8 with values from 0 to 16, labels 0 to 9.
 
-    Read from scikit-learn's file without importing scikit-learn, which takes longer than all else that a run on these
-    digits needs; by scikit-learn itself if its file is somewhere else.
+    Read from scikit-learn's file, whose import takes longer than a run on these digits; by scikit-learn if the file is
+    somewhere else.
     """
     file = _file()
     if file.is_file():
@@ -31,7 +31,6 @@ def load_digits() -> Split:
 
 
 def _file() -> Path:
-    """Where scikit-learn keeps the digits."""
     package = importlib.util.find_spec("sklearn")
     folders = package.submodule_search_locations if package else None
     return Path(folders[0] if folders else "", "datasets", "data", "digits.csv.gz")

@@ -60,8 +60,8 @@ FASHION_MNIST = Source(
 def load_mnist(root: str | os.PathLike[str] | None = None) -> Dataset:
     """Handwritten digits: images (60000, 28, 28) and (10000, 28, 28) uint8, labels 0 to 9.
 
-    Read from `root`, by default from $SEQDEC_DATA/mnist; without that folder, downloaded once from one of several
-    mirrors, checked against its SHA-256, and kept in the user's cache folder.
+    Read from `root`, by default from $SEQDEC_DATA/mnist; without that folder downloaded once, checked against the
+    SHA-256, and kept in the user's cache folder.
 
     Raises FileNotFoundError with instructions if the files are neither there nor downloadable, and ValueError naming
     the file if one is damaged.

@@ -1,7 +1,6 @@
 """Logs of a recommender in which the reward of every candidate is known.
 
-A log is a list of blocks. A block is a user's next ten items, of which an agent chooses one. The user saw all of them,
-so the reward of each is known, and the best one too. The arrays are numpy arrays on the host.
+A log is a list of blocks: a user's next ten items, of which an agent chooses one, and the rewards of all of them.
 """
 
 from collections.abc import Callable, Iterator, Mapping

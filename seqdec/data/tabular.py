@@ -76,9 +76,9 @@ def load_mushroom(root: Root = None) -> Table:
 
     Eating pays 5, but a poisonous one pays -35 with probability 1/2; not eating pays 0.
 
-    The file is read from the folder `root`, by default from $SEQDEC_DATA/tabular; if it is not there, it is downloaded
-    once and checked. Raises FileNotFoundError with instructions if it is neither there nor downloadable, and ValueError
-    naming file, line and remedy if it is damaged. The same holds for the other functions of this module.
+    As for all functions here, the file is read from the folder `root`, by default $SEQDEC_DATA/tabular; if it is not
+    there, it is downloaded once and checked. Raises FileNotFoundError with instructions if it is neither there nor
+    downloadable, and ValueError naming file, line and remedy if it is damaged.
     """
     table = _read(_MUSHROOM, root, ",", 23)
     _refuse(~table[0].isin(["e", "p"]).to_numpy(), table, 0, "none of e, p", _MUSHROOM)

@@ -25,7 +25,7 @@ class Encoder:
 
     A column has the features of its kind (`seqdec.features.KINDS`) and one more, which is 1 where the value is missing
     (None, NaN, NaT, pandas.NA, or a key that a dict lacks) and the others are 0. Other columns are ignored. A row has
-    the same bits in a dict and in a table. Encoders are equal where their columns are.
+    the same bits in a dict and in a table.
 
     >>> encoder = Encoder.fit([{"city": "Rome", "age": 30}, {"city": "Oslo", "age": 40}])
     >>> dict(zip(encoder.names, encoder({"city": "Rome", "age": 40}).tolist()))
@@ -139,9 +139,8 @@ class Encoder:
     def __call__(self, row: Mapping[str, Any]) -> np.ndarray:
         """The features (F,) of one row.
 
-        Raises:
-            TypeError: not a dict, or a value of another type than the column's.
-            ValueError: a value that has no encoding, or none of the columns.
+        Raises TypeError for what is not a dict or a value of another type than the column's, ValueError for a value
+        that has no encoding, or none of the columns.
         """
         self._check_row(row)
         encoded, get = np.zeros(len(self.names), np.float32), row.get

@@ -256,7 +256,7 @@ def _spaces_for(name: str, log: Log, spaces: HasSpaces | None, epsilon: float) -
 
 
 def _standardized(log: Log, own: Spaces) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Inputs (n, ...) with mean 0 and standard deviation 1, those means and deviations; constant inputs become 0."""
+    """Inputs (n, ...) with mean 0 and standard deviation 1, those means and deviations."""
     x = inputs(log).reshape(len(log.action), *(own.observation_space.shape or ()))
     center, scale = x.mean(axis=0), x.std(axis=0)
     scale = np.where(scale > 0, scale, 1).astype(np.float32)
