@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 import seqdec
 from seqdec import cli
-from seqdec.commands.monitor import monitor_figure, summary
+from seqdec.commands.monitor import _drift, monitor_figure, summary
 from seqdec.core import Spaces
 from seqdec.features import Categorical, Encoder, Numeric
 from seqdec.ope import make_log
@@ -116,3 +116,12 @@ def test_what_is_no_service_is_refused(periods: str, tmp_path: Path, capsys: Any
     assert cli.main(["monitor", str(tmp_path), "--periods", periods, "--out", str(tmp_path / "out")]) == 2
     expected = "periods must be" if periods == "0" else "is not the folder of an OnlineAgent"
     assert expected in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_drift_is_beyond_chance_by_the_two_sample_bound() -> None:
+    """Of 200 rows against 200, from a distance of 0.163 on, at 1%."""
+    numbers = np.arange(200.0)
+    for shift, beyond in ((28, False), (40, True)):
+        first, last = (pd.DataFrame({"x": part}) for part in (numbers, numbers + shift))
+        row = _drift(first, last).loc["x"]
+        assert (row["distance"], row["beyond chance"]) == (pytest.approx(shift / 200), beyond)
