@@ -12,6 +12,7 @@ A line that ends in "state" differs also where the same numbers are kept in anot
 import argparse
 import functools
 import hashlib
+import math
 import os
 import sqlite3
 import sys
@@ -33,6 +34,7 @@ from gymnasium.spaces import Box, Discrete  # noqa: E402
 
 import seqdec  # noqa: E402
 from seqdec import agents, bo, core, data, envs, filters, likelihoods, models, ope, optim  # noqa: E402
+from seqdec.bo import Categorical, Conditional, Integer, Linear, Ordinal, Real, Search  # noqa: E402
 
 Lines = Iterator[tuple[str, Any]]
 """(name of the item, arrays and texts in any tree)"""
@@ -180,28 +182,79 @@ def of_ope() -> Lines:
     yield "overlap", list(map(repr, ope.overlap(log, target)))
 
 
+QUICK = Search(raw_samples=128, num_restarts=4, steps=15)
+BOX = [(-5.0, 10.0), (0.0, 15.0)]
+MIXED = {
+    "rate": Real(1e-4, 1.0, log=True),
+    "layers": Integer(1, 5),
+    "width": Ordinal((16, 32, 64, 128)),
+    "activation": Categorical(("relu", "tanh", "gelu")),
+}
+TREE = {
+    "kind": Categorical(("linear", "forest")),
+    "penalty": Conditional(Real(1e-3, 10.0, log=True), "kind", ("linear",)),
+    "trees": Conditional(Integer(10, 200), "kind", ("forest",)),
+    "depth": Conditional(Integer(1, 12), "kind", ("forest",)),
+}
+CASES: dict[str, dict[str, Any]] = {
+    "line": {"bounds": [(0.0, 1.0)]},
+    "box": {"bounds": BOX},
+    "six columns": {"bounds": [(0.0, 1.0)] * 6},
+    "25 columns, trust region": {"bounds": [(-1.0, 1.0)] * 25},
+    "mixed": {"bounds": MIXED},
+    "conditional": {"bounds": TREE},
+    "linear constraint": {"bounds": BOX, "constraints": [Linear({0: 1.0, 1: 1.0}, high=9.0)]},
+    "function as constraint": {"bounds": MIXED, "constraints": [lambda x: x["rate"] * x["layers"] < 1]},
+    "integers": {"bounds": [Integer(-3, 3), Integer(0, 9, log=False)]},
+    "finite, noisy": {"bounds": [Integer(0, 4), Categorical(("a", "b"))], "noise_std": 0.3},
+    "two objectives": {"bounds": BOX, "objectives": 2, "maximize": [False, True]},
+    "three objectives, outcome": {"bounds": BOX, "objectives": 3, "outcome_constraints": 1, "search": QUICK},
+    "outcomes": {"bounds": BOX, "outcome_constraints": 2},
+    "failures": {"bounds": BOX},
+    "pending": {"bounds": BOX, "initial": 4},
+    "maximum": {"bounds": BOX, "maximize": True},
+    "sparse_gp, ucb": {"bounds": BOX, "surrogate": "sparse_gp", "acquisition": "ucb", "standardize": False},
+    "hilofi, thompson": {"bounds": MIXED, "surrogate": "hilofi", "acquisition": "thompson", "search": QUICK},
+    "lrkf": {"bounds": BOX, "surrogate": "lrkf", "search": QUICK},
+    "grid": {"bounds": BOX, "search": Search(grid=True, repeats=True), "warp": False},
+}
+
+
+def value(name: str, x: Any, number: int) -> tuple[Any, Any]:
+    """(value, outcomes) of the function of a case at a point."""
+    numbers = [v if isinstance(v, int | float) else 3.0 * len(v) for v in (x.values() if isinstance(x, dict) else x)]
+    z = np.array(numbers, float)
+    height = float(np.sum((np.log1p(np.abs(z)) - 1) ** 2) + np.cos(3 * z).sum())
+    if "noisy" in name:
+        height += 0.3 * math.sin(1e3 * number)
+    if name == "failures" and z.sum() > 9:
+        return math.nan, None
+    if name.endswith("objectives, outcome"):
+        return (height, -float(z[0]), float(np.sin(z).sum())), [float(z[0] - z[1])]
+    if "objectives" in name:
+        return (height, -float(z[0])), None
+    return height, [float(z[0] - 3), float(z[1] - 12)] if name == "outcomes" else None
+
+
 def of_bo() -> Lines:
-    """Five asks after five values of some surrogates in three columns, and a search for a front."""
-    space = {"rate": bo.Real(1e-4, 1.0, log=True), "width": bo.Integer(1, 9), "kind": bo.Categorical(("a", "b", "c"))}
-    quick = bo.Search(raw_samples=64, num_restarts=2, steps=8)
-    cases: dict[str, dict[str, Any]] = {name: {"surrogate": name} for name in ("gp", "sparse_gp", "hilofi", "lrkf")}
-    cases |= {
-        "thompson": {"acquisition": "thompson"},
-        "front": {"objectives": 2},
-        "outcome": {"outcome_constraints": 1},
-    }
-    for name, options in cases.items():
-        optimizer, asked = bo.BayesianOptimizer(space, seed=3, initial=5, search=quick, **options), []
-        for _ in range(10):
+    """Points, three predictions and the recommendation of thirty questions on each of twenty spaces."""
+    for name, options in CASES.items():
+        optimizer, asked, predicted, waiting = bo.BayesianOptimizer(seed=3, **options), [], [], []
+        for number in range(30):
             trial = optimizer.ask()
-            rate, width, kind = (trial.x[column] for column in space)
-            value = float((np.log10(rate) + 2) ** 2 + abs(width - 4) + (kind == "b"))
-            told = (value, -value * width) if name == "front" else value
-            optimizer.tell(trial, told, outcomes=[width - 6.0] if name == "outcome" else None)
-            asked += [rate, width, kind]
+            asked.append(repr([*trial.x.items()] if isinstance(trial.x, dict) else [*map(float, trial.x)]))
+            waiting.append(trial)
+            if name != "pending" or len(waiting) == 3:
+                for one in reversed(waiting):  # in another order than asked
+                    told, outcomes = value(name, one.x, one.number)
+                    optimizer.tell(one, told, outcomes=outcomes)
+                waiting = []
+            if number in (10, 20, 29) and number > optimizer.initial:
+                predicted.append(np.ravel(optimizer.predict(trial.x)))
+        if optimizer.outputs.objectives == 1 and optimizer.is_feasible:
+            predicted.append(repr(optimizer.recommend()[1:4]))
         yield f"{name} asks", asked
-        if name != "front":
-            yield f"{name} prediction", tuple(optimizer.predict({"rate": 0.1, "width": 3, "kind": "a"}))
+        yield f"{name} predictions", predicted
 
 
 def of_optim() -> Lines:
