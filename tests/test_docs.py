@@ -136,6 +136,8 @@ def strange_figures(page, text):
     strange = []
     for figure, details in copied_figures(text):
         target, anchor = place(page, LINK.findall(details)[0])
+        if target.suffix == ".py":  # they stand on this page alone
+            continue
         source = section(target.read_text(encoding="utf-8"), anchor)
         if figure not in FIGURE.findall(source):
             strange.append((figure, details))
