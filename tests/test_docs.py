@@ -3,7 +3,9 @@
 import importlib.util
 import pkgutil
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,11 +21,11 @@ PAGES = sorted(
     ]
 )
 SOURCES = sorted({path.resolve() for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")})
-# They name what does not exist.
-EXEMPT = {ROOT / "CHANGELOG.md", Path(__file__).resolve(), *(ROOT / "examples" / "parts").glob("*.py")}
-
+OWN = Path(__file__).resolve()
+EXEMPT = {ROOT / "CHANGELOG.md", OWN, *(ROOT / "examples" / "parts").glob("*.py")}
+"""They name what does not exist."""
+TEXTS = {path: path.read_text(encoding="utf-8") for path in (*PAGES, *SOURCES) if path != OWN}
 EXTRAS = {"seqdec.integrations.optuna": "optuna"}
-
 GROUPS = ("bench", "ope", "report", "run", "sweep")
 
 PATH = re.compile(rf"(?<![\w/.$-])(?:{'|'.join(FOLDERS)})/(?:[\w.-]+/)*[\w-]+\.(?:py|md|png|toml|yaml)\b")
@@ -33,20 +35,17 @@ COMMAND = re.compile(r"`seqdec ((?:run|sweep|ope|bench|list|report)\b[^`]*)`")
 SHELL = re.compile(r"^(?:    .*?)?(?<![\w-])seqdec ((?:run|sweep|tune|ope|bench|list|report)\b.*)$", re.MULTILINE)
 TOML = re.compile(r"^```toml\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-OWN = re.compile(
+OURS = re.compile(
     r"https://(?:github\.com/seqdec/seqdec/(?:blob|tree)/main|raw\.githubusercontent\.com/seqdec/seqdec/main)/"
 )
 SITE = re.compile(r"https://seqdec\.github\.io/seqdec/(.*)\.html$")
-
 COPIES = (
     *("README", "docs/choosing", "docs/comparison", "docs/reproduction", "docs/reproduction-optimizers"),
     "docs/when-not",
 )
 """Pages whose tables with the columns "figure" and "details" copy figures from where the details lead."""
-
 NUMBER = r"(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?"
 FIGURE = re.compile(rf"(?<![\w.,])-?{NUMBER}(?: ± {NUMBER})?(?![\w])")
-
 BRITISH = re.compile(
     r"(?:factor|general|linear|maxim|minim|normal|optim|orthogonal|penal|random|recogn|regular|standard|summar|vector)"
     r"is(?!ed Bayes)(?:e|ing|ation)|(?:behavi|col|fav|hon|neighb)our|centr(?:e|ing)|(?:label|model)l(?:ed|ing)|"
@@ -56,26 +55,19 @@ BRITISH = re.compile(
 """Stems whose American spelling is another one; but for the title of a paper."""
 
 
-def name_of(path):
-    return str(path.relative_to(ROOT))
-
-
-def missing_paths(text):
-    """Files of the repository that the text names and that do not exist, sorted."""
+def missing_paths(text: str) -> list[str]:
+    """Files of the repository that the text names and that do not exist."""
     return sorted({path for path in PATH.findall(text) if not (ROOT / path).is_file()})
 
 
-def missing_names(text):
-    """Dotted names in backticks that are no module of the library and no attribute of one, sorted.
-
-    Names of a module whose extra is not installed are left out.
-    """
+def missing_names(text: str) -> list[str]:
+    """Dotted names in backticks that are no module of the library and no attribute of one, but for absent extras."""
     names = {name for span in SPAN.findall(text) for name in NAME.findall(span)}
     absent = tuple(module for module, extra in EXTRAS.items() if not importlib.util.find_spec(extra))
     return sorted(name for name in names if not name.startswith(absent) and not resolves(name))
 
 
-def resolves(name):
+def resolves(name: str) -> bool:
     try:
         pkgutil.resolve_name(name)
     except (ImportError, AttributeError):
@@ -83,33 +75,31 @@ def resolves(name):
     return True
 
 
-def anchors(text):
+def anchors(text: str) -> set[str]:
     """The anchors of a page's headings."""
     titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
 
 
-def place(page, link):
+def place(page: Path, link: str) -> tuple[Path, str] | None:
     """The file of the repository and the anchor to which a link leads, also by its address; None: somewhere else."""
     path, _, anchor = link.partition("#")
-    if own := OWN.match(path):
+    if own := OURS.match(path):
         return ROOT / path[own.end() :], anchor
     if site := SITE.match(path):
         return ROOT / f"{site[1]}.md", anchor
     return None if "://" in path else (page.parent / path if path else page, anchor)
 
 
-def broken_links(page, text):
+def broken_links(page: Path, text: str) -> Iterator[str]:
     """Links into the repository that lead to no file, or to no heading of a page."""
-    broken = []
     for link in LINK.findall(text):
         target, anchor = place(page, link) or (page, "")
         if not target.exists() or (anchor and anchor not in anchors(target.read_text(encoding="utf-8"))):
-            broken.append(link)
-    return broken
+            yield link
 
 
-def section(text, anchor):
+def section(text: str, anchor: str) -> str:
     """The part of a page below the heading with this anchor, to the next one that is not below it; "": the page."""
     if not anchor:
         return text
@@ -120,68 +110,66 @@ def section(text, anchor):
     return text[start.start() : next(after, len(text))]
 
 
-def copied_figures(text):
+def copied_figures(text: str) -> Iterator[tuple[str, str]]:
     """(figure, link) for each figure of the tables with the columns "figure" and "details"."""
-    found = []
     for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         header, _, *rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
         if {"figure", "details"} <= set(header):
-            cells = [dict(zip(header, row, strict=True)) for row in rows]
-            found += [(figure, row["details"]) for row in cells for figure in FIGURE.findall(row["figure"])]
-    return found
+            for row in (dict(zip(header, cells, strict=True)) for cells in rows):
+                for figure in FIGURE.findall(row["figure"]):
+                    yield figure, row["details"]
 
 
-def strange_figures(page, text):
+def strange_figures(page: Path, text: str) -> Iterator[tuple[str, str]]:
     """Copied figures that the linked section does not have."""
-    strange = []
     for figure, details in copied_figures(text):
-        target, anchor = place(page, LINK.findall(details)[0])
+        target, anchor = place(page, LINK.findall(details)[0]) or (page, "")
         if target.suffix == ".py":  # they stand on this page alone
             continue
-        source = section(target.read_text(encoding="utf-8"), anchor)
-        if figure not in FIGURE.findall(source):
-            strange.append((figure, details))
-    return strange
+        if figure not in FIGURE.findall(section(target.read_text(encoding="utf-8"), anchor)):
+            yield figure, details
 
 
-@pytest.mark.parametrize("path", [path for path in (*PAGES, *SOURCES) if path not in EXEMPT], ids=name_of)
-def test_named_files_and_objects_exist(path):
-    text = path.read_text(encoding="utf-8")
-    assert missing_paths(text) == []
-    assert missing_names(text) == []
+def faults(found: Any) -> dict[str, list[Any]]:
+    """By file, where there are some."""
+    listed = {str(path.relative_to(ROOT)): list(some) for path, some in found}
+    return {path: some for path, some in listed.items() if some}
 
 
-@pytest.mark.parametrize("path", [path for path in (*PAGES, *SOURCES) if path != Path(__file__).resolve()], ids=name_of)
-def test_spelling_is_american(path):
-    assert BRITISH.findall(f"{name_of(path)}\n{path.read_text(encoding='utf-8')}") == []
+def test_named_files_and_objects_exist() -> None:
+    texts = {path: text for path, text in TEXTS.items() if path not in EXEMPT}
+    assert faults((path, missing_paths(text) + missing_names(text)) for path, text in texts.items()) == {}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_lead_somewhere(page):
-    assert broken_links(page, page.read_text(encoding="utf-8")) == []
+def test_spelling_is_american() -> None:
+    assert faults((path, BRITISH.findall(f"{path.relative_to(ROOT)}\n{text}")) for path, text in TEXTS.items()) == {}
+
+
+def test_links_lead_somewhere() -> None:
+    """Those of the README are addresses: the package index shows it too, where relative links lead nowhere."""
+    assert faults((page, broken_links(page, TEXTS[page])) for page in PAGES) == {}
+    links = LINK.findall(TEXTS[ROOT / "README.md"])
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
 
 
 @pytest.mark.parametrize("name", COPIES)
-def test_copied_figures_are_those_of_the_linked_section(name):
+def test_copied_figures_are_those_of_the_linked_section(name: str) -> None:
     page = ROOT / f"{name}.md"
-    text = page.read_text(encoding="utf-8")
-    assert len(copied_figures(text)) > 10
-    assert strange_figures(page, text) == []
+    assert len(list(copied_figures(TEXTS[page]))) > 10
+    assert list(strange_figures(page, TEXTS[page])) == []
 
 
-def commands():
+def commands() -> list[str]:
     """Command lines of the pages, without those that have a placeholder or an ellipsis and the names of groups."""
-    texts = [page.read_text(encoding="utf-8") for page in PAGES]
-    found = {" ".join(line.split()) for text in texts for line in (*COMMAND.findall(text), *SHELL.findall(text))}
-    return sorted(
-        line
-        for line in found
-        if "..." not in line and "EXPERIMENT" not in line and "--resume" not in line and line not in GROUPS
-    )
+    found = {
+        " ".join(line.split()) for page in PAGES for form in (COMMAND, SHELL) for line in form.findall(TEXTS[page])
+    }
+    left = ("...", "EXPERIMENT", "--resume")
+    return sorted(line for line in found if not any(word in line for word in left) and line not in GROUPS)
 
 
 @pytest.mark.parametrize("command", commands())
-def test_commands_are_understood(command, monkeypatch, tmp_path):
+def test_commands_are_understood(command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(cli, "_run", lambda options, resuming: 0)
     monkeypatch.setattr(cli, "_report", lambda folder: 0)
@@ -190,47 +178,21 @@ def test_commands_are_understood(command, monkeypatch, tmp_path):
     assert cli.main(command.split()) == 0
 
 
-def test_every_page_is_in_the_table_of_contents():
+def test_every_page_is_in_the_table_of_contents() -> None:
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
     assert pages == {link for link in LINK.findall(index) if link.endswith(".md") and "/" not in link}
 
 
-def test_links_of_the_readme_are_addresses():
-    """The package index shows it too, where relative links lead nowhere."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert [link for link in LINK.findall(text) if not link.startswith(("https://", "#"))] == []
-
-
-def test_commands_of_shell_blocks_are_found():
+def test_what_does_not_exist_is_found(tmp_path: Path) -> None:
     assert {"run digits", "sweep sweep.toml --workers 4 --out results/sweep"} <= set(commands())
-    assert SHELL.findall("    a && .venv/bin/seqdec run x --y\nseqdec sweep z\nor seqdec run not") == [
-        "run x --y",
-        "sweep z",
-    ]
-
-
-def test_what_does_not_exist_is_found():
     assert missing_paths("see `benchmarks/nothing.py` and seqdec/core.py") == ["benchmarks/nothing.py"]
     assert missing_names("`seqdec.core.Agent(x)` or `print(seqdec.core.nobody(1))`") == ["seqdec.core.nobody"]
-    page = ROOT / "docs" / "index.md"
-    assert broken_links(page, "[a](data.md), [b](none.md), [c](bandits.md#none)") == ["none.md", "bandits.md#none"]
-    blob, raw = "https://github.com/seqdec/seqdec/blob/main", "https://raw.githubusercontent.com/seqdec/seqdec/main"
-    site = "https://seqdec.github.io/seqdec/docs"
-    lost = [f"{blob}/docs/none.md", f"{blob}/docs/bandits.md#none", f"{raw}/none.png", f"{site}/none.html"]
-    found = [
-        f"{blob}/docs/bandits.md#mnist",
-        f"{raw}/docs/mnist.png",
-        f"{site}/faq.html",
-        "https://example.com/none.md",
-    ]
-    assert broken_links(page, " ".join(f"[x]({link})" for link in lost + found)) == lost
-
-
-def test_a_figure_that_is_not_in_the_linked_section_is_found(tmp_path):
-    (tmp_path / "there.md").write_text(
-        "# One\n\n1.5 ± 0.2, -.07\n\n## Below\n\n4,000\n\n# Two\n\n7\n", encoding="utf-8"
-    )
+    page, blob = ROOT / "docs" / "index.md", "https://github.com/seqdec/seqdec/blob/main"
+    lost = ["none.md", "bandits.md#none", f"{blob}/docs/none.md", "https://seqdec.github.io/seqdec/docs/none.html"]
+    found = ["data.md", f"{blob}/docs/bandits.md#mnist", "https://example.com/none.md"]
+    assert list(broken_links(page, " ".join(f"[x]({link})" for link in lost + found))) == lost
+    (tmp_path / "there.md").write_text("# One\n\n1.5 ± 0.2, -.07\n\n## Below\n4,000\n\n# Two\n7\n", encoding="utf-8")
     rows = "".join(f"| {figure} | [one](there.md#one) |\n" for figure in ("1.5 ± 0.2", "1.5", "**-.07**", "4,000", "7"))
-    text = f"| figure | details |\n|---|---|\n{rows}"
-    assert [figure for figure, _ in strange_figures(tmp_path / "page.md", text)] == ["1.5", "7"]
+    strange = strange_figures(tmp_path / "page.md", f"| figure | details |\n|---|---|\n{rows}")
+    assert [figure for figure, _ in strange] == ["1.5", "7"]

@@ -33,7 +33,7 @@ from seqdec.features import (
     Tags,
     Text,
 )
-from tests.test_fuzz_host import fuzz
+from tests.boundary.test_fuzz import fuzz
 
 WORDS = ("red shoe", "the blue SHOE", "a", "", "shoe shoe shoe Größe", "x-ray 12")
 TABLE = pd.DataFrame(

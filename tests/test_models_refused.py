@@ -1,127 +1,86 @@
 """Flax modules that are not functions of parameters and one input: refused, with a remedy that works."""
 
-from typing import NamedTuple
-
-import gymnasium
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import linen as nn
 from gymnasium import spaces
 
 from seqdec import agents, models
-
-
-class Spaces(NamedTuple):
-    """What an agent is told of its environment."""
-
-    observation_space: gymnasium.Space
-    action_space: gymnasium.Space
-
+from seqdec.core import Spaces
 
 IMAGES = Spaces(spaces.Box(0, 1, (8, 8, 1), np.float32), spaces.Discrete(3))
 
 
-class Normalized(nn.Module):
-    """Running means, in training or not."""
+class Module(nn.Module):
+    """Two layers, and what `kind` says between them or of them."""
 
-    training: bool
-
-    @nn.compact
-    def __call__(self, x):
-        return nn.Dense(3)(nn.BatchNorm(use_running_average=not self.training)(nn.Dense(4)(jnp.ravel(x))))
-
-
-class Dropping(nn.Module):
-    """Random numbers in every call."""
-
-    deterministic: bool = False
+    kind: str
 
     @nn.compact
     def __call__(self, x):
-        return nn.Dense(3)(nn.Dropout(0.5, deterministic=self.deterministic)(nn.Dense(4)(jnp.ravel(x))))
+        if self.kind == "no parameters":
+            return jnp.ravel(x)[:3]
+        if self.kind == "a batch":  # as in flax's examples: (batch, height, width, channels)
+            x = nn.relu(nn.Conv(2, (3, 3), strides=4)(x))
+            return nn.Dense(3, name="output")(x.reshape((x.shape[0], -1)))
+        hidden = nn.Dense(4)(jnp.ravel(x))
+        between = {
+            "running means": lambda: nn.BatchNorm(use_running_average=False)(hidden),
+            "fixed running means": lambda: nn.BatchNorm(use_running_average=True)(hidden),
+            "dropout": lambda: nn.Dropout(0.5, deterministic=False)(hidden),
+            "no dropout": lambda: nn.Dropout(0.5, deterministic=True)(hidden),
+            "layers": lambda: nn.LayerNorm()(hidden),
+            "two results": lambda: hidden,
+        }
+        out = nn.Dense(3)(between[self.kind]())
+        return (out, x) if self.kind == "two results" else out
 
 
-class Batched(nn.Module):
-    """A convolutional network as in flax's examples: (batch, height, width, channels) -> (batch, 3)."""
-
-    strict: bool = False
+class Unpacked(nn.Module):
+    """A batch whose axes are named."""
 
     @nn.compact
     def __call__(self, x):
-        if self.strict:
-            _, _, _, _ = x.shape
-        x = nn.relu(nn.Conv(2, (3, 3), strides=4)(x))
-        return nn.Dense(3, name="output")(x.reshape((x.shape[0], -1)))
+        rows, _, _, _ = x.shape
+        return nn.Dense(3)(x.reshape((rows, -1)))
 
 
 class Single(nn.Module):
-    """The remedy."""
+    """The remedy for a module of batches."""
 
     @nn.compact
     def __call__(self, x):
-        return Batched(name="inner")(x[None])[0]
-
-
-class Layered(nn.Module):
-    """The other remedy."""
-
-    @nn.compact
-    def __call__(self, x):
-        return nn.Dense(3)(nn.LayerNorm()(nn.Dense(4)(jnp.ravel(x))))
-
-
-class Empty(nn.Module):
-    """Nothing to learn."""
-
-    @nn.compact
-    def __call__(self, x):
-        return jnp.ravel(x)[:3]
-
-
-class Two(nn.Module):
-    """A tuple."""
-
-    @nn.compact
-    def __call__(self, x):
-        return nn.Dense(3)(jnp.ravel(x)), x
+        return Module("a batch", name="inner")(x[None])[0]
 
 
 REFUSED = {
-    "running means": (Normalized(True), r"batch_stats .* LayerNorm or GroupNorm in place of BatchNorm"),
-    "fixed running means": (Normalized(False), r"batch_stats .* LayerNorm or GroupNorm in place of BatchNorm"),
-    "dropout": (Dropping(), r"Dropping draws random numbers .*deterministic=True"),
-    "a batch": (Batched(), r"Batched returned \(2, 3\); .*batched=True"),
-    "a batch, unpacked": (Batched(strict=True), r"Batched cannot be called: not enough values .*batched=True"),
-    "no parameters": (Empty(), "Empty has no parameters"),
-    "two results": (Two(), r"Two returned \(\(3,\), \(8, 8, 1\)\)"),
+    "running means": r"batch_stats .* LayerNorm or GroupNorm in place of BatchNorm",
+    "fixed running means": r"batch_stats .* LayerNorm or GroupNorm in place of BatchNorm",
+    "dropout": r"Module draws random numbers .*deterministic=True",
+    "a batch": r"Module returned \(2, 3\); .*batched=True",
+    "unpacked": r"Unpacked cannot be called: not enough values .*batched=True",
+    "no parameters": "Module has no parameters",
+    "two results": r"Module returned \(\(3,\), \(8, 8, 1\)\)",
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_a_module_that_is_not_a_function_of_one_input_is_refused(what: str) -> None:
-    module, message = REFUSED[what]
-    with pytest.raises(ValueError, match=message):
-        models.network(module, jnp.zeros((8, 8, 1)))
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("name", [name for name in agents.names() if agents.capabilities(name).model])
-def test_every_agent_with_a_model_refuses_it(name: str) -> None:
-    for what in ("running means", "dropout", "a batch"):
-        module, message = REFUSED[what]
-        with pytest.raises(ValueError, match=message):
-            agents.make(name, IMAGES, model=module)
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_module_that_is_not_a_function_of_one_input_is_refused(kind: str) -> None:
+    with pytest.raises(ValueError, match=REFUSED[kind]):
+        models.network(Unpacked() if kind == "unpacked" else Module(kind), jnp.zeros((8, 8, 1)))
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("module", [Single(), Layered(), Dropping(deterministic=True)])
+@pytest.mark.parametrize("name", [name for name in agents.names() if agents.capabilities(name).model])
+def test_every_agent_with_a_model_refuses_it(name: str) -> None:
+    with pytest.raises(ValueError, match=REFUSED["running means"]):
+        agents.make(name, IMAGES, model=Module("running means"))
+
+
+@pytest.mark.parametrize("module", [Single(), Module("layers"), Module("no dropout")], ids=["one", "layers", "fixed"])
 def test_the_remedies_work(module: nn.Module) -> None:
     network = models.network(module, jnp.zeros((8, 8, 1)))
     params = network.init(jax.random.key(0))
     assert network.apply(params, jnp.ones((8, 8, 1))).shape == (3,)
-    agent = agents.lrkf(IMAGES, model=module, rank=2)
-    state = agent.init(jax.random.key(0))
-    _, info = jax.jit(agent.update)(state, jnp.ones((8, 8, 1)), 1, 1.0)
-    assert not info.rejected

@@ -5,50 +5,23 @@ import json
 import os
 import subprocess
 import sys
-import typing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from seqdec import agents
 from tests.test_readme import BLOCKS, ROOT
 
-
-def expanded(function: Any) -> dict[str, Any]:
-    """Keyword -> annotation, of a declared signature."""
-    found = {}
-    for name, parameter in inspect.signature(function, follow_wrapped=False).parameters.items():
-        if parameter.kind is parameter.VAR_KEYWORD:
-            found |= typing.get_type_hints(typing.get_args(parameter.annotation)[0])
-        elif name != "self":
-            found[name] = parameter.annotation
-    return found
-
-
-DECLARED: dict[str, tuple[Any, Any]] = {
-    **{
-        name: (function, inspect.unwrap(function))
-        for name, function in {
-            "linear": agents.linear,
-        }.items()
-    },
-}  # fmt: skip
-"""Functions that are made by others or pass keywords on, and their declared signatures."""
 UNKNOWN = {("bayesian-optimization.md", "search_result")}
 """Page and word of what no type checker can know: an attribute that is added to an exception of the user's."""
 MISSPELLED = """
 import seqdec
 env = seqdec.envs.linear()
 seqdec.agents.hilofi(env, rnak=3)
-seqdec.agents.lolofi(env, rank=3)
 seqdec.agents.lrkf(env, rank_hidden=3)
 seqdec.agents.ekf(env, rank=3)
 seqdec.agents.hilofi(env, rank="three")
-seqdec.agents.adamw(env, learning_rat=3)
 seqdec.agents.replay_adamw(env, capcity=3)
-seqdec.agents.vbll(env, prior_st=3)
-seqdec.agents.on_vbll(env, regularizer=3.0)
 seqdec.agents.linear(env, neglct=3)
 seqdec.agents.auto(env, capcity=3)
 seqdec.envs.digits(horizn=3)
@@ -64,13 +37,9 @@ import seqdec
 env = seqdec.envs.linear()
 seqdec.agents.hilofi(env, rank=3, policy="greedy", noise_variance=0.1, initial_std_hidden=0.3, average=0.5)
 seqdec.agents.lrkf(env, rank=3, process_noise=1e-6, rehearsal=seqdec.agents.Rehearsal(seqdec.memory.last(3)))
-seqdec.agents.adamw(env, learning_rate=0.1, model=seqdec.models.MLP(5, ()))
 seqdec.agents.replay_sgd(env, batch_size=None, inner_steps=2)
-seqdec.agents.vbll(env, regularization=0.5, prior_std=0.3)
-seqdec.agents.linear(env, half_life=3.0)
 search = seqdec.minimize(lambda x: x[0], [(0, 1)], n_calls=3, surrogate="gp", noise_std=0.1, initial=3)
 search.x, search.fun, search.optimizer.best, search.plot().savefig
-top = seqdec.maximize(lambda x: x[0], [(0, 1)], n_calls=3, warp=False)
 seqdec.service.read_log, seqdec.executors.Local, seqdec.data.form_blocks, seqdec.results.Run, seqdec.states.save
 agent = seqdec.compiled(seqdec.agents.linear(env))
 agent.update(None, np.zeros(3), 1, 0.5)
@@ -87,10 +56,9 @@ def complaints(folder: Path, files: dict[str, str]) -> list[tuple[str, int, str]
     done = subprocess.run(
         command, cwd=folder, env={**os.environ, "PYTHONPATH": ""}, capture_output=True, text=True, check=False
     )
-    found = json.loads(done.stdout)["generalDiagnostics"]
     return [
         (Path(fault["file"]).name, fault["range"]["start"]["line"], fault["message"])
-        for fault in found
+        for fault in json.loads(done.stdout)["generalDiagnostics"]
         if fault["severity"] == "error"
     ]
 
@@ -112,13 +80,6 @@ def test_type_checkers_know_the_documentation_and_find_misspelled_keywords(tmp_p
         and "could not be resolved" not in message  # an extra that is not installed
     ]
     assert rest == []
-
-
-@pytest.mark.parametrize("name", DECLARED)
-def test_declared_keywords_are_those_of_the_function(name: str) -> None:
-    function, declared = DECLARED[name]
-    shown = {key: part.annotation for key, part in inspect.signature(function).parameters.items()}
-    assert shown == expanded(declared)
 
 
 def test_no_agent_hides_its_keywords() -> None:
