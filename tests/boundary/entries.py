@@ -24,6 +24,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 import seqdec
 from seqdec import agents, bo, data, envs, features, filters, likelihoods, memory, models, ope, optim, policies
+from seqdec.boundary.checks import as_array
 from seqdec.core import Masked, Posterior, Predictive, Spaces
 
 ROOT = Path(os.path.realpath(seqdec.__file__)).parents[1]
@@ -350,6 +351,7 @@ def written_run(path: Any) -> None:
 Row = tuple[Any, Callable[[Any], Any]]
 TAKERS: dict[str, dict[str, Row]] = {
     "array": {
+        "as_array(x)": (ROWS, lambda x: as_array("x", x)),
         "envs.bernoulli(probabilities)": (ROW, lambda x: envs.bernoulli(x).params),
         "envs.gaussian(std)": (ROW, lambda x: envs.gaussian(ROW, std=x).params),
         "envs.linear(weights)": (ROWS, lambda x: envs.linear(x).params),
@@ -532,6 +534,7 @@ TAKERS: dict[str, dict[str, Row]] = {
 }
 CONTEXTS = Spaces(spaces.Box(-5, 5, (2,)), spaces.Discrete(2))
 SAYS = {
+    "as_array(x)": "x must (hold|be an array without a mask)",
     "Filter.update(x)": "x must|the network takes",
     "minimize(bounds)": "bounds",
     "minimize(x0)": r"a point|x\[",
