@@ -117,7 +117,6 @@ def test_tables_in_notebooks() -> None:
     for fun, objectives in ((lambda x: x["rate"], 1), (lambda x: (x["rate"], 1 - x["rate"]), 2)):
         found = seqdec.minimize(fun, {"rate": (0.0, 1.0)}, n_calls=2, objectives=objectives, seed=0, progress=False)
         assert f"<th>fun{'[1]' * (objectives == 2)}</th>" in found._repr_html_()
-        assert found._repr_html_().count("<tr") == 3
 
 
 # Fields

@@ -263,7 +263,12 @@ def entries(name: str, values: Any, dtype: Any = None) -> np.ndarray:
     """Numbers, text or dates in a container as an array. Raises TypeError for masked arrays or entries."""
     for part in _parts(values):
         _refuse_mask(name, part)
-    return np.asarray(values, dtype)
+    try:
+        return np.asarray(values, dtype)
+    except ValueError:
+        if dtype is not None:
+            raise
+        raise ValueError(f"{name} must hold rows of equal lengths; got {values!r:.200}") from None
 
 
 def _refuse_mask(name: str, part: Any) -> None:

@@ -546,7 +546,8 @@ SAYS = {
 """Of arguments that errors call otherwise."""
 SPARED: dict[str, tuple[str, ...]] = {
     "make_log(action)": ("text", "dates"),  # names of actions
-    "minimize(bounds)": ("structured",),
+    "minimize(bounds)": ("structured",),  # points by name
+    "minimize(x0)": ("structured",),
     "minimize(y0)": ("missing in categories",),  # of a failed call
     "what fun returns(value)": ("missing in categories",),
     "bo.Categorical(choices)": ("list of arrays", "list of jax", "arrow scalars"),

@@ -82,7 +82,7 @@ def holds(constraint: Constraint, x: Any, shown: Callable[[Any], Any]) -> bool:
             f"the constraint {describe(constraint)} raised {type(error).__name__}: {error} at {x!r}; it must return "
             "True or False at every point within the bounds"
         ) from error
-    if np.shape(answer) != () or np.asarray(answer).dtype.kind != "b":
+    if isinstance(answer, list | tuple) or np.shape(answer) != () or np.asarray(answer).dtype.kind != "b":
         raise TypeError(
             f"the constraint {describe(constraint)} returned {answer!r} at {x!r}; it must return True or False: bool()"
         )
