@@ -25,9 +25,11 @@ class Overlap(NamedTuple):
     """How much the data of a log inform about another policy; NaN for what follows from unknown propensities."""
 
     rows: int
+    """decisions of the log"""
     effective_sample_size: float
     """(sum w)^2 / sum w^2: the number of rows logged by the target itself that would be as informative"""
     largest_weight: float
+    """of the weights w = target / propensity"""
     mean_weight: float
     """1 up to sampling error if propensities and target are right and every action has a propensity above 0"""
     mean_weight_error: float
