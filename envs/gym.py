@@ -164,8 +164,10 @@ class FunctionalVectorEnv(SyncVectorEnv):
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[PyTree, dict[str, Any]]:
         """The first observations of episodes; of those in the bools `options["reset_mask"]`, where it is given."""
-        seeds: Any = seed if seed is None or np.shape(seed) else list(checks.seeds(seed, self.num_envs))
-        return super().reset(seed=seeds, options=options)
+        several: Any = seed
+        if seed is not None and not np.shape(several):
+            several = list(checks.seeds(seed, self.num_envs))
+        return super().reset(seed=several, options=options)
 
     def step(self, actions: Any) -> tuple[PyTree, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Play one action in every copy; copies whose next-step reset is due are reset instead."""

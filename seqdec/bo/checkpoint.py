@@ -145,8 +145,9 @@ def _encoded(value: Any) -> Any:
         return {"array": value.tolist()}
     if isinstance(value, np.generic) and value.dtype.kind in "biufU" and value.dtype != np.longdouble:
         return {"dtype": value.dtype.str, "value": value.item()}
-    if (kind := _KINDS.get(type(value).__name__)) is type(value):
-        names = kind._fields if issubclass(kind, tuple) else [field.name for field in fields(kind)]
+    kind: Any = type(value)
+    if _KINDS.get(kind.__name__) is kind:
+        names = getattr(kind, "_fields", None) or [field.name for field in fields(kind)]
         return {"kind": kind.__name__, "parts": [_encoded(getattr(value, name)) for name in names]}
     raise TypeError(
         f"a study cannot hold {value!r}, of type {type(value).__name__}, only strings, numbers, booleans, None, numpy "
