@@ -1,4 +1,4 @@
-"""Bayesian optimization of black-box functions, with the filters and policies of the bandits."""
+"""Bayesian optimization of black-box functions."""
 
 from typing import TYPE_CHECKING
 

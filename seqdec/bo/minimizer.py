@@ -1,4 +1,4 @@
-"""`minimize` and `maximize`: Bayesian optimization in one call, for a function and its bounds."""
+"""`minimize` and `maximize`: Bayesian optimization in one call."""
 
 import contextlib
 import inspect
@@ -87,7 +87,7 @@ def minimize(
         >>> result.nfev, result.kind
         (3, 'observed')
 
-    Keywords that are not listed are those of `seqdec.bo.BayesianOptimizer`.
+    Other keywords are those of `seqdec.bo.BayesianOptimizer`.
 
     Args:
         fun: (x) -> value, or values of several objectives; with outcome constraints (value, outcomes). With `fidelity`
@@ -95,7 +95,7 @@ def minimize(
             exceptions of `catch` are failed calls.
         bounds: as in `seqdec.bo.space_from`.
         n_calls: number of calls; with `fidelity` their cost, in evaluations at full fidelity.
-        x0, y0: points to start from, and their values if they are known.
+        x0, y0: points to start from, and their values if known.
         outside: accept points of x0 outside the bounds, as `BayesianOptimizer.tell` does.
         seed: of everything random; None draws one.
 
@@ -105,16 +105,16 @@ def minimize(
         call_timeout: seconds after which a call in another process is ended and has failed.
 
         time_limit: seconds after which no call begins.
-        target: end once a feasible call is as good; one for each of several objectives.
+        target: end once a feasible call is as good; one for each objective.
         patience: end after so many calls without an improvement.
-        catch: exceptions of `fun` that make a failed call; any other is raised.
+        catch: exceptions of `fun` that make a failed call; others are raised.
         max_failures: end after so many failed calls in a row.
 
         checkpoint: file from which the search continues, to the bit, after a kill (one process at a time). Limits,
             workers, `catch`, `callback` and `fun` may differ.
         callback: called after every call with the best x or, if its argument is `intermediate_result`, the result so
             far; True or StopIteration ends the search.
-        progress: whether to show a bar on standard error; None: on a terminal, elsewhere a line now and then.
+        progress: show a bar on standard error; None: on a terminal, elsewhere a line now and then.
 
     Returns:
         A `seqdec.bo.result.SearchResult`; x and fun are those of `BayesianOptimizer.recommend`, or the front.
@@ -196,7 +196,7 @@ def _takes(other: Callable[P, R]) -> Callable[[Callable[..., R]], Callable[P, R]
 
 @_takes(minimize)
 def maximize(fun: Callable[..., Any], bounds: Any, **options: Any) -> "SearchResult":
-    """Find the maximum of an expensive function: as `seqdec.minimize`; values keep their signs."""
+    """Find the maximum: as `seqdec.minimize`; values keep their signs."""
     return minimize(fun, bounds, **options, maximize=True)
 
 
@@ -239,7 +239,7 @@ def _exceptions(catch: Any) -> tuple[type[Exception], ...]:
 
 
 def _of_the_result(callback: Callable[..., Any] | None) -> "Callable[[OptimizeResult], Any] | None":
-    """The callback, in either of scipy's forms, as a function of the result so far."""
+    """The callback as a function of the result so far."""
     if callback is None:
         return None
     if not callable(callback):
@@ -259,7 +259,7 @@ def _of_the_result(callback: Callable[..., Any] | None) -> "Callable[[OptimizeRe
 
 
 def _yields_curves(fun: Callable[..., Any], grid: Grid | None) -> bool:
-    """Whether `fun` takes x alone and yields learning curves; else it takes x and a level."""
+    """Whether `fun` takes x alone, and yields learning curves."""
     if grid is None:
         if inspect.isgeneratorfunction(fun):
             raise TypeError(
@@ -291,7 +291,7 @@ def _yields_curves(fun: Callable[..., Any], grid: Grid | None) -> bool:
 def _start_points(
     space: Space, x0: Any, y0: Any, n_calls: int, outputs: Outputs
 ) -> tuple[list[Any], list[tuple[Any, Any]]]:
-    """x0 as a list of points and y0 as a list of their values and outcomes, empty if they are not known."""
+    """x0 as a list of points, and y0 as one of values and outcomes, empty if unknown."""
     if x0 is None:
         if y0 is not None:
             raise ValueError("y0 holds the values at x0; pass x0 as well")
@@ -314,7 +314,7 @@ def _start_points(
 
 
 def _read(path: Path | None, space: Space) -> tuple[BayesianOptimizer, Progress] | None:
-    """The search of a file; None without a path or a file. Raises ValueError for another file."""
+    """The search of a file, if there is one. Raises ValueError for another file."""
     if path is None or not path.exists():
         return None
     optimizer = BayesianOptimizer.load(path, [rule for rule in space.constraints if not isinstance(rule, Linear)])
@@ -329,7 +329,7 @@ def _read(path: Path | None, space: Space) -> tuple[BayesianOptimizer, Progress]
 def _check_equal(
     path: Path | None, optimizer: BayesianOptimizer, other: BayesianOptimizer, points: list[Point]
 ) -> None:
-    """Raises ValueError unless `other` with its values, and the points to start from, are what the file began with."""
+    """Raises ValueError unless `other` and the start points are those of the file."""
     told, asked = len(other.trials), min(len(points), len(optimizer.trials))
     settings = [replace(one.settings, acquisition=one.acquisition) for one in (optimizer, other)]
     kept, given = map(files.plain, settings)

@@ -1,7 +1,7 @@
 """The model of the function: a surrogate fitted to the warped values, and what it predicts.
 
-Pure functions from `Observations` to the belief `Fitted`. Values become responses, larger is better, and responses are
-warped (`seqdec.bo.output_warp`) before the surrogate sees them.
+Pure functions from `Observations` to `Fitted`. Values become responses, larger is better, then warped responses
+(`seqdec.bo.output_warp`).
 """
 
 import functools
@@ -26,47 +26,46 @@ from seqdec.core import Array
 from seqdec.runtime import UNFUSED
 
 _SHORTEST = 4
-"""Binary logarithm of the smallest number of rows of the padded history."""
+"""Binary logarithm of the fewest padded rows."""
 _NOISY = 1e-3
-"""Estimated share of noise in the variance of the warped responses below which they count as exact."""
+"""Share of noise in the warped responses' variance below which they count as exact."""
 _EQUAL = 1e-6
 """Variance of the warped responses at one point below which they are equal."""
 _DEVIATIONS = 1.959964
 """Half-width of a 95% interval."""
 _TAIL = 9.0
-"""Standard deviations within which a normal distribution is integrated."""
+"""Standard deviations over which a normal distribution is integrated."""
 
 
 program = functools.partial(jax.jit, static_argnums=0, compiler_options=UNFUSED)
-"""Compiles a function of a static and of other arguments."""
+"""Compile a function of a static and of other arguments."""
 
 
 class Prediction(NamedTuple):
-    """Belief about the function at a point, without noise; with several objectives arrays with one number for each."""
+    """Belief about the noiseless function at a point; with several objectives arrays, one number for each."""
 
     mean: Any
-    """Expected value of the function."""
+    """Of the function."""
     low: Any
-    """The function lies between `low` and `high` with probability 95%."""
+    """The function lies in (`low`, `high`) with probability 95%."""
     high: Any
     """See `low`."""
 
 
 class Model(NamedTuple):
-    """How values become a belief; it stays the same from one question to the next."""
+    """How values become a belief."""
 
     surrogate: Surrogate
     outputs: Outputs
     signs: np.ndarray
-    """(m,) 1 for objectives to be maximized, -1 for others and for outcomes"""
+    """(m,) 1 for what is maximized, -1 for other objectives and outcomes"""
     columns: int
-    """of the surrogate: of the unit cube, then one of the fidelity, if there are several, and one for each earlier
-    study"""
+    """of the surrogate: the unit cube, the fidelity if there are several, one for each earlier study"""
     seed: int
     standardize: bool
     warp: bool
     noise_std: float | None
-    """of values told without one; None: estimated"""
+    """of values told without; None: estimated"""
     earlier: tuple[tuple[Prior, ...], ...] = ()
     """of each earlier study and output"""
     fidelity: Grid | None = None
@@ -83,7 +82,7 @@ class Trials(NamedTuple):
     x: Any
     """(N, d)"""
     y: Any
-    """(N,) standardized responses of the answered points; with m outputs (N, m), here and below"""
+    """(N,) standardized responses of the answered points; with m outputs (N, m)"""
     answered: Any
     """() int32, their number"""
     pending: Any
@@ -93,9 +92,9 @@ class Trials(NamedTuple):
     noise: Any = None
     """(N,) as in `History`"""
     success: Any = None
-    """posterior of `acquisition.failures`; None where failures do not depend on the point as far as is known"""
+    """posterior of `acquisition.failures`; None where failures do not depend on the point"""
     optimum: Any = None
-    """tables of `acquisition.optimum`; None without a belief where the optimum lies"""
+    """tables of `acquisition.optimum`; None without a belief"""
 
 
 class Belief(NamedTuple):
@@ -124,9 +123,9 @@ class Fitted(NamedTuple):
     warps: tuple[Warp, ...]
     """of the outputs"""
     trials: Trials
-    """the arguments of the compiled programs"""
+    """arguments of the compiled programs"""
     offsets: np.ndarray
-    """(levels, m) of the fidelity; of one level without it"""
+    """(levels, m) of the fidelity; of one level without"""
 
     @property
     def start(self) -> Start:
@@ -135,12 +134,12 @@ class Fitted(NamedTuple):
 
 
 def padded_rows(model: Model, capacity: int) -> int:
-    """Rows of the padded history for so many trials, a power of two, so that studies share programs."""
+    """Rows of the padded history for so many trials, a power of two."""
     return 1 << max(_SHORTEST, (capacity + model.earlier_rows - 1).bit_length())
 
 
 def fit(model: Model, known: Observations, capacity: int, start: Start | None) -> Fitted:
-    """Fit the surrogate to all values, in arrays for so many; from its prior where `start` is None or outdated."""
+    """Fit the surrogate to all values; from its prior where `start` is None or outdated."""
     surrogate, values, rows = model.surrogate, known.responses, padded_rows(model, capacity)
     if start is None or _is_outdated(model, start.warps, values):
         units = rows_of(model, known.told)
@@ -163,7 +162,7 @@ def _is_outdated(model: Model, warps: tuple[Warp, ...], values: np.ndarray) -> b
 
 
 def fit_warp(model: Model, units: np.ndarray, values: np.ndarray, output: int) -> Warp:
-    """The warp for all responses of an output at `units` (n, columns), moderate for one of several objectives."""
+    """The warp for the responses of an output at `units` (n, columns), moderate for one of several objectives."""
     if not model.standardize:
         return Warp(fitted=len(values))
     if not model.warp:
@@ -175,7 +174,7 @@ def fit_warp(model: Model, units: np.ndarray, values: np.ndarray, output: int) -
 
 
 def rows_of(model: Model, points: list[Point]) -> np.ndarray:
-    """(n, columns) points of this search for the surrogate, without the columns of earlier studies."""
+    """(n, columns) points of this search for the surrogate."""
     units = np.reshape([point.unit for point in points], (len(points), -1))
     if model.fidelity is None:
         return units
@@ -185,7 +184,7 @@ def rows_of(model: Model, points: list[Point]) -> np.ndarray:
 def _trials(
     model: Model, known: Observations, warps: tuple[Warp, ...], kept: np.ndarray, rows: int
 ) -> tuple[Trials, np.ndarray]:
-    """(all points in arrays, offsets of the levels); values that are not `kept` (n,) count as failed."""
+    """(all points in arrays, offsets of the levels); values not `kept` (n,) count as failed."""
     answered, outliers = ([point for point, k in zip(known.told, kept, strict=True) if k == side] for side in (1, 0))
     groups, dtype = (answered, known.pending, known.failed + outliers), model.surrogate.dtype
     z, own, columns = warped(warps, known.responses[kept]), len(answered), model.columns - len(model.earlier)
@@ -215,7 +214,7 @@ def _trials(
 
 
 def _noise(model: Model, known: Observations, warps: tuple[Warp, ...], kept: np.ndarray, rows: int) -> np.ndarray:
-    """(rows, m) variances of the warped responses' noise, to first order; negative where it is estimated."""
+    """(rows, m) noise variances of the warped responses, to first order; negative: estimated."""
     stds = [-1.0 if std is None else std for std, k in zip(_noise_stds(model, known), kept, strict=True) if k]
     values = known.responses[kept]
     noise = np.full((rows, values.shape[1]), -1.0)
@@ -226,7 +225,7 @@ def _noise(model: Model, known: Observations, warps: tuple[Warp, ...], kept: np.
 
 
 def _default_noise(model: Model, warp: Warp) -> np.ndarray:
-    """(1,) deviation of the noise of a warped response of which none is told; negative where it is estimated."""
+    """(1,) noise deviation of a warped response without its own; negative: estimated."""
     return (-1.0 if model.noise_std is None else model.noise_std) * warp.slope(warp.inverse(np.zeros(1)))
 
 
@@ -235,7 +234,7 @@ def _noise_stds(model: Model, known: Observations) -> list[float | None]:
 
 
 def inliers(warps: tuple[Warp, ...], values: np.ndarray) -> np.ndarray:
-    """(n,) bool: the rows of `values` (n, m) that are an outlier in no output."""
+    """(n,) bool: rows of `values` (n, m) without an outlier."""
     return np.all(values >= [warp.fence for warp in warps], axis=1)
 
 
@@ -245,14 +244,14 @@ def warped(warps: tuple[Warp, ...], values: np.ndarray) -> np.ndarray:
 
 
 def marginals(model: Model, fitted: Fitted, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(means (n, m), deviations (n, m)) of the outputs at `units` (n, columns), warped; larger is better."""
+    """(means (n, m), deviations (n, m)) of the warped outputs at `units` (n, columns); larger is better."""
     found = _at(marginals_of, model, fitted, units)
     means, stds = np.reshape(found, (2, len(units), len(model.signs)))
     return means, stds
 
 
 def means(model: Model, fitted: Fitted, units: np.ndarray) -> np.ndarray:
-    """(n, m) the means alone, in much less time for networks."""
+    """(n, m) the means alone, much faster for networks."""
     return np.reshape(_at(means_of, model, fitted, units), (len(units), len(model.signs)))
 
 
@@ -268,7 +267,7 @@ def _at(program: Callable[..., Any], model: Model, fitted: Fitted, units: np.nda
 
 
 def curve(model: Model, fitted: Fitted, state: Any, unit: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """(means (n,), covariance (n, n), variance of the noise) of the first response at the levels at `unit`."""
+    """(means (n,), covariance (n, n), noise variance) of the first response at the levels at `unit`."""
     assert model.fidelity is not None
     levels = model.fidelity.columns
     x = np.zeros((len(levels), model.columns))
@@ -281,7 +280,7 @@ def curve(model: Model, fitted: Fitted, state: Any, unit: np.ndarray) -> tuple[n
 
 
 def predictions(model: Model, fitted: Fitted, units: np.ndarray) -> np.ndarray:
-    """(n, objectives, 3) mean, low and high of `Prediction` at `units` (n, columns)."""
+    """(n, objectives, 3) mean, low and high at `units` (n, columns)."""
     centers, stds = marginals(model, fitted, units)
     found = []
     for j in range(model.outputs.objectives):
@@ -300,8 +299,7 @@ def prediction(model: Model, fitted: Fitted, unit: np.ndarray) -> Prediction:
 def expected_gain(model: Model, fitted: Fitted, units: np.ndarray, unit: np.ndarray) -> float:
     """How much better than the best of `units` (n, columns) the first output at `unit` (columns,) is expected to be.
 
-    E max(y - y*, 0) in the units of the values, with y* the value of the largest posterior mean; by the trapezoidal
-    rule.
+    E max(y - y*, 0) in the units of the values, with y* at the largest posterior mean; by the trapezoidal rule.
     """
     means, stds = marginals(model, fitted, np.vstack([units, unit]))
     (*_, mean), std, best, warp = means[:, 0], stds[-1, 0], means[:-1, 0].max(), fitted.warps[0]
@@ -312,7 +310,7 @@ def expected_gain(model: Model, fitted: Fitted, units: np.ndarray, unit: np.ndar
 
 
 def is_noisy(model: Model, fitted: Fitted, known: Observations) -> bool:
-    """Whether values are known or found to be noisy, see `seqdec.bo.BayesianOptimizer.recommend`."""
+    """Whether values are noisy, see `seqdec.bo.BayesianOptimizer.recommend`."""
     if (estimate := model.surrogate.noise_variance) is None:
         return False
     stds = _noise_stds(model, known)
@@ -323,7 +321,7 @@ def is_noisy(model: Model, fitted: Fitted, known: Observations) -> bool:
 
 
 def _shows_noise(model: Model, trials: Trials, output: int) -> bool:
-    """Whether points that repeat have different values; where none does, see `evidence.shows_noise`."""
+    """Whether repeated points differ; where none repeats, see `evidence.shows_noise`."""
     if not model.outputs.plain:
         trials = trials._replace(y=trials.y[:, output], noise=trials.noise[:, output])
     rows = np.flatnonzero(trials.noise[: trials.answered] < 0)
@@ -334,7 +332,7 @@ def _shows_noise(model: Model, trials: Trials, output: int) -> bool:
 
 
 def estimated_noise(model: Model, state: Any) -> float:
-    """The estimated variance of the first warped response's noise; 0 where it is too small to be told from none."""
+    """The estimated noise variance of the first warped response; 0 where it is as small as none."""
     estimate = model.surrogate.noise_variance
     assert estimate is not None
     variance = float(np.ravel(estimate(state))[0])
@@ -342,7 +340,7 @@ def estimated_noise(model: Model, state: Any) -> float:
 
 
 def repeated_variance(points: np.ndarray, y: np.ndarray) -> float | None:
-    """The variance of responses `y` (n,) at equal points (n, d), pooled; None where every point has its own."""
+    """Pooled variance of responses `y` (n,) at equal points (n, d); None where none repeats."""
     _, cells, counts = np.unique(points, axis=0, return_inverse=True, return_counts=True)
     cells, freedom = np.ravel(cells), len(y) - len(counts)
     averages = np.bincount(cells, y) / counts
@@ -350,14 +348,14 @@ def repeated_variance(points: np.ndarray, y: np.ndarray) -> float | None:
 
 
 def prior(model: Model, capacity: int) -> Any:
-    """The surrogate's state before the first fit, in arrays for so many values."""
+    """The surrogate's state before the first fit."""
     dtype, rows = model.surrogate.dtype, padded_rows(model, capacity)
     y = np.zeros(rows if model.outputs.plain else (rows, len(model.signs)), dtype)
     return model.surrogate.init(jax.random.key(0), History(np.zeros((rows, model.columns), dtype), y, np.int32(0)))
 
 
 def believe(surrogate: Surrogate, state: Any, trials: Trials) -> Belief:
-    """The belief of a fitted state, conditioned on the pending points, with their expected values, as well."""
+    """The belief of a fitted state, conditioned on the pending points with their expected values."""
     expected, count = np.asarray(means_of(surrogate, state, trials.x)), int(trials.answered + trials.pending)
     if not trials.pending:
         return Belief(state, expected[:count])
@@ -368,20 +366,20 @@ def believe(surrogate: Surrogate, state: Any, trials: Trials) -> Belief:
 
 @program
 def means_of(surrogate: Surrogate, state: Any, x: Array) -> Array:
-    """(n,) means of the function at rows `x` (n, d), in warped units."""
+    """(n,) warped means at rows `x` (n, d)."""
     return surrogate.posterior(state).mean(x)
 
 
 @program
 def joint_of(surrogate: Surrogate, state: Any, x: Array) -> tuple[Array, Array, Array]:
-    """((n,) means, (n, n) covariance of the function at rows `x` (n, d), () variance of the noise), in warped units."""
+    """((n,) means, (n, n) covariance, () noise variance) at rows `x` (n, d), in warped units."""
     found = surrogate.posterior(state).joint(x)
     return found.mean, found.cov, found.noise[0, 0]
 
 
 @program
 def marginals_of(surrogate: Surrogate, state: Any, x: Array) -> tuple[Array, Array]:
-    """((n,) means, (n,) standard deviations) of the function at rows `x` (n, d), in warped units."""
+    """((n,) means, (n,) standard deviations) at rows `x` (n, d), in warped units."""
     posterior = surrogate.posterior(state)
     at = jax.vmap(lambda row: posterior.joint(row[None]))(x)
     return at.mean[:, 0], jnp.sqrt(jnp.maximum(at.cov[:, 0, 0], 0))

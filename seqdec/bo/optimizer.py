@@ -44,9 +44,9 @@ class Recommendation(NamedTuple):
     x: Any
     """One of the evaluated points."""
     value: Any
-    """The function at `x`: as told, or the mean of the prediction."""
+    """As told, or the mean of the prediction."""
     low: Any
-    """The function lies between `low` and `high` with probability 95%; both are `value` where it was observed."""
+    """The function lies in (`low`, `high`) with probability 95%."""
     high: Any
     """See `low`."""
     kind: Literal["observed", "predicted"]
@@ -64,12 +64,10 @@ class Front(NamedTuple):
     x: list[Any]
     """k points"""
     values: np.ndarray
-    """(k, objectives) their values, as told"""
+    """(k, objectives)"""
 
 
 def _exclusive(method: F) -> F:
-    """Decorator: one thread at a time."""
-
     @functools.wraps(method)
     def locked(self: Any, *args: Any, **kwargs: Any) -> Any:
         check_process()
@@ -90,39 +88,38 @@ class BayesianOptimizer:
         ...     trial = optimizer.tell(trial, float(trial.x @ trial.x))
         >>> x, value = optimizer.best
 
-    Trials may be told in any order, or never, and so may points that were not asked for. Equal arguments, calls and
-    values give equal suggestions. Threads may share an optimizer; a pickled one goes on as it would.
+    Trials may be told in any order, or never. Equal arguments, calls and values give equal suggestions. Threads may
+    share an optimizer; a pickled one goes on as it would.
 
     Args:
         bounds: as in `seqdec.bo.space_from`. With names a point is a dict, nested like the bounds.
         constraints: `seqdec.bo.Linear`, and functions (x) -> bool, called for about a thousand candidates a question.
         seed: of everything random, an integer in [0, 2**63).
 
-        maximize: whether large values are wanted; one bool, or one for each objective.
+        maximize: one bool, or one for each objective.
         objectives: number of values; with several the search is for their `front`.
         outcome_constraints: number of outcomes told with each value; a point is feasible if all are at most 0.
         reference_point: values that count in a front are better; None: its worst ones, and a margin.
-        noise_std: standard deviation of the values' noise; None: estimated. Needs "gp", "sparse_gp" or "hilofi".
-        fidelity: levels of the function (`seqdec.bo.Fidelity`), of which the highest counts.
+        noise_std: of the values; None: estimated. Needs "gp", "sparse_gp" or "hilofi".
+        fidelity: levels of the function (`seqdec.bo.Fidelity`); the highest counts.
 
         surrogate: one of `seqdec.bo.surrogate_names()`, a Surrogate, or "auto": "gp", above 1,000 values "sparse_gp".
         surrogate_options: keywords of the surrogate's function, such as `seqdec.bo.hilofi`.
-        standardize: scale responses to mean 0 and variance 1.
+        standardize: responses to mean 0 and variance 1.
         warp: before that, transform them and leave outliers out (`seqdec.bo.output_warp`).
-        capacity: expected number of trials; exceeding it costs a new compilation.
+        capacity: expected number of trials; exceeding it costs a compilation.
 
         acquisition: one of `seqdec.bo.acquisition_names()`, an Acquisition, or "auto": the surrogate's.
-        initial: points of a Sobol sequence before the surrogate is used; None: one for each column of the unit cube, at
-            least two.
+        initial: Sobol points before the surrogate is used; None: one for each column of the unit cube, at least two.
         trust_region: search a box around the best point; None: with more than 20 columns and one objective.
         search: how the acquisition is maximized.
 
-        optimum: where you believe the optimum to lie: a dict from names, or indices, to pairs (center, width), dicts
-            from values to weights, or densities (`seqdec.bo.acquisition.optimum`).
-        monotone: a dict from names, or indices, to 1, if the value rises, or -1, if it falls; for several outputs a
-            list of these (`seqdec.bo.surrogates.trend`).
-        earlier: earlier searches of similar functions, one or a list: results, optimizers, tables of trials or paths of
-            saved searches (`seqdec.bo.transfer`). As `fidelity` it needs "auto", "gp" or "sparse_gp".
+        optimum: belief where the optimum lies: a dict from names, or indices, to pairs (center, width), dicts from
+            values to weights, or densities (`seqdec.bo.acquisition.optimum`).
+        monotone: a dict from names, or indices, to 1 (rising) or -1 (falling); for several outputs a list
+            (`seqdec.bo.surrogates.trend`).
+        earlier: searches of similar functions, one or a list: results, optimizers, tables of trials or paths
+            (`seqdec.bo.transfer`). As `fidelity` it needs "auto", "gp" or "sparse_gp".
 
     Raises:
         ValueError, TypeError: an argument does not fit; the message names it.
@@ -186,15 +183,14 @@ class BayesianOptimizer:
         self.seed, self.maximize = settings.seed, settings.maximize
         self._record = Record(settings.space, settings.outputs, settings.fidelity)
         self._asked: tuple[Model, Fitted, np.ndarray, np.ndarray] | None = None
-        """of the last question: model, fit, the points told and the one asked"""
+        """of the last question: model, fit, told points, suggestion"""
         self._current: Fitted | None = None
         """to all values, for predictions"""
         self.notes: dict[str, Any] = {}
-        """JSON values of yours, which `save` keeps"""
+        """JSON values of yours, kept by `save`"""
         self._use(surrogates.choose(0) if settings.is_automatic else settings.surrogate)
 
     def _use(self, surrogate: str | Surrogate) -> None:
-        """Fit this surrogate from now on, from its prior."""
         self.surrogate = surrogate
         with one_blas_thread():
             self.acquisition, self._method = method_of(self.settings, surrogate)
@@ -213,12 +209,12 @@ class BayesianOptimizer:
 
         Args:
             n: number of trials; None is one, without a list.
-            fixed: values of some parameters, by name or, in a space without names, by index.
-            fidelity: the level; None: that which says most about the value at full fidelity for its cost.
+            fixed: values of some parameters, by name or index.
+            fidelity: the level; None: the most informative for its cost.
 
         Raises:
             Exhausted: no new point is left.
-            ValueError, TypeError: `fixed` does not fit the space, or `fidelity` is not one of the levels.
+            ValueError, TypeError: `fixed` or `fidelity` does not fit.
         """
         held, level = self.space.fixed(fixed), self._level(fidelity)
         if n is None:
@@ -279,20 +275,19 @@ class BayesianOptimizer:
 
         Args:
             trial: a pending Trial, or a point.
-            value: a number, or one for each of several objectives. None, NaN or infinity: the trial failed. If the
-                levels are integers, it may be a learning curve: the values after the units 1, 2, ....
+            value: a number, or one for each objective. None, NaN or infinity: the trial failed. With integer levels
+                also a learning curve: the values after the units 1, 2, ....
             outcomes: one number for each of `outcome_constraints`; NaN or infinity: the trial failed.
-            noise_std: standard deviation of the noise of `value`; None: that of the optimizer.
+            noise_std: of `value`; None: that of the optimizer.
             failed: the trial failed, whatever `value` is.
-            reason: of the failure, for the table of trials.
-            seconds: duration of the evaluation, for the table of trials.
-            outside: accept a point that violates the constraints, or whose numbers lie outside the bounds by at most
-                their range on the scale of search. Its value informs the belief; it is never asked for or best.
+            reason: of the failure.
+            seconds: duration of the evaluation.
+            outside: accept a point that violates the constraints, or lies outside the bounds by at most their range on
+                the scale of search. It informs the belief, and is never asked for or best.
             fidelity: the level of a point that was not asked for; None: full fidelity.
 
         Raises:
-            ValueError: the trial is not pending here, the point lies outside, or another argument does not fit.
-            TypeError: an argument does not consist of numbers.
+            ValueError, TypeError: the trial is not pending here, or an argument does not fit.
         """
         outside = checks.flag("outside", outside)
         if seconds is not None:
@@ -333,14 +328,14 @@ class BayesianOptimizer:
         return self._record.trial(number)
 
     def _observations(self) -> Observations:
-        """What is known; where the surrogate is chosen automatically, it is chosen by it."""
+        """What is known; chooses the automatic surrogate."""
         chosen = surrogates.choose(self._record.values)
         if self.settings.is_automatic and chosen != self.surrogate:
             self._use(chosen)
         return self._record.observations(self.settings.signs)
 
     def _advance(self, known: Observations) -> Fitted:
-        """The model fitted to all values; the next fit goes on from it."""
+        """The model fitted to all values."""
         if (capacity := self._needed()) != self.capacity:
             self.capacity, self._start = capacity, None
         start, self._start = self._start, None  # after an interruption the next fit is anew
@@ -350,13 +345,12 @@ class BayesianOptimizer:
         return fitted
 
     def _needed(self) -> int:
-        """The capacity that holds all trials."""
         count = len(self._record.entries) + self._record.more
         return self.capacity << (count // self.capacity).bit_length() if count >= self.capacity else self.capacity
 
     @_exclusive
     def fitted(self) -> tuple[Model, Fitted]:
-        """The model, and its fit to all values, for the functions of `seqdec.bo.model`; `ask` is unaffected."""
+        """The model, and its fit to all values, for the functions of `seqdec.bo.model`."""
         if self._current is None:
             known, capacity = self._observations(), self._needed()
             start = self._start if capacity == self.capacity else None
@@ -391,7 +385,7 @@ class BayesianOptimizer:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the functions of a surrogate given by name, which are made anew."""
+        """Without the functions of a surrogate given by name."""
         with self._lock:
             state = {name: value for name, value in vars(self).items() if name != "_lock"} | {"_asked": None}
             if isinstance(self.surrogate, str):
@@ -406,7 +400,7 @@ class BayesianOptimizer:
             self._restore(*saved)
 
     def _saved(self) -> tuple[list[np.ndarray], tuple[Any, ...]]:
-        """What the next fit goes on from; empty before the first."""
+        """What the next fit goes on from."""
         if self._start is None:
             return [], ()
         return checkpoint.arrays(self._method.model.surrogate.stored(self._start.state)), self._start.warps
@@ -441,44 +435,44 @@ class BayesianOptimizer:
     @property
     @_exclusive
     def trials(self) -> tuple[Trial, ...]:
-        """All trials, in the order of asking or telling."""
+        """In the order of asking or telling."""
         return tuple(map(self._record.trial, range(len(self._record.entries))))
 
     @property
     @_exclusive
     def pending(self) -> tuple[Trial, ...]:
-        """The trials that were asked, and not told."""
+        """The trials asked and not told."""
         entries = self._record.entries
         return tuple(self._record.trial(entry.number) for entry in entries if entry.status == "pending")
 
     @_exclusive
     def told(self) -> np.ndarray:
-        """(n, columns) what was told of each trial: values, outcomes and feasibility, as in `trials_dataframe`."""
+        """(n, columns) values, outcomes and feasibility of each trial, as in `trials_dataframe`."""
         return self._record.told()
 
     @_exclusive
     def evaluations(self) -> tuple[list[Any], np.ndarray]:
-        """Points and values, (n,) or (n, objectives), of all trials of the space that were told; NaN for failures."""
+        """Points and values, (n,) or (n, objectives), told of the space; NaN for failures."""
         entries = self._record.evaluated()
         values = np.reshape([entry.values for entry in entries], (len(entries), self.outputs.objectives))
         return list(map(self._record.shown, entries)), values[:, 0] if self.outputs.objectives == 1 else values
 
     @_exclusive
     def feasibility(self) -> np.ndarray:
-        """(n,) bool for each of `evaluations`: complete, with all outcomes at most 0."""
+        """(n,) bool for `evaluations`: complete, with all outcomes at most 0."""
         return np.array([entry.feasible for entry in self._record.evaluated()], bool)
 
     @_exclusive
     def durations(self) -> np.ndarray:
-        """(n,) seconds that each of `evaluations` took; NaN where `tell` was not given them."""
+        """(n,) seconds of `evaluations`; NaN where unknown."""
         return np.array([entry.seconds for entry in self._record.evaluated()], float)  # of None it makes NaN
 
     @_exclusive
     def trials_dataframe(self) -> "pd.DataFrame":
         """One row for each trial: number, state, value or value_0, ..., the point, reason of a failure, seconds.
 
-        The columns of the point are x_0, x_1, ..., or the names; inactive parameters are missing. Outcome constraints
-        add outcome_0, ... and feasible, several levels fidelity.
+        The point's columns are x_0, x_1, ..., or the names; inactive parameters are missing. Outcome constraints add
+        outcome_0, ... and feasible, several levels fidelity.
         """
         return self._record.dataframe()
 
@@ -487,7 +481,7 @@ class BayesianOptimizer:
     def best(self) -> tuple[Any, float]:
         """(x, value) of the best feasible trial, the first of equals.
 
-        Raises ValueError when no trial is complete and feasible, and with several objectives.
+        Raises ValueError without one, and with several objectives.
         """
         if self.outputs.objectives > 1:
             raise ValueError(f"with {self.outputs.objectives} objectives there is no best trial: use front()")
@@ -496,9 +490,9 @@ class BayesianOptimizer:
 
     @_exclusive
     def front(self) -> Front:
-        """The feasible trials that no other one dominates, ordered by their first values.
+        """The feasible trials that no other dominates, ordered by their first values.
 
-        Raises ValueError when no trial is complete and feasible.
+        Raises ValueError without one.
         """
         entries = self._record.feasible()
         values = np.array([entry.values for entry in entries])
@@ -508,7 +502,7 @@ class BayesianOptimizer:
 
     @_exclusive
     def predict(self, x: Any) -> Prediction:
-        """Mean and 95% interval of the function, or of each objective, at the point `x`, given all values told.
+        """Mean and 95% interval of the function, or of each objective, at the point `x`.
 
         Raises ValueError if `x` lies outside the bounds, or fewer than two values are known, TypeError if it is no
         point.
@@ -525,9 +519,8 @@ class BayesianOptimizer:
         """The evaluated point to use, among the feasible ones.
 
         Without noise it is `best`, "observed"; with noise the point with the best posterior mean in warped units,
-        "predicted". Values are noisy if `noise_std` says so, or if more than a thousandth of the warped values'
-        variance is estimated to be
-        noise and the values show it: they differ where a point repeats or, if none repeats,
+        "predicted". Values are noisy if `noise_std` says so, or if noise is estimated at more than a thousandth of the
+        warped values' variance and they show it: they differ where a point repeats or, if none repeats, by
         `seqdec.bo.surrogates.evidence.shows_noise`. Raises ValueError as `best` does.
         """
         observed = Recommendation.observed(*self.best)
@@ -543,9 +536,9 @@ class BayesianOptimizer:
     def expected_gain(self) -> float:
         """The expected improvement of the last suggested point on the best one, in the units of the values.
 
-        E max(y* - y, 0), or E max(y - y*, 0) if values are maximized: y is the function at the suggested point, y* that
-        at the told point with the best posterior mean. NaN without a point that the surrogate suggested. Raises
-        ValueError with several objectives.
+        E max(y* - y, 0), or E max(y - y*, 0) if values are maximized: y is the function at the suggestion, y* at the
+        told point with the best posterior mean. NaN without a suggestion of the surrogate. Raises ValueError with
+        several objectives.
         """
         if self.outputs.objectives > 1:
             raise ValueError(f"with {self.outputs.objectives} objectives there is no best point to improve on")
@@ -556,12 +549,11 @@ class BayesianOptimizer:
         """A matplotlib Figure of all trials told.
 
         Args:
-            panel: None for all panels, or one: "progress", "slices", "parallel", "importances"; of several objectives
-                "front".
-            minimum, maximum: of the function, if it is known.
+            panel: None for all, "progress", "slices", "parallel", "importances"; of several objectives "front".
+            minimum, maximum: of the function, if known.
 
         Raises:
-            ValueError: an unknown panel, no trial was told, or the wrong one of `minimum` and `maximum` is given.
+            ValueError: no trial was told, or an argument does not fit.
         """
         from seqdec.bo.report import figures  # matplotlib is slow to import
 
@@ -584,9 +576,9 @@ class BayesianOptimizer:
         """Write everything to one file, from which `load` continues with identical suggestions.
 
         Raises:
-            TypeError: surrogate or acquisition is not given by name, or a choice or an option of the surrogate is not
-                made of strings, numbers, booleans, None, numpy scalars and tuples. An earlier file stays.
-            ValueError: the path has the suffix of another kind of file, such as ".csv".
+            TypeError: surrogate or acquisition is not given by name, or a choice or option is not made of strings,
+                numbers, booleans, None, numpy scalars and tuples. An earlier file stays.
+            ValueError: the path has the suffix of another kind of file.
             OSError: the file cannot be written.
         """
         if not isinstance(self.surrogate, str) or not isinstance(self.acquisition, str):
@@ -602,11 +594,11 @@ class BayesianOptimizer:
 
         Args:
             path: of the file.
-            constraints: the functions among its constraints, in their order, which a file does not hold.
+            constraints: the functions among its constraints, in order; a file does not hold them.
 
         Raises:
             FileNotFoundError: there is no file.
-            ValueError: the file is damaged, or has another number of functions as constraints.
+            ValueError: the file is damaged, or has another number of functions.
         """
         saved, optimizer = checkpoint.load(path, constraints), cls.__new__(cls)
         with checkpoint.refusing(path):

@@ -1,4 +1,4 @@
-"""The keywords of an optimizer, checked, and how points are chosen with them."""
+"""The checked keywords of an optimizer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -33,12 +33,12 @@ from seqdec.boundary import checks
 from seqdec.core import Acquisition
 
 _MANY_DIMENSIONS = 20
-"""With more columns than these, the search keeps to a trust region."""
+"""Columns above which the search keeps to a trust region."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The keywords of `seqdec.bo.BayesianOptimizer`, `checked`; without its capacity."""
+    """The keywords of `seqdec.bo.BayesianOptimizer` but its capacity."""
 
     space: Space
     outputs: Outputs
@@ -66,17 +66,17 @@ class Settings:
 
     @property
     def signs(self) -> np.ndarray:
-        """(m,) 1 for objectives to be maximized, -1 for others and for outcomes."""
+        """(m,) 1 for what is maximized, -1 for other objectives and outcomes."""
         objectives = np.where(np.atleast_1d(self.maximize), 1.0, -1.0)
         return np.concatenate([objectives, np.full(self.outputs.outcome_constraints, -1.0)])
 
     @property
     def is_automatic(self) -> bool:
-        """Whether the surrogate is chosen by what has been told."""
+        """Whether the surrogate is chosen by the values told."""
         return isinstance(self.surrogate, str) and self.surrogate == "auto"
 
     def checked(self) -> "Settings":
-        """The settings, of keywords as given. Raises ValueError or TypeError, naming the one that does not fit."""
+        """The settings. Raises ValueError or TypeError, naming the keyword that does not fit."""
         space, given = self.space, self.outputs
         outputs = Outputs(
             checks.count("objectives", given.objectives),
@@ -119,7 +119,7 @@ class Settings:
 
 
 def _grid(given: Settings, outputs: Outputs) -> Grid | None:
-    """The levels of the argument `fidelity`. Raises ValueError or TypeError where another argument excludes it."""
+    """The levels of `fidelity`. Raises ValueError or TypeError where another argument excludes it."""
     fidelity: Any = given.fidelity
     if fidelity is None:
         return None
@@ -141,7 +141,7 @@ def _grid(given: Settings, outputs: Outputs) -> Grid | None:
 
 
 def method_of(settings: Settings, surrogate: str | Surrogate) -> tuple[str | Acquisition, Method]:
-    """(acquisition, method) with this surrogate. Raises ValueError or TypeError where the acquisition does not fit."""
+    """(acquisition, method) with this surrogate. Raises ValueError or TypeError where they do not fit."""
     space, outputs = settings.space, settings.outputs
     belief = (
         surrogates.make(surrogate, settings.columns, **settings.surrogate_options)
@@ -191,7 +191,7 @@ def _priors(model: Model, study: Earlier) -> tuple[Prior, ...]:
 
 
 def _bests(settings: Settings) -> np.ndarray:
-    """(k, columns) the best point of each earlier search, by its first objective among the feasible points."""
+    """(k, columns) the best feasible point of each earlier search, by its first objective."""
     bests, objectives = np.zeros((len(settings.earlier), settings.space.columns)), settings.outputs.objectives
     for place, (units, responses) in enumerate(settings.earlier):
         violation = np.minimum(responses[:, objectives:], 0).sum(1)
@@ -224,7 +224,7 @@ def _reference(given: Any, objectives: int) -> np.ndarray | None:
 
 
 def _hashable(options: Any) -> dict[str, Any]:
-    """The options with lists as tuples. Raises TypeError for one that has no hash."""
+    """The options with lists as tuples. Raises TypeError for one without a hash."""
     if not isinstance(options, Mapping):
         raise TypeError(f"surrogate_options must be a mapping from keywords to values; got {options!r}")
     options = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}

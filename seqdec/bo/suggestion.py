@@ -1,6 +1,6 @@
-"""The next point to evaluate: the initial design, then the maximizer of the acquisition among new points.
+"""The next point: the initial design, then the maximizer of the acquisition among new points.
 
-Pure functions: what is random is drawn from the seed of the method and the number of points known.
+Pure functions: what is random follows from the seed and the number of known points.
 """
 
 import math
@@ -28,33 +28,33 @@ from seqdec.boundary import checks
 
 _ENUMERABLE = 10_000
 _CELL = 0.01
-"""Edge of the cells of the cube whose points count as one that is repeated."""
+"""Edge of the cells of the cube in which points count as repeated."""
 _RESTRICTED_DESIGN = 12
-"""Binary logarithm of the number of points from which the design of a restricted space is chosen, at least."""
+"""Binary logarithm of the fewest points from which a restricted design is chosen."""
 _TRIED = 1000
-"""Random points that are tried where the maximizer is known."""
+"""Random points tried where the maximizer is known."""
 
 
 class Method(NamedTuple):
-    """How points are chosen; it stays the same from one question to the next."""
+    """How points are chosen."""
 
     model: Model
     space: Space
     plan: Plan
     initial: int
-    """points before the surrogate is used"""
+    """points before the surrogate"""
     trust_region: bool
     reference_point: np.ndarray | None
     examples: Sequence[Point]
     """points of a restricted space, else empty"""
     optimum: Optimum | None
-    """what the user believes of where the optimum lies"""
+    """belief where the optimum lies"""
     bests: np.ndarray
     """(k, columns) best points of earlier studies, asked first"""
 
 
 def is_early(method: Method, known: Observations) -> bool:
-    """Whether the next point belongs to the initial design."""
+    """Whether the next point is of the initial design."""
     first = min(method.initial, len(method.bests) + 1) if len(method.bests) else method.initial
     few = known.trials < first or not np.any(known.responses != known.responses[:1])
     return few or not any(point.inside for point in known.told)
@@ -66,12 +66,12 @@ def design(method: Method, known: Observations, fixed: Mapping[Any, Any], is_noi
     Args:
         method: how points are chosen.
         known: what is known.
-        fixed: values that some parameters have, by key.
+        fixed: values of some parameters, by key.
         is_noisy: whether the values are, asked where no new point is left.
 
     Raises:
         Exhausted: no new point is left, and none may be repeated.
-        ValueError: `fixed` excludes all points that were tried.
+        ValueError: `fixed` excludes all points tried.
     """
     search, columns, index = method.plan.search, method.space.columns, known.trials
     generator = np.random.default_rng([method.model.seed, 0])
@@ -93,8 +93,8 @@ def suggest(
 ) -> Point:
     """The maximizer of the acquisition at full fidelity, or a random new point if that one is known.
 
-    Where a trust region begins anew, and where earlier studies are not used, it is the next point of the design.
-    Arguments and errors are those of `design`.
+    Where a trust region begins anew without earlier studies, it is the next of `design`. Arguments and errors are those
+    of `design`.
     """
     uses_earlier = int(fitted.trials.answered) > np.sum(fitting.inliers(fitted.warps, known.responses))
     if (known.trials < method.initial and not uses_earlier) or _is_new_region(method, known, fitted.warps):
@@ -119,7 +119,7 @@ def _first_new(
     fixed: Mapping[Any, Any],
     is_noisy: Callable[[], bool],
 ) -> Point:
-    """The first point of `units` (n, columns) that is new, else of the space, else a known one, if allowed."""
+    """The first of `units` (n, columns) that is new, else of the space, else a known one, if allowed."""
     seen, found = {identity(point.x) for point in known.taken}, None
     for point in _points(method, known, units, fixed):
         if identity(point.x) not in seen:
@@ -143,7 +143,7 @@ def _may_repeat(method: Method, known: Observations, is_noisy: Callable[[], bool
 
 
 def _points(method: Method, known: Observations, units: np.ndarray, fixed: Mapping[Any, Any]) -> Iterable[Point]:
-    """The points of the space at `units`; then all of a small one, or those that walks in a restricted one find."""
+    """The points at `units`; then all of a small space, or those of walks in a restricted one."""
     space, search = method.space, method.plan.search
     box = Box(*space.cube(fixed), fixed)
     at = (space.point_at(unit, fixed) for unit in np.clip(units, box.low, box.high))
@@ -161,7 +161,7 @@ def _points(method: Method, known: Observations, units: np.ndarray, fixed: Mappi
 def _best_point(
     method: Method, known: Observations, fitted: Fitted, fixed: Mapping[Any, Any], repeats: bool
 ) -> Point | None:
-    """The maximizer of the acquisition, with `repeats` among all points, else among new ones; None without any."""
+    """The maximizer of the acquisition, with `repeats` among all points; None without any."""
     space, plan, seed, number = method.space, method.plan, method.model.seed, known.trials
     belief = believe(plan.surrogate, fitted.state, fitted.trials)
     trials = fitted.trials._replace(success=_success(fitted.trials))
@@ -197,7 +197,7 @@ def _best_point(
 
 
 def _means_at_full(method: Method, belief: Belief, trials: Trials) -> np.ndarray:
-    """The means of the outputs at full fidelity, at the answered and pending points."""
+    """The outputs' means at full fidelity, at the answered and pending points."""
     if method.model.fidelity is None:
         return belief.means
     x = trials.x.copy()
@@ -206,7 +206,7 @@ def _means_at_full(method: Method, belief: Belief, trials: Trials) -> np.ndarray
 
 
 def _region(method: Method, known: Observations, warps: tuple[Warp, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """(low, high) of the box to search, each (columns,)."""
+    """(low, high) of the search box, each (columns,)."""
     columns = method.space.columns
     if not method.trust_region:
         return np.zeros(columns), np.ones(columns)
@@ -228,19 +228,19 @@ def _is_new_region(method: Method, known: Observations, warps: tuple[Warp, ...])
 
 
 def _told(method: Method, known: Observations, warps: tuple[Warp, ...]) -> np.ndarray:
-    """(n, m), plainly (n,), warps of all that was told, outliers at the fence; in the order of telling."""
+    """(n, m), plainly (n,), warps of the values in order of telling, outliers at the fence."""
     values = fitting.warped(warps, np.maximum(known.responses, [warp.fence for warp in warps]))
     return values[:, 0] if method.model.outputs.plain else values
 
 
 def _padded(method: Method, rows: np.ndarray) -> np.ndarray:
-    """(..., columns of the surrogate): `rows` (..., columns) with zeros: this study, and full fidelity."""
+    """(..., columns of the surrogate): `rows` (..., columns) with zeros."""
     more = np.zeros((*rows.shape[:-1], method.model.columns - method.space.columns), rows.dtype)
     return np.concatenate([rows, more], -1)
 
 
 def _inside(known: Observations, fitted: Fitted) -> np.ndarray:
-    """(n,) bool: the answered and pending points that are of the space, not of an earlier study."""
+    """(n,) bool: the answered and pending points of the space."""
     answered = known.inside[fitting.inliers(fitted.warps, known.responses)]
     earlier = np.zeros(int(fitted.trials.answered) - len(answered), bool)
     return np.concatenate([answered, earlier, np.ones(len(known.pending), bool)])
@@ -253,7 +253,7 @@ def _leaders(
     inside: np.ndarray,
     generator: np.random.Generator,
 ) -> np.ndarray:
-    """The indices of the best few of `outputs` (n, m) `inside` (n,); of several objectives some of their front."""
+    """The indices of the best few of `outputs` (n, m) `inside` (n,), or some of their front."""
     order = np.flatnonzero(inside)
     if method.model.outputs.objectives > 1:
         order = generator.permutation(order)
@@ -261,7 +261,7 @@ def _leaders(
 
 
 def _merits(method: Method, warps: tuple[Warp, ...], outputs: np.ndarray) -> np.ndarray:
-    """(n,) by which points with `outputs` (n, m), plainly (n,), are ranked: larger is better."""
+    """(n,) rank points with `outputs` (n, m), plainly (n,): larger is better."""
     if method.model.outputs.plain:
         return outputs
     count, thresholds = method.model.outputs.objectives, _thresholds(method, warps)
@@ -274,12 +274,12 @@ def _merits(method: Method, warps: tuple[Warp, ...], outputs: np.ndarray) -> np.
 
 
 def _thresholds(method: Method, warps: tuple[Warp, ...]) -> np.ndarray:
-    """(c,) the warps of 0, which feasible outcomes reach."""
+    """(c,) the warps of 0."""
     return np.array([warp.forward(np.zeros(1))[0] for warp in warps[method.model.outputs.objectives :]])
 
 
 def _target(method: Method, known: Observations, fitted: Fitted, means: np.ndarray) -> Any:
-    """What the acquisition is to exceed, given the means of the outputs at the answered and pending points."""
+    """What the acquisition is to exceed, given the outputs' means."""
     outputs, trials, inside = method.model.outputs, fitted.trials, _inside(known, fitted)
     if outputs.plain:
         if method.model.fidelity is not None:
@@ -305,7 +305,7 @@ def _target(method: Method, known: Observations, fitted: Fitted, means: np.ndarr
 
 
 def _incumbent(method: Method, fitted: Fitted, means: np.ndarray, index: int, trials: Trials) -> Incumbent:
-    """The incumbent with that index; where its noise is estimated, no more of it counts than repeated points show."""
+    """The incumbent; of estimated noise no more counts than repeated points show."""
     variance = 0.0 if trials.noise is None else trials.noise[index]
     if variance < 0 and (variance := fitting.estimated_noise(method.model, fitted.state)):
         variance = min(variance, _repeated_noise(trials))
@@ -320,14 +320,14 @@ def _reference(method: Method, warps: tuple[Warp, ...], front: np.ndarray, objec
 
 
 def _success(trials: Trials) -> Any:
-    """The posterior of a success, by the answered and the failed points, see `seqdec.bo.acquisition.failures`."""
+    """The posterior of success, see `seqdec.bo.acquisition.failures`."""
     failed = trials.answered + trials.pending + np.arange(trials.failed)
     rows = np.concatenate([np.arange(trials.answered), failed])
     return failures.fit(trials.x[rows].astype(float), rows < trials.answered, len(trials.x))
 
 
 def _repeated_noise(trials: Trials) -> float:
-    """The variance of an output's noise among the points of one cell, pooled; 0 where every point has its own."""
+    """Pooled variance of an output within cells; 0 where every point has its own."""
     rows = np.flatnonzero(trials.noise[: trials.answered] < 0)
     return fitting.repeated_variance(trials.x[rows] // _CELL, trials.y[rows]) or 0.0
 
@@ -337,7 +337,7 @@ def at_level(
 ) -> tuple[Point, Forecast | None]:
     """(the point at the level to evaluate, the forecast of its learning curve) with several fidelities.
 
-    `level` None: see `seqdec.bo.fidelity.level_of`; `lower` is the cost of lower levels since the last full evaluation.
+    `level` None: see `seqdec.bo.fidelity.level_of`; `lower`: cost of lower levels since the last full evaluation.
     """
     grid = model.fidelity
     assert grid is not None
@@ -358,7 +358,7 @@ def at_level(
 
 
 def to_complete(model: Model, known: Observations, fitted: Fitted) -> Point | None:
-    """The best of the points told, by its mean at full fidelity; None if some are told, or pending, there."""
+    """The told point with the best mean at full fidelity; None if some are told, or pending, there."""
     inside = [point for point in known.told if point.inside]
     if model.fidelity is None or _at_full(inside + known.pending).any():
         return None

@@ -1,4 +1,4 @@
-"""The trials of a search: what is told of them, their record, and what the model is fitted to."""
+"""The trials of a search."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Status = Literal["complete", "failed", "pending", "outside", "partial", "stopped"]
-"""Of a trial; "outside": a value told of a point that is not in the space; "partial": below full fidelity; "stopped":
-a learning curve that ended before the level asked for."""
+"""Of a trial; "outside": not in the space; "partial": below full fidelity; "stopped": an ended learning curve."""
 
 
 class Exhausted(RuntimeError):
@@ -23,28 +22,27 @@ class Exhausted(RuntimeError):
 
 
 class Trial(NamedTuple):
-    """A point that is to be evaluated, or has been."""
+    """A point to evaluate, or evaluated."""
 
     number: int
-    """Counted from 0, in the order of asking."""
+    """From 0, in the order of asking."""
     x: Any
-    """A read-only numpy array if all dimensions are Real, else a list of its own; with names a dict of its own."""
+    """A read-only numpy array if all dimensions are Real, else a list; with names a dict."""
     fidelity: Any = None
-    """The level at which to evaluate, or the last one reached by a learning curve; None without several levels."""
+    """The level to evaluate, or the last one of a learning curve; None without several levels."""
     forecast: Forecast | None = None
-    """The expected learning curve, which says when to end the evaluation; None without several levels, and before the
-    surrogate is used."""
+    """The expected learning curve; None without several levels, and before the surrogate is used."""
 
 
 class Outputs(NamedTuple):
-    """What is told of a point: the values of one or several objectives, and outcomes, which are to be at most 0."""
+    """What is told of a point: values of the objectives, and outcomes, feasible at most 0."""
 
     objectives: int = 1
     outcome_constraints: int = 0
 
     @property
     def plain(self) -> bool:
-        """Whether there is one objective and nothing else."""
+        """Whether it is one objective alone."""
         return self == (1, 0)
 
     @property
@@ -54,13 +52,13 @@ class Outputs(NamedTuple):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What they are called in the table of trials: value, or value_0, ...; outcome_0, ... and feasible."""
+        """Of the table of trials: value, or value_0, ...; outcome_0, ... and feasible."""
         values = ["value"] if self.objectives == 1 else [f"value_{i}" for i in range(self.objectives)]
         outcomes = [f"outcome_{i}" for i in range(self.outcome_constraints)]
         return (*values, *outcomes, *(["feasible"] if outcomes else []))
 
     def values(self, value: Any, name: str = "value") -> tuple[float, ...]:
-        """One number, or with several objectives one for each. Raises TypeError or ValueError for anything else."""
+        """One number, or one for each objective. Raises TypeError or ValueError for anything else."""
         if self.objectives == 1:
             return (checks.real(name, value),)
         return _sequence(name, value, self.objectives, "objective")
@@ -72,7 +70,7 @@ class Outputs(NamedTuple):
         return _sequence("outcomes", () if outcomes is None else outcomes, self.outcome_constraints, "constraint")
 
     def described(self, values: tuple[float, ...], outcomes: tuple[float, ...]) -> str:
-        """Why a trial with these failed."""
+        """Why a trial failed."""
         value = f"value {values[0] if len(values) == 1 else values}"
         return value if not outcomes else f"{value}, outcomes {outcomes}"
 
@@ -103,9 +101,9 @@ class Observations(NamedTuple):
     """What is known of the function."""
 
     told: list[Point]
-    """with values, in the order of telling; a point with a learning curve once for each of its levels"""
+    """with values, in the order of telling; a learning curve once for each level"""
     responses: np.ndarray
-    """(n, m) values, then outcomes, at these points, larger is better"""
+    """(n, m) values, then outcomes; larger is better"""
     noise_std: list[float | None]
     """n, as in `seqdec.bo.model.Model`"""
     pending: list[Point]
@@ -113,11 +111,11 @@ class Observations(NamedTuple):
     trials: int
     """their number"""
     taken: list[Point]
-    """those that are asked again where repeats are allowed only: all but those of lower levels"""
+    """asked again only where repeats are allowed: all but those of lower levels"""
 
     @property
     def inside(self) -> np.ndarray:
-        """(n,) bool: the points told that are of the space."""
+        """(n,) bool: the told points of the space."""
         return np.array([point.inside for point in self.told], bool)
 
 
@@ -135,26 +133,26 @@ class Entry(NamedTuple):
     outcomes: tuple[float, ...] = ()
     """empty unless the trial is complete"""
     seconds: float | None = None
-    """that the evaluation took; None if it is not known"""
+    """of the evaluation; None: unknown"""
     curve: tuple[float, ...] = ()
-    """values of a learning curve at lower levels, the lowest first"""
+    """values at lower levels, the lowest first"""
     forecast: Forecast | None = None
     """of a pending trial"""
 
     @property
     def feasible(self) -> bool:
-        """Whether the trial is complete, at full fidelity, and all its outcomes are at most 0."""
+        """Whether the trial is complete, at full fidelity, with all outcomes at most 0."""
         return self.status == "complete" and all(outcome <= 0 for outcome in self.outcomes)
 
 
 class Record:
-    """The trials of an optimizer, in the order of asking or telling; not for several threads at once."""
+    """The trials of an optimizer, in the order of asking or telling; not thread-safe."""
 
     def __init__(self, space: Space, outputs: Outputs, grid: Grid | None) -> None:
         self.space, self.outputs, self.grid = space, outputs, grid
         self.entries: list[Entry] = []
         self.order: list[int] = []
-        """numbers of the trials with values in the order in which these were told"""
+        """numbers of the trials with values, in the order of telling"""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -170,23 +168,23 @@ class Record:
         return entry
 
     def trial(self, number: int) -> Trial:
-        """What is handed out; changing it does not change the record."""
+        """What is handed out, a copy."""
         entry = self.entries[number]
         x, level = entry.point.x, None if self.grid is None else self.grid.levels[entry.point.level]
         return Trial(number, x if isinstance(x, np.ndarray) else self.shown(entry), level, entry.forecast)
 
     def shown(self, entry: Entry) -> Any:
-        """A copy of the point of a trial, for users."""
+        """A copy of a trial's point."""
         return self.space.shown(entry.point.x).copy()
 
     def end(self, number: int, status: Status, **fields: Any) -> None:
-        """Record a pending trial, which is so no more, and fields of its `Entry`."""
+        """End a pending trial, with fields of its `Entry`."""
         self.entries[number] = self.entries[number]._replace(status=status, forecast=None, **fields)
         if status != "failed":
             self.order.append(number)
 
     def lower_cost(self) -> float:
-        """Cost of the trials at lower levels since the last one at full fidelity, in evaluations there."""
+        """Cost of lower levels since the last trial at full fidelity, in evaluations there."""
         costs, total = () if self.grid is None else self.grid.costs, 0.0
         for entry in reversed(self.entries):
             if not entry.point.level:
@@ -196,16 +194,16 @@ class Record:
 
     @property
     def values(self) -> int:
-        """Number of values told, those of learning curves at lower levels included."""
+        """Number of values told, with those of learning curves."""
         return len(self.order) + self.more
 
     @property
     def more(self) -> int:
-        """Number of values beside one for each trial: those of learning curves at lower levels."""
+        """Number of values beside one for each trial."""
         return 0 if self.grid is None else sum(len(entry.curve) for entry in self.entries)
 
     def number(self, trial: Any) -> int | None:
-        """The number of a pending trial; None for a point. Raises ValueError for another trial."""
+        """The number of a pending trial; None for a point. Raises ValueError otherwise."""
         if not isinstance(trial, Trial):
             return None
         known = 0 <= checks.count("the number of a trial", trial.number, 0) < len(self.entries)
@@ -247,7 +245,7 @@ class Record:
         )
 
     def evaluated(self) -> list[Entry]:
-        """The trials of the space that were told."""
+        """The told trials of the space."""
         return [entry for entry in self.entries if entry.status in ("complete", "failed")]
 
     def told(self) -> np.ndarray:
@@ -276,7 +274,7 @@ class Record:
 
 
 def _levels(entry: Entry) -> Iterator[Entry]:
-    """The trial as if evaluated at each level of its learning curve, the lowest first; else itself."""
+    """The trial at each level of its learning curve, the lowest first; else itself."""
     for place, value in enumerate(entry.curve):
         level = entry.point.level + len(entry.curve) - place
         yield entry._replace(point=entry.point._replace(level=level), values=(value,))
