@@ -1,4 +1,4 @@
-"""The columns of a table as the parts of a log: indices and names of actions, numbers, times, groups of columns."""
+"""Columns of a table as parts of a log."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -14,10 +14,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ESTIMATED = "estimated_propensity"
-"""The column of propensities that are estimates."""
 NAMES = "timestamp, action, reward, propensity, context_0, ..., mask_0, ..., action_0_feature_0, ..."
 PART = re.compile(r"reward\[(.+)\]")
-"""The column of a named reward."""
 _INDEX = "(0|[1-9][0-9]*)"
 _GROUPS = {"context": f"context_{_INDEX}", "mask": f"mask_{_INDEX}", "features": f"action_{_INDEX}_feature_{_INDEX}"}
 
@@ -51,7 +49,7 @@ def part_column(name: str) -> str:
 
 
 def named(table: "pd.DataFrame") -> "pd.DataFrame":
-    """The table with names of columns that are str. Raises ValueError where the separator of a file was wrong."""
+    """The table with str as column names. Raises ValueError for the wrong separator of a file."""
     if not all(isinstance(name, str) for name in table.columns):
         table = table.set_axis(list(map(str, table.columns)), axis=1)
     if len(table.columns) == 1 and (found := re.search("[;\t|]", table.columns[0])):
@@ -73,12 +71,12 @@ def required(table: "pd.DataFrame", role: str, name: str, remedy: str = "") -> A
 
 
 def has_actions(names: Iterable[str]) -> bool:
-    """Whether columns of these names count the actions: masks, or features of each action."""
+    """Whether columns of these names count the actions."""
     return any(re.fullmatch(_GROUPS[kind], name) for name in names for kind in ("mask", "features"))
 
 
 def group(table: "pd.DataFrame", kind: str) -> np.ndarray | None:
-    """The numbers of the columns of a kind, (n, *shape of their numbering); None where there are none."""
+    """(n, *shape) numbers of a kind of columns; None for none."""
     matches = [re.fullmatch(_GROUPS[kind], name) for name in table]
     found = {tuple(map(int, match.groups())): match[0] for match in matches if match}
     if not found:
@@ -93,9 +91,9 @@ def group(table: "pd.DataFrame", kind: str) -> np.ndarray | None:
 
 
 def context_of(table: "pd.DataFrame", context: Any, outcomes: dict[Any, str]) -> Any:
-    """The features of each row (n, d): encoded, or the numbers in the named columns, or those in context_0, ...
+    """(n, d) features: encoded, of the named columns, or of context_0, context_1, ...
 
-    `outcomes` (column -> role) are not known before the decision, and so refused.
+    Raises ValueError for `outcomes` (column -> role), unknown before the decision.
     """
     if context is None:
         return group(table, "context")
@@ -121,10 +119,9 @@ def context_of(table: "pd.DataFrame", context: Any, outcomes: dict[Any, str]) ->
 
 
 def actions_of(values: Any, names: Sequence[str] | None) -> tuple[Any, tuple[str, ...] | None]:
-    """Indices of the actions and their names; None where actions are numbers without names.
+    """Indices of the actions and their names; None for numbers.
 
-    Text that is not all numbers, and a categorical column of text, are names: those given, else the categories, else
-    what occurs, sorted.
+    Names are those given, else the categories, else what occurs, sorted.
     """
     import pandas as pd
 
@@ -167,7 +164,7 @@ def numbers(name: str, values: Any) -> np.ndarray:
 
 
 def times(values: Any) -> np.ndarray:
-    """Numbers as they are, also as text, and dates in UTC."""
+    """Numbers, also as text, or dates in UTC."""
     import pandas as pd
 
     if values.dtype == object or isinstance(values.dtype, pd.CategoricalDtype):

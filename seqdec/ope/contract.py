@@ -1,8 +1,4 @@
-"""What every estimator of off-policy evaluation starts from, and its form.
-
-An estimator is a frozen dataclass of settings whose `terms` is a pure function from `Evidence` to the contribution of
-each row to one or several ratios of sums (`Terms`), so that one bootstrap serves all estimators.
-"""
+"""The contract of off-policy estimators: `Evidence` -> `Terms`, each row's contribution to ratios of sums."""
 
 import abc
 import dataclasses
@@ -19,66 +15,59 @@ from seqdec.ope.log import Log, check_log
 
 
 class Target(NamedTuple):
-    """A target policy that fits a log, as `check_target` returns it."""
+    """A validated target policy, from `check_target`."""
 
     probabilities: np.ndarray
     """(n, k) float64, zero for masked actions"""
     weights: np.ndarray
-    """(n,) the target's probability of the logged action over its propensity; NaN where that is unknown"""
+    """(n,) target / propensity of the logged action; NaN where unknown"""
 
 
 class Evidence(NamedTuple):
-    """What `evidence` returns of a `Log`.
-
-    Of a log in batches, contexts and the numbers of each action are not kept: these arrays have no rows or columns.
-    """
+    """What estimators start from. For a log in batches, contexts and numbers of each action are empty."""
 
     log: Log
     """decisions of the logging policy"""
     target: Target
     """to be evaluated"""
     predicted: np.ndarray | None
-    """(n, k) rewards by a model that was not fitted to the row, zero for masked actions; None without one"""
+    """(n, k) cross-fitted predicted rewards, zero for masked actions; None without a model"""
     weights: np.ndarray
-    """(n,) w, the target's probability of the logged action over its propensity"""
+    """(n,) w = target / propensity of the logged action"""
     direct: np.ndarray
-    """(n,) expected predicted reward under the target; NaN without predictions"""
+    """(n,) expected predicted reward under the target; NaN without a model"""
     residual: np.ndarray
-    """(n,) reward minus the predicted reward of the logged action; NaN without predictions"""
+    """(n,) reward minus prediction of the logged action; NaN without a model"""
     law: np.ndarray
     """(k,) mean probability of each action under the target"""
     usual_weight: float
-    """mean weight of a decision of the target if the logging policy plays all unlogged actions equally often"""
+    """mean weight of a decision of the target, if the logging policy plays all unlogged actions equally often"""
     seed: int
-    """of estimators that draw random numbers"""
+    """of random estimators"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimator(abc.ABC):
-    """A configured estimator: its fields are its settings."""
+    """A frozen dataclass whose fields are settings."""
 
     needs: ClassVar[tuple[str, ...]] = ("propensities",)
-    """of "propensities", "predicted" and "contexts"; the last for those that use contexts, or the probabilities or
-    predicted rewards of each action, which are not kept of a log in batches"""
+    """of "propensities", "predicted", "contexts"; the last for contexts or numbers of each action, absent in batches"""
     log: ClassVar[type] = Log
-    """the kind of log that it is for"""
+    """kind of log"""
     extended: ClassVar[bool] = False
-    """whether terms of a row are the same without the other rows, so that the default interval may add a row"""
+    """whether terms of a row do not depend on other rows, as the default interval needs to add one"""
 
     @abc.abstractmethod
     def terms(self, evidence: Any) -> Terms:
-        """Contribution of each row, of `Evidence` or that of another kind of log."""
+        """Contribution of each row."""
 
     def references(self, evidence: Any) -> "tuple[Estimator, ...]":
-        """Estimators of the same value without the bias of this one.
-
-        The interval is that of the first whose needs are met, else of this estimator.
-        """
+        """Unbiased estimators of the same value: the first whose needs are met gives the interval, else this one."""
         return ()
 
     @property
     def name(self) -> str:
-        """Its row in tables: its name in the registry, with the settings that are not defaults."""
+        """Its row in tables: registered name and settings that are not defaults."""
         settings = [(field, getattr(self, field.name)) for field in dataclasses.fields(self)]
         shown = [
             f"{field.name}={value!r}"
@@ -89,19 +78,19 @@ class Estimator(abc.ABC):
 
 
 def registered_name(estimator: type[Estimator]) -> str:
-    """The name in the registry: SubGaussianDR is sub_gaussian_dr."""
+    """The name in the registry, such as sub_gaussian_dr."""
     return re.sub("(?<=[a-z])(?=[A-Z])", "_", estimator.__name__).lower()
 
 
 @functools.singledispatch
 def evidence(log: Any, target: Any, predicted: Any = None, *, seed: int) -> Any:
-    """What estimators start from: a log, a target policy, predictions, and what follows from them.
+    """The evidence of a log, a target policy and predictions.
 
     Args:
-        log: a `Log`, a `seqdec.ope.SlateLog` or a `seqdec.ope.ContinuousLog`; other kinds are registered here.
-        target: of a `Log` as in `check_target`; of others see there.
-        predicted: of a `Log` as in `check_predicted`; None without predictions.
-        seed: of estimators that draw random numbers.
+        log: a `Log`, `seqdec.ope.SlateLog` or `seqdec.ope.ContinuousLog`; other kinds register here.
+        target: of a `Log` as in `check_target`.
+        predicted: of a `Log` as in `check_predicted`, or None.
+        seed: of random estimators.
 
     Raises:
         TypeError: not a log, or not numbers.
@@ -129,7 +118,7 @@ def _of_actions(log: Log, target: np.ndarray | Target, predicted: np.ndarray | N
 
 
 def missing(evidence: Any) -> dict[str, str]:
-    """The needs of estimators that the evidence does not meet -> the remedy."""
+    """Unmet needs of the estimators -> remedy."""
     remedies = {}
     if not evidence.log.known_propensities:
         remedies["propensities"] = (
@@ -147,7 +136,7 @@ def missing(evidence: Any) -> dict[str, str]:
 
 
 def check_needs(estimator: Estimator, evidence: Any) -> None:
-    """Raises ValueError, with the remedy, for an estimator that needs what the evidence lacks."""
+    """Raises ValueError, with the remedy, for unmet needs."""
     if not isinstance(evidence.log, estimator.log):
         name, got = estimator.log.__name__, type(evidence.log).__name__
         raise ValueError(f"{estimator.name} is for a {name}; got a {got}")
@@ -158,15 +147,15 @@ def check_needs(estimator: Estimator, evidence: Any) -> None:
 
 
 def check_target(log: Log, target: np.ndarray | Target) -> Target:
-    """Validated probabilities and weights of a policy; a `Target` is returned as it is.
+    """Validated probabilities and weights of a policy; a `Target` is returned unchanged.
 
     Args:
         log: decisions of the logging policy.
-        target: (n, k) probabilities of all actions under the policy to be evaluated; columns of a table that are names
-            of actions count by name. They, and their sums, may be off by 0.00001, as float32 rounds.
+        target: (n, k) probabilities of all actions, matched by name where columns are names of actions. Tolerance
+            0.00001.
 
     Raises:
-        TypeError: not a log; or not numbers, such as a function.
+        TypeError: not a log, or not numbers.
         ValueError: a row is not a distribution over the allowed actions.
     """
     check_log(log)
@@ -193,11 +182,11 @@ def _target(log: Log, target: np.ndarray | Target) -> Target:
 
 
 def check_predicted(log: Log, predicted: np.ndarray) -> np.ndarray:
-    """Validated predictions of a reward model, (n, k) float64, of every action in every row; zero where masked.
+    """(n, k) float64 validated predictions of a reward model, zero where masked.
 
     Raises:
-        TypeError: not numbers, such as a function.
-        ValueError: another shape, or a prediction for an allowed action that is not finite.
+        TypeError: not numbers.
+        ValueError: another shape, or an allowed action's prediction is not finite.
     """
     predicted = _of_all_actions("predicted", "rewards", log, predicted)
     wrong = (~np.isfinite(predicted) & log.mask).any(axis=1)
@@ -207,7 +196,7 @@ def check_predicted(log: Log, predicted: np.ndarray) -> np.ndarray:
 
 
 def _of_all_actions(name: str, what: str, log: Log, given: Any) -> np.ndarray:
-    """(n, k) float64, a number for every action in every row."""
+    """(n, k) float64."""
     shape = log.mask.shape
     try:
         array = np.asarray(

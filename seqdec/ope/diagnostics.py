@@ -1,4 +1,4 @@
-"""What a log can tell of a policy: overlap, support, calibration of the propensities, and a verdict in a sentence."""
+"""Overlap of a log with a policy: support, calibration, verdict."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -10,9 +10,9 @@ from seqdec.ope.contract import Target, check_target
 from seqdec.ope.log import Log
 
 _ENOUGH = 30
-"""Effective sample size from which on intervals are short enough to decide by."""
+"""Least effective sample size to decide by."""
 _RARE = 0.01
-"""Probability of actions that no row has, up to which chance may have left them out."""
+"""Probability of unseen actions that chance may explain."""
 _CLUSTERS = 5
 _SIGMAS = 5.0
 _ESTIMATED = (
@@ -22,36 +22,36 @@ _ESTIMATED = (
 
 
 class Overlap(NamedTuple):
-    """How much the data of a log inform about another policy; NaN for what follows from unknown propensities."""
+    """How much a log informs about another policy; NaN where propensities are unknown."""
 
     rows: int
     """decisions of the log"""
     effective_sample_size: float
-    """(sum w)^2 / sum w^2: the number of rows logged by the target itself that would be as informative"""
+    """(sum w)^2 / sum w^2: equivalent number of rows logged by the target itself"""
     largest_weight: float
     """of the weights w = target / propensity"""
     mean_weight: float
-    """1 up to sampling error if propensities and target are right and every action has a propensity above 0"""
+    """1 up to sampling error if propensities and target are right and every propensity is above 0"""
     mean_weight_error: float
     """standard error of the mean weight"""
     unsupported: float
-    """mean probability with which the target plays actions that no row has"""
+    """mean probability of the target's actions that no row has"""
     weakest_cluster: float
-    """smallest effective sample size per row in five clusters of contexts; of all rows without contexts"""
+    """smallest effective sample size per row in five clusters of contexts, or of all rows without contexts"""
     miscalibration: float
-    """over actions, by how many standard errors the mean of 1[a_i = a] / p_i exceeds the share of rows that allow a, at
-    most: below 5 if propensities are right; it may fall short where an action is never played in some contexts"""
+    """over actions, the largest number of standard errors by which the mean of 1[a_i = a] / p_i exceeds the share of
+    rows that allow a; below 5 if propensities are right
+    """
     warnings: tuple[str, ...]
     """reasons to distrust the estimates"""
     verdict: str
-    """Whether the log can decide about the policy, in a sentence"""
+    """whether the log can decide about the policy"""
 
 
 def overlap(log: Log, target: np.ndarray | Target) -> Overlap:
-    """Effective sample size, weights and calibration, with warnings and a verdict in words.
+    """Effective sample size, weights, calibration, warnings and verdict.
 
-    The log hardly overlaps with the policy where its rows are worth fewer than 30, or than 1% of them, because weights
-    differ; it is short where it has too few rows. Arguments and errors as in `check_target`.
+    Overlap is insufficient below 30 effective rows, or 1% of the rows. Arguments and errors as in `check_target`.
     """
     target = check_target(log, target)
     w, count, never = target.weights, len(log.action), np.setdiff1d(np.arange(log.num_actions), log.action)
@@ -116,7 +116,7 @@ def overlap(log: Log, target: np.ndarray | Target) -> Overlap:
 
 
 def biases(log: Log, w: np.ndarray, law: np.ndarray) -> Iterator[str]:
-    """Why estimates by the weights w (n,) of a target of law (k,) may be wrong however many rows the log has."""
+    """Sources of bias that more rows do not remove, for weights w (n,) and a target's law (k,)."""
     if not w.any():
         yield (
             "the log has no support for the policy: in no row would the policy play the logged action; estimators by "
@@ -149,7 +149,6 @@ def _effective(w: np.ndarray) -> float:
 
 
 def _weakest(log: Log, w: np.ndarray) -> float:
-    """As in `Overlap`."""
     spread = np.ptp(log.context, axis=0) if log.context.shape[1] else np.zeros(0)
     if len(w) < 10 * _CLUSTERS or not (spread > 0).any():
         return _effective(w) / len(w)
@@ -166,7 +165,6 @@ def _weakest(log: Log, w: np.ndarray) -> float:
 
 
 def _miscalibration(log: Log) -> float:
-    """As in `Overlap`."""
     count = len(log.action)
     inverse = np.bincount(log.action, 1 / log.propensity, minlength=log.num_actions)
     squares = np.bincount(log.action, 1 / log.propensity**2, minlength=log.num_actions)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MARK = "propensities"
-"""The column of `evaluate` that marks estimated propensities."""
+"""The column that marks estimated propensities."""
 
 
 def evaluate(
@@ -40,33 +40,31 @@ def evaluate(
     {'ips': 1.6, 'snips': 1.33}
 
     Args:
-        log: decisions of the logging policy: a `Log`, a `SlateLog`, a `ContinuousLog`, or a file of `scan_log`.
-        target: (n, k) probabilities of the policy to be evaluated; of slates and numbers see there. Of a file a
-            function of a batch, a `Log` of m rows, that returns (m, k) numbers, or a list of k columns of the file.
-        predicted: as the target, rewards predicted by a model that was not fitted to the row, such as those of
-            `predict_rewards`; None omits the estimators that need it. A log without propensities needs it.
-        seed: of the bootstrap and of estimators that draw random numbers.
-        estimators: a list of configured estimators or names with settings, as [DR(), "dr(shrinkage='slope')"], or names
-            in one text, as "auto" or "dr, snips". None: those of `STANDARD` for which the log has what they need.
-        interval: one of `INTERVALS`, described in `seqdec.ope.intervals`.
+        log: a `Log`, `SlateLog`, `ContinuousLog` or file of `scan_log`.
+        target: (n, k) probabilities of the policy. For a file: a function of a batch, a `Log` of m rows, that returns
+            (m, k), or a list of k columns.
+        predicted: as the target, cross-fitted rewards such as those of `predict_rewards`; required without
+            propensities. None omits estimators that need it.
+        seed: of the bootstrap and random estimators.
+        estimators: configured ones or names with settings, as [DR(), "dr(shrinkage='slope')"] or "dr, snips". None:
+            those of `STANDARD` that the log allows.
+        interval: one of `INTERVALS`, see `seqdec.ope.intervals`.
         level: of the intervals.
-        samples: of the bootstrap; rows are drawn with replacement and predictions are kept fixed.
-        bounds: of the contribution of a row, for the intervals "bernstein" and "betting", which are not guaranteed with
-            None, the smallest and the largest in the log.
+        samples: of the bootstrap over rows; predictions are fixed.
+        bounds: of a row's contribution, for "bernstein" and "betting". None takes the log's extremes, without
+            guarantee.
 
     Returns:
-        A table indexed by estimator: value, low, high, std_error, interval. NaN is unknown, as for weights where the
-        policy would play the logged action in no row. An estimator that trades bias for variance has, by default, the
-        interval of one without bias, extended to its value; "interval" names it. Where propensities are unknown, the
-        interval leaves out the error of the model; where they are estimates, a column "propensities" says so.
+        A table indexed by estimator: value, low, high, std_error, interval, and "propensities" where they are
+        estimated; NaN is unknown. A biased estimator has by default the interval of an unbiased one, extended to its
+        value and named in "interval". Errors of estimated propensities or reward models are not included.
 
     Warns:
-        UserWarning: no or partial support for the policy, or a mean weight that is not 1; `overlap` says more.
+        UserWarning: missing support, or a mean weight that is not 1; see `overlap`.
 
     Raises:
         TypeError: a target or predictions that are not numbers.
-        ValueError: arrays that do not fit the log, an unknown estimator, one that needs what the log lacks, or a
-            setting out of its range.
+        ValueError: arrays that do not fit the log, an unknown estimator or unmet needs, a setting out of range.
     """
     import pandas as pd
 
@@ -99,7 +97,7 @@ def evaluate(
 def _chosen(
     estimators: Sequence[Estimator | str] | str | None, given: Any, absent: Collection[str]
 ) -> dict[str, Estimator]:
-    """The estimators by name, made where they are given so."""
+    """The estimators by name."""
     if estimators is None:
         standard = [one for one in STANDARD if isinstance(given.log, one.log)]
         if chosen := [one for one in standard if not any(need in absent for need in one.needs)]:
@@ -125,7 +123,7 @@ def _cautious(
     level: float,
     samples: int,
 ) -> list[tuple[float, float, str]]:
-    """Default interval of each estimate, and whose it is."""
+    """Default interval of each estimate, and its estimator."""
     owners = []
     for name, one in chosen.items():
         others = (other for other in one.references(given) if not any(need in absent for need in other.needs))
@@ -151,7 +149,7 @@ def _cautious(
 
 
 def _extra_rows(given: Evidence) -> Sequence[Evidence]:
-    """A row that the log might have had, with a low and with a high reward."""
+    """A further row, with a low and with a high reward."""
     weights = np.array([max(given.usual_weight, float(np.mean(given.weights**2)))])
     direct, r, mean = np.array([given.direct.mean()]), given.log.reward, given.log.reward.mean()
     return [

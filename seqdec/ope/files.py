@@ -1,4 +1,4 @@
-"""Logs in parquet files that are larger than the memory: read in batches, of which numbers of each row are kept."""
+"""Logs in parquet files larger than memory, read in batches."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,12 +22,12 @@ _REMEDY = "a log in batches is a parquet file: read others with Log.load, or con
 
 
 class LogFile(NamedTuple):
-    """A log in a parquet file, as `scan_log` returns it."""
+    """A log in a parquet file, from `scan_log`."""
 
     file: str
     """absolute path"""
     rows: int
-    """n, the number of rows"""
+    """n"""
     batch_size: int
     """rows in memory at a time"""
     options: Mapping[str, Any]
@@ -39,14 +39,14 @@ class LogFile(NamedTuple):
         )
 
     def batches(self) -> Iterator[Log]:
-        """The rows in the order of the file, as validated logs of at most `batch_size` rows.
+        """Validated logs of at most `batch_size` rows, in the order of the file.
 
-        Raises ValueError that names the rows of the batch, and their column, row within it, value and remedy.
+        Raises ValueError naming file, rows, column, value and remedy.
         """
         return (log for _, _, log in self.tables())
 
     def tables(self) -> "Iterator[tuple[int, pd.DataFrame, Log]]":
-        """The first row of each batch, its table with all columns, and its log."""
+        """First row, table with all columns, and log of each batch."""
         start, before = 0, None
         for table in _tables(Path(self.file), self.batch_size):
             with self.naming(start, len(table)):
@@ -62,7 +62,7 @@ class LogFile(NamedTuple):
 
     @contextmanager
     def naming(self, start: int, rows: int) -> Iterator[None]:
-        """Errors of a batch are raised with the file and the rows of the batch."""
+        """Adds file and rows of the batch to errors."""
         try:
             yield
         except (TypeError, ValueError) as error:
@@ -81,20 +81,19 @@ def scan_log(
     num_actions: int | None = None,
     **columns: Any,
 ) -> LogFile:
-    """The log in a parquet file, for `evaluate`, without loading it; only its actions are read here.
+    """The log in a parquet file, for `evaluate`; reads only its actions.
 
     Args:
         path: of the file.
-        batch_size: rows that are in memory at a time.
+        batch_size: rows in memory at a time.
         action: column of the actions.
-        action_names: names of all actions; None for those that occur, sorted, or the categories.
-        num_actions: k; None for the largest action that occurs, and 1, where there are neither names nor masks nor
-            features of actions.
+        action_names: names of all actions; None: the categories, or those that occur, sorted.
+        num_actions: k; None: from names, masks or features, else from the largest action.
         columns: other keywords of `Log.from_pandas`.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is not a parquet file, has no rows or no column of actions, or a setting is out of its range.
+        FileNotFoundError: no such file.
+        ValueError: not a parquet file, no rows or no actions, or a setting out of range.
     """
     import pandas as pd
 
@@ -120,7 +119,7 @@ def scan_log(
 
 
 Numbers = Callable[[Log], Any] | Sequence[str]
-"""(batch) -> (m, k) numbers of each action in each row, or the columns of the file that hold them"""
+"""(batch) -> (m, k) numbers, or their columns"""
 
 
 @evidence.register
@@ -156,7 +155,6 @@ def _of_file(log: LogFile, target: Numbers, predicted: Numbers | None = None, *,
 
 
 def _numbers(name: str, given: Numbers, table: "pd.DataFrame", batch: Log) -> Any:
-    """Numbers of a batch."""
     if callable(given):
         return given(batch)
     if not isinstance(given, list | tuple) or not all(isinstance(column, str) for column in given):
@@ -174,7 +172,6 @@ def _columns(path: Path) -> list[str]:
 
 
 def _tables(path: Path, batch_size: int, columns: list[str] | None = None) -> "Iterator[pd.DataFrame]":
-    """The rows of a parquet file in batches."""
     from pyarrow import parquet
 
     with path.open("rb") as file:  # pyarrow takes no path that is not UTF-8

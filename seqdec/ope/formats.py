@@ -1,12 +1,11 @@
-"""Logs in the formats of others: the dicts of Open Bandit Pipeline, and the text of Vowpal Wabbit.
+"""Logs of Open Bandit Pipeline (dicts) and Vowpal Wabbit (text).
 
-A line of Vowpal Wabbit's format `cb` is a decision: the action from 1 on, its cost and its probability, then features
-by namespace.
+A line of Vowpal Wabbit's `cb` is action from 1, cost, probability, then features by namespace.
 
     2:0.3:0.25 | age:31 |place city=paris
 
-In `cb_adf` a decision has a line for each action, one of which is labeled, after a line of features that all actions
-share. Empty lines separate decisions.
+In `cb_adf` a decision is a line of shared features and one for each action, one of them labeled; empty lines separate
+decisions.
 
     shared | age:31
     | price:3
@@ -27,7 +26,7 @@ from seqdec.ope.log import Log, make_log
 from seqdec.persistence import located, read_text
 
 _MOST = 4096
-"""Features that have a column each."""
+"""Most features with a column each."""
 _LABEL = "action:cost:probability, such as 2:0.3:0.25"
 Features = dict[str, float]
 
@@ -42,15 +41,14 @@ class _Line(NamedTuple):
 
 
 def from_bandit_feedback(feedback: Mapping[str, Any]) -> Log:
-    """The log in a `BanditFeedback`, the dict that data sets of Open Bandit Pipeline return.
+    """The log in a `BanditFeedback` of Open Bandit Pipeline.
 
-    Reads "action", "reward", "n_actions", and where they are there "pscore" and "context". A "position" is appended to
-    the context, one column for each; features of the actions ("action_context") are taken unless they only indicate
-    them.
+    Reads "action", "reward", "n_actions", and optionally "pscore", "context", "position" (one-hot, appended to the
+    context) and "action_context" (unless it is one-hot).
 
     Raises:
         TypeError: not a dict.
-        ValueError: a key that is missing, or what `make_log` refuses.
+        ValueError: a missing key, or what `make_log` refuses.
     """
     if not isinstance(feedback, Mapping):
         raise TypeError(f"feedback must be a dict of arrays; got {type(feedback).__name__}")
@@ -83,19 +81,19 @@ def load_vowpal_wabbit(
     num_actions: int | None = None,
     buckets: int | None = None,
 ) -> Log:
-    """The log in a text file of Vowpal Wabbit, in the format `cb` or `cb_adf`; a reward is minus the cost.
+    """The log in a `cb` or `cb_adf` file of Vowpal Wabbit; rewards are minus the costs.
 
-    A file with a line "shared", or with empty lines between others, has the format `cb_adf`: features of the actions
-    are `Log.action_features`, and a decision among fewer actions masks the last ones.
+    A "shared" line, or empty lines between others, mean `cb_adf`: features of actions are `Log.action_features`, and
+    decisions among fewer actions mask the last ones.
 
     Args:
         path: of the file.
-        first_action: number of the first action in `cb`; 0 for a file made with --indexing 0.
-        num_actions: k of `cb`; None is the largest action that occurs.
-        buckets: columns to which the names of features are hashed; None gives a column to each name, in sorted order.
+        first_action: in `cb`; 0 for --indexing 0.
+        num_actions: k of `cb`; None: the largest action.
+        buckets: hashed columns; None: a column for each name, sorted.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: no such file.
         ValueError: naming file, line and remedy.
     """
     path = located(path)
@@ -185,7 +183,7 @@ def _by_actions(groups: list[list[_Line]], buckets: int | None) -> Log:
 
 
 def _columns(rows: list[Features], buckets: int | None) -> np.ndarray:
-    """Features as a matrix (rows, d)."""
+    """The (rows, d) matrix of features."""
     from sklearn.feature_extraction import DictVectorizer, FeatureHasher
 
     names = {name for row in rows for name in row}
@@ -228,7 +226,7 @@ def _label(number: int, word: str) -> tuple[int, float, float]:
 
 
 def _features(number: int, space: str) -> Iterator[tuple[str, float]]:
-    """Names and values of the features in a namespace; a name is space^feature, or feature without a space."""
+    """Names and values in a namespace; a name is space^feature, or feature."""
     words = space.split()
     own, _, scale = words.pop(0).partition(":") if space and not space[0].isspace() else ("", "", "")
     factor = _number(number, f"the namespace {own}", scale) if scale else 1.0

@@ -1,22 +1,18 @@
-"""Estimates that are sums of ratios of sums over rows, and their confidence intervals.
+"""Ratios of sums over rows, and their confidence intervals.
 
     value = sum_j (sum_i numerator_ij / sum_i denominator_ij)
 
-    "cautious"     the default: each end is that of a studentized bootstrap of the rows and one row more, which the log
-                   might have had, with the weight of an average decision of the target: the mean of w^2 over the log,
-                   or what follows if all other actions share the remaining probability of the logging policy equally,
-                   whichever is larger. Its reward is the mean of those below their mean for the low end, of those above
-                   for the high end. Quantiles of the studentized errors lie between 1.96 and 4, or the like for other
-                   levels. Plain bootstraps are too short where the rows that would count most are missing: rare
-                   rewards, logging policies that are nearly deterministic.
+    "cautious"     the default: studentized bootstrap of the rows and an unseen one, for each end. The unseen row has
+                   weight mean(w^2), or that if unlogged actions share the remaining probability equally, whichever
+                   is larger, and the mean reward of those below (low end) or above (high end) their mean. Quantiles
+                   are kept between 1.96 and 4 at level 95%. For rare rewards and nearly deterministic logging.
     "studentized"  quantiles of (estimate* - estimate) / error* in bootstrap samples (Efron, 1982)
     "bca"          bias-corrected, accelerated percentiles (Efron, 1987)
     "percentile"   percentiles
-    "bernstein"    empirical Bernstein bound (Maurer, Pontil, 2009): holds for every number of rows
-    "betting"      confidence sequence by betting (Waudby-Smith, Ramdas, 2024): holds at all numbers of rows at once, so
-                   that a running experiment may be looked at as often as one likes
+    "bernstein"    empirical Bernstein bound (Maurer, Pontil, 2009), for every number of rows
+    "betting"      confidence sequence by betting (Waudby-Smith, Ramdas, 2024), at all numbers of rows at once
 
-The last two need bounds of the contribution of a row, of an estimate that is a mean, and hold if these bounds do.
+The last two need a mean whose contributions have known bounds.
 """
 
 import itertools
@@ -47,7 +43,7 @@ class Terms(NamedTuple):
 
     @property
     def columns(self) -> tuple[np.ndarray, np.ndarray]:
-        """Both as (n, j)."""
+        """Both (n, j)."""
         return tuple(part.reshape(len(part), -1) for part in self)  # pyright: ignore[reportReturnType]
 
     @property
@@ -57,7 +53,7 @@ class Terms(NamedTuple):
 
     @property
     def value(self) -> float:
-        """The estimate; NaN if a column of denominators sums to zero."""
+        """The estimate; NaN if a denominator sums to zero."""
         numerator, denominator = (part.sum(axis=0) for part in self.columns)
         return float((numerator / denominator).sum()) if denominator.all() else float("nan")
 
@@ -72,7 +68,7 @@ class Terms(NamedTuple):
 
     @property
     def std_error(self) -> float:
-        """Standard error of the estimate by its influence function; NaN for one row."""
+        """By the influence function; NaN for one row."""
         count = len(self.numerator)
         return float(np.sqrt((self.influence**2).sum() / (count - 1) / count)) if count > 1 else float("nan")
 
@@ -80,7 +76,7 @@ class Terms(NamedTuple):
 def plain(
     kind: str, terms: Sequence[Terms], *, bounds: Ends | None, seed: int, level: float, samples: int
 ) -> list[Ends]:
-    """Intervals of a kind other than "cautious"; bounds of None are those of the rows."""
+    """Intervals other than "cautious"; bounds of None are those of the rows."""
     if kind in BOUNDED:
         return [_bounded(kind, one, bounds or (one.numerator.min(), one.numerator.max()), level) for one in terms]
     drawn, errors = _resample(terms, seed, samples)
@@ -94,9 +90,9 @@ def plain(
 def cautious(
     estimates: Sequence[tuple[Terms, Sequence[Terms]]], *, seed: int, level: float, samples: int
 ) -> list[Ends]:
-    """Default intervals of estimates: of each the terms of the rows, and of one row more for the low and the high end.
+    """Default intervals, from terms of the rows and of a further row for either end.
 
-    No row is added where there is none, or to an estimate that is unknown.
+    No row is added where it is None or the estimate unknown.
     """
     longer = []
     for own, rows in estimates:
@@ -111,7 +107,7 @@ def cautious(
 
 
 def studentized(point: Ends, drawn: np.ndarray, errors: np.ndarray, level: float, *, cautious: bool = False) -> Ends:
-    """Interval of an estimate and its standard error from those in bootstrap samples, both (samples,)."""
+    """Interval of an estimate and its standard error from bootstrap samples of both, (samples,)."""
     value, std_error = point
     known = np.isfinite(drawn) & (errors > 0)
     if known.sum() < 2:
@@ -124,7 +120,7 @@ def studentized(point: Ends, drawn: np.ndarray, errors: np.ndarray, level: float
 
 
 def percentile(drawn: np.ndarray, level: float) -> Ends:
-    """Quantiles of the bootstrap samples that are known."""
+    """Quantiles of the finite bootstrap samples."""
     known = drawn[np.isfinite(drawn)]
     if len(known) < 2:
         return _UNKNOWN
@@ -133,7 +129,7 @@ def percentile(drawn: np.ndarray, level: float) -> Ends:
 
 
 def bca(one: Terms, drawn: np.ndarray, level: float) -> Ends:
-    """Bias-corrected and accelerated percentiles; the acceleration is that of the influence function."""
+    """Bias-corrected and accelerated percentiles; the acceleration by the influence function."""
     known = drawn[np.isfinite(drawn)]
     if len(known) < 2:
         return _UNKNOWN
@@ -159,7 +155,7 @@ def _bounded(kind: str, one: Terms, bounds: Ends, level: float) -> Ends:
 def bernstein(one: Terms, bounds: Ends, level: float) -> Ends:
     """Empirical Bernstein interval of a mean of numbers within `bounds`.
 
-    Its half width is sqrt(2 s^2 log(4 / delta) / n) + 7 range log(4 / delta) / (3 (n - 1)) with delta = 1 - level.
+    Half width sqrt(2 s^2 log(4 / delta) / n) + 7 range log(4 / delta) / (3 (n - 1)), delta = 1 - level.
     """
     x = _means(one, bounds)
     count, width = len(x), math.log(4 / (1 - level))
@@ -170,11 +166,11 @@ def bernstein(one: Terms, bounds: Ends, level: float) -> Ends:
 
 
 def betting(one: Terms, bounds: Ends, level: float) -> Ends:
-    """Confidence sequence of a mean of numbers within `bounds`, at its last row: the intersection over all rows.
+    """Confidence sequence of a mean of numbers within `bounds`, intersected over all rows.
 
-    For each candidate mean m the capital of two gamblers, prod_t (1 +- b_t (x_t - m)), is a martingale if m is the
-    mean; m is left out once half the sum of both exceeds 1 / (1 - level). Bets b_t are predictable and proportional to
-    sqrt(2 log(2 / delta) / (v t log(1 + t))), v the variance of the rows before, and at most half of the largest.
+    A mean m is left out once half the capital of two gamblers, prod_t (1 +- b_t (x_t - m)), exceeds 1 / (1 - level).
+    Predictable bets b_t are proportional to sqrt(2 log(2 / delta) / (v t log(1 + t))), v the variance of earlier rows,
+    and at most half of the largest.
     """
     low, high = bounds
     x = (_means(one, bounds) - low) / (high - low)
@@ -201,14 +197,14 @@ def betting(one: Terms, bounds: Ends, level: float) -> Ends:
 
 
 def _richest(x: np.ndarray, bets: np.ndarray, m: float) -> float:
-    """Largest log capital over all rows of the two gamblers against the mean m."""
+    """Largest log capital over all rows against the mean m."""
     up, down = np.minimum(bets, 0.5 / max(m, 1e-12)), np.minimum(bets, 0.5 / max(1 - m, 1e-12))
     capital = np.logaddexp(np.log1p(up * (x - m)).cumsum(), np.log1p(-down * (x - m)).cumsum()) - math.log(2)
     return float(capital.max())
 
 
 def _means(one: Terms, bounds: Ends) -> np.ndarray:
-    """The numbers (n,) whose mean is the estimate, within the bounds."""
+    """(n,) numbers whose mean is the estimate, within the bounds."""
     numerator, denominator = one.columns
     if numerator.shape[1] > 1 or not (denominator == 1).all():
         raise ValueError("the intervals bernstein and betting are for means, such as IPS, DR and DM, not for ratios")
@@ -228,11 +224,10 @@ def _quantile(probability: float) -> float:
 
 
 def bootstrap(terms: Sequence[Terms], *, seed: int, samples: int = 1000) -> tuple[np.ndarray, np.ndarray]:
-    """Estimates and their standard errors in bootstrap samples, the same rows for all of them: twice (samples, m).
+    """Estimates and standard errors in bootstrap samples with common rows: twice (samples, m).
 
-    Rows are drawn with replacement as counts, so that a sample is a product of matrices. Above 16,384 rows, random
-    blocks of rows are drawn in their place: their sums have the same moments. Standard errors are those of the
-    influence function in the sample; NaN where a sample has no denominator.
+    Above 16,384 rows, random blocks of rows are drawn: their sums have the same moments. Standard errors are by the
+    influence function; NaN without a denominator.
     """
     return _resample(terms, checks.seed("seed", seed), samples)
 
@@ -261,7 +256,7 @@ def _resample(terms: Sequence[Terms], seed: int, samples: int) -> tuple[np.ndarr
 
 
 def _estimates(total: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sums of ratios and their standard errors from sums of `width` numerators, denominators, and all products."""
+    """Estimates and errors from sums of `width` numerators, denominators and all products."""
     with np.errstate(invalid="ignore", divide="ignore"):
         above, below = total[:, :width], total[:, width : 2 * width]
         ratio = above / below

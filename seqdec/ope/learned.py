@@ -1,14 +1,14 @@
 """Policies learned from a log, by gradients of an estimate of their value or by weighted classification.
 
-With w = pi(a | x) / propensity, reward r of the logged action a and predicted rewards q, `learn` maximizes
+With w = pi(a | x) / propensity, rewards r and predicted rewards q, `learn` maximizes
 
     ips     mean(w r)
     snips   sum(w r) / sum(w)
     dr      mean(w (r - q(x, a)) + sum_b pi(b | x) q(x, b))
 
-over the parameters of a network f, where pi(. | x) = softmax(f(x)) over the allowed actions (Dudik, Langford and Li,
-2011; Swaminathan and Joachims, 2015). `learn_by_classification` fits a classifier of the logged actions with the
-weights r / propensity: the more of them it predicts, the larger the IPS estimate (Zhang et al., 2012).
+over a network f, where pi(. | x) = softmax(f(x)) over the allowed actions (Dudik, Langford and Li, 2011; Swaminathan
+and Joachims, 2015). `learn_by_classification` fits a classifier of the logged actions with weights r / propensity
+(Zhang et al., 2012).
 """
 
 import math
@@ -35,7 +35,7 @@ OBJECTIVES: dict[str, Callable[[Array, Array, Array, Array], Array]] = {
     "snips": lambda w, reward, own, direct: jnp.sum(w * reward) / jnp.sum(w),
     "dr": lambda w, reward, own, direct: jnp.mean(w * (reward - own) + direct),
 }
-"""(weights, rewards, predicted rewards of the logged actions, expected predicted rewards), all (n,) -> value ()."""
+"""(weights, rewards, predictions of the logged actions, expected predictions), all (n,) -> value ()"""
 
 
 class _Rows(NamedTuple):
@@ -48,7 +48,7 @@ class _Rows(NamedTuple):
 
 
 class Info(NamedTuple):
-    """Result of an update, which changes nothing."""
+    """Of an update, which changes nothing."""
 
     rejected: Array
     """() bool, always False"""
@@ -71,29 +71,29 @@ def learn(
 ) -> Agent:
     """A policy that maximizes an estimate of its value: pi(. | x) = (1 - epsilon) softmax(f(x)) + epsilon uniform.
 
-    Inputs are standardized with the log's mean and standard deviation. The returned parameters are those with the best
-    objective (of the softmax) on held-out rows, over all epochs. Judge the policy on a log that was not used here.
+    Inputs are standardized. Parameters are those of the epoch with the best softmax objective on held-out rows. Judge
+    the policy on another log.
 
     Args:
         log: with propensities, and at least as many rows as actions.
-        seed: of the initial parameters, the held-out rows, the minibatches and the folds of the reward model.
+        seed: of initial parameters, held-out rows, minibatches and folds of the reward model.
         objective: one of `OBJECTIVES`.
-        model: flax module or `seqdec.models.Network` from an observation to (k,) scores; None is an MLP with one hidden
-            layer of 50 units and a linear path, of each action's row where actions have features.
-        optimizer: of optax, or any other with its interface; None is Adam with learning rate 0.003.
-        predicted: (n, k) predicted rewards for "dr"; None takes `predict_rewards`.
-        spaces: anything with the observation_space (a Box) and the action_space in which the agent acts; None is a Box
-            with the shape of a row of `seqdec.ope.inputs`.
+        model: flax module or `seqdec.models.Network` from an observation to (k,) scores; None: an MLP with 50 hidden
+            units and a linear path, of each action's row where actions have features.
+        optimizer: of optax or with its interface; None: Adam with learning rate 0.003.
+        predicted: (n, k) predicted rewards for "dr"; None: `predict_rewards`.
+        spaces: has the observation_space (a Box) and action_space of the agent; None: a Box of a row of
+            `seqdec.ope.inputs`.
         epsilon: share of uniform exploration in [0, 1].
-        held_out: share of the rows, in (0, 1), for early stopping.
+        held_out: share of rows in (0, 1) for early stopping.
         batch_size: rows in a step.
-        max_epochs: passes over the rows, at most.
-        patience: epochs without improvement after which learning stops.
+        max_epochs: largest number of passes.
+        patience: epochs without improvement before stopping.
 
     Raises:
-        TypeError: not a log; a model or an optimizer of another kind.
-        ValueError: a log without propensities or with too few rows, predictions or spaces that do not fit it, a network
-            with another output, a setting out of its range, or a held-out objective that is not finite.
+        TypeError: not a log; a model or optimizer of another kind.
+        ValueError: no propensities, too few rows, predictions, spaces or a network that do not fit, a setting out of
+            range, or a held-out objective that is not finite.
     """
     own = _spaces_for("learn", log, spaces, epsilon)
     seed = checks.seed("seed", seed)
@@ -160,23 +160,22 @@ def learn(
 def learn_by_classification(
     log: Log, classifier: Any = None, *, spaces: HasSpaces | None = None, epsilon: float = 0.0
 ) -> Agent:
-    """The action that a classifier predicts, fitted to the logged actions with weights reward / propensity.
+    """The action predicted by a classifier fitted to the logged actions with weights reward / propensity.
 
-    The agent plays the allowed action with the highest probability, or with probability epsilon one chosen uniformly;
-    compiled code calls the classifier on the host.
+    The agent plays the most probable allowed action, or with probability epsilon a uniform one. Compiled code calls the
+    classifier on the host.
 
     Args:
         log: with propensities, rewards >= 0, and at least as many rows as actions.
-        classifier: of scikit-learn, not fitted, whose `fit` takes `sample_weight`; None is logistic regression. It sees
-            flat standardized inputs. Without `predict_proba`, an action that is predicted but masked out is replaced
-            by the first allowed one.
+        classifier: unfitted, of scikit-learn, for flat standardized inputs; `fit` takes `sample_weight`. Without
+            `predict_proba`, the first allowed action replaces a masked one. None: logistic regression.
         spaces: as in `learn`.
         epsilon: share of uniform exploration in [0, 1].
 
     Raises:
         TypeError: not a log, or a classifier of another kind.
-        ValueError: a log without propensities, with too few rows, with a negative reward, or in which only one action
-            has rewards, or without contexts; spaces that do not fit it; an epsilon out of range.
+        ValueError: no propensities or contexts, too few rows, a negative reward, rewards of one action only, spaces
+            that do not fit, or epsilon out of range.
     """
     from sklearn.base import is_classifier
     from sklearn.linear_model import LogisticRegression
@@ -229,7 +228,7 @@ def learn_by_classification(
 
 
 def _spaces_for(name: str, log: Log, spaces: HasSpaces | None, epsilon: float) -> Spaces:
-    """The spaces of an agent that `name` learns from a log, whose arguments are checked."""
+    """Checked spaces of an agent learned from a log."""
     check_log(log)
     count, size = log.mask.shape
     if not log.known_propensities:
@@ -256,7 +255,7 @@ def _spaces_for(name: str, log: Log, spaces: HasSpaces | None, epsilon: float) -
 
 
 def _standardized(log: Log, own: Spaces) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Inputs (n, ...) with mean 0 and standard deviation 1, those means and deviations."""
+    """Inputs (n, ...), their means and deviations."""
     x = inputs(log).reshape(len(log.action), *(own.observation_space.shape or ()))
     center, scale = x.mean(axis=0), x.std(axis=0)
     scale = np.where(scale > 0, scale, 1).astype(np.float32)
@@ -264,7 +263,7 @@ def _standardized(log: Log, own: Spaces) -> tuple[np.ndarray, np.ndarray, np.nda
 
 
 def _network(model: Any, example: np.ndarray, log: Log) -> Network:
-    """The network of a model, or the default one, if it has an output for each action."""
+    """The checked network, or the default one."""
     if model is None and log.action_features is not None and example.ndim == 2:
         return per_candidate(network(MLP(1, (50,), skip=True), example[0]))
     if model is None:
@@ -277,11 +276,11 @@ def _network(model: Any, example: np.ndarray, log: Log) -> Network:
 
 
 def _fixed(scores: Callable[[Array], Array], own: Spaces, settings: Mapping[str, Any], *, greedy: bool) -> Agent:
-    """The agent that plays the softmax of the scores (k,) of an input, or the largest, and learns nothing."""
+    """The agent that plays the softmax of scores (k,), or the largest."""
     epsilon, size = settings["epsilon"], int(own.action_space.n)  # pyright: ignore[reportAttributeAccessIssue]
 
     def law(observation: PyTree) -> Array:
-        """(k,) probabilities; NaN where no decision can be based on the observation."""
+        """(k,) probabilities; NaN for an invalid observation."""
         observation = check_context(own, observation)
         x, mask = observation if isinstance(observation, Masked) else (observation, None)
         allowed = jnp.ones(size, bool) if mask is None else jnp.asarray(mask, bool)

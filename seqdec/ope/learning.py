@@ -1,9 +1,4 @@
-"""Predictions of a `Learner`, such as a filter (`seqdec.filters.learner`), for rows that it was not updated with.
-
-`prequential` passes through the log once and predicts each row just before the update with it; `cross_fit` predicts
-each fold with a learner updated with the other folds. Predictions are any function of the posterior: the expected
-rewards, or the probabilities of a policy that acts on it.
-"""
+"""Out-of-sample predictions of a `Learner` such as `seqdec.filters.learner`: `prequential` and `cross_fit`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,18 +18,18 @@ _CHUNK = 500
 
 
 def expected_rewards(key: Key, posterior: Posterior, x: Array, mask: Array) -> Array:
-    """(k,) expected rewards, the predictions of the direct method."""
+    """(k,) expected rewards, for the direct method."""
     return posterior.mean(x)
 
 
 def prequential(learner: Learner, log: Log, predict: Predict = expected_rewards, *, seed: int) -> PyTree:
-    """Predictions (n, ...) for each row by a learner updated with the earlier rows only.
+    """Predictions (n, ...) of each row by a learner of the earlier rows.
 
     Args:
-        learner: with one response per action; an input is a row of `seqdec.ope.inputs`.
-        log: rows to learn from and to predict.
+        learner: one response per action; inputs are rows of `seqdec.ope.inputs`.
+        log: rows to learn from and predict.
         predict: function of the posterior.
-        seed: of the learner's first state and of `predict`.
+        seed: of the initial state and `predict`.
 
     Raises:
         TypeError: not a learner, or not a log.
@@ -55,10 +50,10 @@ def prequential(learner: Learner, log: Log, predict: Predict = expected_rewards,
 
 
 def cross_fit(learner: Learner, log: Log, predict: Predict = expected_rewards, *, seed: int, folds: int = 5) -> PyTree:
-    """Predictions (n, ...) for each row by a learner updated with the other folds only.
+    """Predictions (n, ...) by a learner of the other folds, in the order of time.
 
-    Folds are drawn at random with `seed`; each learner is updated with its rows in the order of time. Arguments and
-    errors as in `prequential`, and ValueError for fewer than 2 folds or more than there are rows.
+    Folds are drawn at random with `seed`. Arguments and errors as in `prequential`, and ValueError for fewer than 2
+    folds or more than rows.
     """
     start, key = _keys(learner, log, seed)
     member, x = folds_of(log, folds, seed), inputs(log)
@@ -89,7 +84,6 @@ def cross_fit(learner: Learner, log: Log, predict: Predict = expected_rewards, *
 
 
 def _keys(learner: Any, log: Any, seed: int) -> tuple[Key, Key]:
-    """Those of the first state and of the predictions."""
     check_log(log)
     if not isinstance(learner, Learner):
         raise TypeError(f"learner must be a seqdec.core.Learner, such as filters.learner(...); got {learner!r:.80}")
@@ -98,14 +92,14 @@ def _keys(learner: Any, log: Any, seed: int) -> tuple[Key, Key]:
 
 
 def scanned(step: Callable) -> Callable:
-    """The compiled scan of a step over rows."""
+    """The compiled scan of a step."""
     return jax.jit(lambda carry, rows: jax.lax.scan(step, carry, rows))
 
 
 def in_chunks(advance: Callable, carry: PyTree, rows: tuple[np.ndarray, ...], title: str) -> tuple[PyTree, PyTree]:
-    """A compiled scan over rows (n, ...) in chunks of equal length -> (carry, outputs on the host).
+    """A compiled scan over rows (n, ...) in equal chunks -> (carry, outputs on the host).
 
-    The last chunk is padded with rows of NaN reward, which must leave the carry unchanged.
+    The last chunk is padded with NaN rewards, which must not change the carry.
     """
     from seqdec import progress
 
@@ -122,7 +116,7 @@ def in_chunks(advance: Callable, carry: PyTree, rows: tuple[np.ndarray, ...], ti
 
 
 def _padded(part: np.ndarray, length: int) -> np.ndarray:
-    """Pad (m, ...) to (length, ...), in JAX's dtypes, with NaN or zero."""
+    """Pad (m, ...) to (length, ...) in JAX's dtypes, with NaN or zero."""
     part = part.astype(jax.dtypes.canonicalize_dtype(part.dtype))
     padding = np.nan if part.dtype.kind == "f" else 0
     return np.concatenate([part, np.full((length - len(part), *part.shape[1:]), padding, part.dtype)])

@@ -1,18 +1,18 @@
-"""Logs of decisions: context, action, propensity and reward of each, in one format.
+"""Logs of decisions: context, action, propensity and reward of each.
 
-As a table, a log has the columns
+Columns of a log as a table, the last four kinds optional:
 
-    timestamp                  time of the decision, never decreasing: dates, or any numbers
-    action                     index of the action, from 0, or its name
+    timestamp                  dates or numbers, never decreasing
+    action                     index from 0, or name
     reward                     observed reward
-    propensity                 probability with which the logging policy chose the action; empty in all rows if unknown
+    propensity                 the logging policy's probability of the action; empty in all rows if unknown
     estimated_propensity       in the place of propensity: an estimate of it
     context_0, context_1, ...  features known before the decision
     mask_0, mask_1, ...        whether each action was allowed
-    action_0_feature_0, ...    features of each action in this row
-    reward[NAME]               a part of the reward that has a name
+    action_0_feature_0, ...    features of each action
+    reward[NAME]               a named part of the reward
 
-Other columns are ignored; of the last four kinds there may be none. `Log.from_pandas` reads columns of other names.
+`Log.from_pandas` reads other names.
 """
 
 import os
@@ -52,7 +52,7 @@ MOST_ACTIONS = 2**20
 
 
 class Log(NamedTuple):
-    """Decisions in the order of time, as numpy arrays; logs from `make_log` and the readers are validated."""
+    """Decisions in the order of time; validated by `make_log` and the readers."""
 
     context: np.ndarray
     """(n, d) float64"""
@@ -61,7 +61,7 @@ class Log(NamedTuple):
     reward: np.ndarray
     """(n,) float64"""
     propensity: np.ndarray
-    """(n,) float64 in (0, 1]; NaN in all rows where it is unknown"""
+    """(n,) float64 in (0, 1]; all NaN if unknown"""
     mask: np.ndarray
     """(n, k) bool, True where allowed"""
     timestamp: np.ndarray
@@ -69,11 +69,11 @@ class Log(NamedTuple):
     action_features: np.ndarray | None = None
     """(n, k, p)"""
     action_names: tuple[str, ...] | None = None
-    """Of the k actions; None for numbers"""
+    """of the k actions; None for numbers"""
     estimated: bool = False
-    """Whether the propensities are estimates"""
+    """whether propensities are estimates"""
     reward_parts: Mapping[str, np.ndarray] | None = None
-    """Named rewards (n,) float64, of which `reward` is a weighted sum; None where rewards are numbers only"""
+    """named rewards (n,) float64, of which `reward` is a weighted sum; None for none"""
 
     def __repr__(self) -> str:
         rows, actions = self.mask.shape
@@ -95,7 +95,7 @@ class Log(NamedTuple):
 
     @property
     def num_actions(self) -> int:
-        """k, the number of actions."""
+        """Number of actions k."""
         return self.mask.shape[1]
 
     @property
@@ -104,9 +104,9 @@ class Log(NamedTuple):
         return not np.isnan(self.propensity).all()
 
     def weighted(self, weights: Mapping[str, float]) -> "Log":
-        """The log with the weighted sum of its named rewards as its reward, such as {"click": 1.0, "revenue": 0.1}.
+        """The log whose reward is a weighted sum of named rewards, such as {"click": 1.0, "revenue": 0.1}.
 
-        Names that are not given count 0. Raises TypeError or ValueError for weights that are no numbers by name.
+        Other names count 0. Raises TypeError or ValueError for anything but numbers by name.
         """
         if not isinstance(weights, Mapping):
             raise TypeError(f"weights must be a dict of numbers by name; got {weights!r:.80}")
@@ -118,7 +118,7 @@ class Log(NamedTuple):
         return self._replace(reward=sum((w * parts[name] for name, w in known.items()), np.zeros(len(self.reward))))
 
     def rows(self, rows: np.ndarray) -> "Log":
-        """The log of some rows: their indices in the order of time, or a bool for each row."""
+        """The rows of indices in the order of time, or of a bool for each row."""
         parts = None if self.reward_parts is None else {name: part[rows] for name, part in self.reward_parts.items()}
         arrays = {name: part[rows] for name, part in self._asdict().items() if isinstance(part, np.ndarray)}
         return self._replace(**arrays, reward_parts=parts)
@@ -128,7 +128,7 @@ class Log(NamedTuple):
         return str(action) if self.action_names is None else self.action_names[action]
 
     def to_pandas(self) -> "pd.DataFrame":
-        """The log as a table with the columns of `seqdec.ope.log`; named actions are categorical."""
+        """The table described in `seqdec.ope.log`; named actions are categorical."""
         import pandas as pd
 
         groups: list[tuple[str, np.ndarray]] = [("context_{}", self.context), ("mask_{}", self.mask)]
@@ -157,7 +157,7 @@ class Log(NamedTuple):
         action_names: Sequence[str] | None = None,
         num_actions: int | None = None,
     ) -> "Log":
-        """The log in a table; columns that are not named are those of `seqdec.ope.log`.
+        """The log in a table; default columns are those of `seqdec.ope.log`.
 
         >>> import pandas as pd
         >>> table = pd.DataFrame({"offer": ["a", "b"], "clicked": [0, 1], "chance": [0.5, 0.5]})
@@ -165,17 +165,14 @@ class Log(NamedTuple):
         ('a', 'b')
 
         Args:
-            table: of pandas, polars or pyarrow, a row for each decision in the order of time.
-            context: an encoder of columns, or the names of columns of numbers; None for context_0, context_1, ...
-            action: column of the actions: numbers from 0, or names.
+            table: of pandas, polars or pyarrow, in the order of time.
+            context: an encoder, or names of columns of numbers; None for context_0, context_1, ...
+            action: column of indices from 0, or names.
             reward: column of the rewards.
-            propensity: column of the probabilities with which the actions were chosen; None where they are unknown.
-                Such a log serves the direct method, warm starts and `seqdec.ope.estimate_propensities`.
-            time: column of the times, numbers or dates, also as text in ISO 8601; None for the column timestamp or,
-                where there is none, the number of the row.
-            action_names: names of all actions in the order of their indices; None for the names that occur, sorted, or
-                for the categories of a categorical column.
-            num_actions: k, for a log of numbered actions with neither masks nor action features.
+            propensity: column of the propensities; None if unknown, see `seqdec.ope.estimate_propensities`.
+            time: column of numbers or dates, also as ISO 8601 text; None for timestamp, else the number of the row.
+            action_names: in the order of their indices; None for the categories, or the names that occur, sorted.
+            num_actions: k, for numbered actions with neither masks nor features.
 
         Raises:
             TypeError: not a table, or a context that is neither an encoder nor names.
@@ -206,17 +203,16 @@ class Log(NamedTuple):
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the table as parquet. Raises ValueError for the name of another kind of file."""
+        """Write the table as parquet. Raises ValueError for another suffix."""
         file = located(path)
         check_table_name(file, "write another kind with pandas, as log.to_pandas().to_csv(path, index=False)")
         write_table(file, self.to_pandas())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **columns: Any) -> "Log":
-        """The log in a parquet file, or in text with commas: .csv, .txt, or one of them compressed, as .csv.gz.
+        """The log in a parquet file or comma-separated text: .csv, .txt, also compressed, as .csv.gz.
 
-        Keywords as in `from_pandas`; `seqdec.service.read_log` reads the log of an `OnlineAgent`. Raises
-        FileNotFoundError, and ValueError naming the file if it holds no valid log.
+        Keywords as in `from_pandas`. Raises FileNotFoundError, and ValueError for a file without a valid log.
         """
         path = located(path)
         if not path.exists():
@@ -247,15 +243,15 @@ def make_log(
     Args:
         action: (n,) integers from 0, or names.
         reward: (n,) finite.
-        propensity: (n,) in (0, 1], up to 1.00001; None, or NaN in all rows, where it is unknown.
+        propensity: (n,) in (0, 1], tolerance 0.00001; None or all NaN if unknown.
         timestamp: (n,) never decreasing; None numbers the rows.
-        context: (n, d) finite; None for no context.
-        mask: (n, k) bool; None allows all actions. Columns of a table that are names of actions count by name.
-        action_features: (n, k, p), or (k, p) for features that are the same in all rows; None for no features.
-        action_names: (k,) names; None for those that occur, sorted, where actions are names.
-        num_actions: k; None takes it from names, mask or features, else from the largest action in the log.
-        estimated: whether the propensities are estimates.
-        reward_parts: (n,) finite, named rewards by name; None for none.
+        context: (n, d) finite, or None.
+        mask: (n, k) bool, columns matched by name where they are names of actions; None allows all.
+        action_features: (n, k, p), or (k, p) for all rows, or None.
+        action_names: (k,); None for those that occur, sorted.
+        num_actions: k; None: from names, mask or features, else from the largest action.
+        estimated: whether propensities are estimates.
+        reward_parts: name -> (n,) finite; None for none.
 
     Raises:
         ValueError: naming column, row (from 0), value and remedy.
@@ -357,7 +353,6 @@ def _floats(name: str, values: Any, *axes: int) -> np.ndarray:
 
 
 def _array(name: str, values: Any, *axes: int) -> np.ndarray:
-    """Numbers with one of so many axes."""
     try:
         array = np.asarray(checks.as_array(name, values))
     except jax.errors.TracerArrayConversionError:
@@ -370,7 +365,7 @@ def _array(name: str, values: Any, *axes: int) -> np.ndarray:
 
 
 def _moments(values: Any) -> np.ndarray:
-    """Dates, also as text or Python's, or numbers with one axis."""
+    """(n,) dates, also as text or Python's, or numbers."""
     import pandas as pd
 
     array = checks.entries("column timestamp", values)
@@ -380,7 +375,7 @@ def _moments(values: Any) -> np.ndarray:
 
 
 def inputs(log: Log) -> np.ndarray:
-    """Inputs of a learner, float32: contexts (n, d), or (n, k, d + p) if actions have features."""
+    """Inputs of a learner, float32: contexts (n, d), or (n, k, d + p) with features of actions."""
     if log.action_features is None:
         return log.context.astype(np.float32)
     count, size, _ = log.action_features.shape
@@ -389,13 +384,13 @@ def inputs(log: Log) -> np.ndarray:
 
 
 def standardized(log: Log) -> Log:
-    """The log with every column of its context at mean 0 and standard deviation 1; constant columns become 0."""
+    """The log with context columns of mean 0 and standard deviation 1; constant ones become 0."""
     std = log.context.std(axis=0)
     return log._replace(context=(log.context - log.context.mean(axis=0)) / np.where(std > 0, std, 1))
 
 
 def folds_of(log: Log, folds: int, seed: int) -> np.ndarray:
-    """(n,) the fold of each row, drawn at random. Raises ValueError for an impossible number of folds."""
+    """(n,) random fold of each row. Raises ValueError for an impossible number of folds."""
     count = len(log.action)
     if not 2 <= checks.count("folds", folds) <= count:
         raise ValueError(f"folds must lie between 2 and the number of rows, {count}; got {folds}")

@@ -1,4 +1,4 @@
-"""Figures of off-policy evaluation: estimates with their intervals, and the weights behind them."""
+"""Figures of off-policy evaluation."""
 
 from typing import TYPE_CHECKING
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 def estimates_figure(
     table: "pd.DataFrame", logged: tuple[float, float], known: tuple[float, float] | None, title: str
 ) -> "Figure":
-    """Off-policy estimates with their intervals, beside mean rewards that are known or observed.
+    """Estimates with intervals, beside known or observed mean rewards.
 
-    `table` is indexed by estimator, with the columns value, low and high; `logged` and `known` are a mean and its
-    standard error, shown with their 95% intervals.
+    `table` is indexed by estimator, with columns value, low, high; `logged` and `known` are (mean, standard error),
+    shown with 95% intervals.
     """
     from matplotlib.figure import Figure
 
@@ -36,10 +36,7 @@ def estimates_figure(
 
 
 def weights_figure(weights: np.ndarray, title: str = "Weights of the rows") -> "Figure":
-    """How many rows have which weight, and which share of all weight the heaviest rows have.
-
-    `weights` (n,) are those of `check_target(log, target).weights`.
-    """
+    """Distribution of weights (n,), as of `check_target(log, target).weights`, and the share of the heaviest rows."""
     from matplotlib.figure import Figure
 
     from seqdec.ticks import plain_ticks

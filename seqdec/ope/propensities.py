@@ -1,4 +1,4 @@
-"""Propensities of a log that has none, estimated by a classifier that predicts the action from the context."""
+"""Propensities estimated by a classifier of the action."""
 
 from typing import Any
 
@@ -7,38 +7,34 @@ import numpy as np
 from seqdec.ope.log import Log, check_log, folds_of
 
 _CALIBRATION = 3
-"""Folds of the calibration, and rows that an action needs to be told by the classifier."""
+"""Folds of the calibration, and least rows of an action."""
 
 
 def estimate_propensities(log: Log, *, seed: int, folds: int = 5, classifier: Any = None) -> Log:
-    """The log with estimated propensities, marked as such (`Log.estimated`).
+    """The log with each row's entry of `estimated_policy` as propensity, marked `Log.estimated`.
 
-    The propensity of a row is its action's entry in `estimated_policy`, with the same arguments and errors.
+    Arguments and errors as there.
     """
     policy = estimated_policy(log, seed=seed, folds=folds, classifier=classifier)
     return log._replace(propensity=policy[np.arange(len(log.action)), log.action], estimated=True)
 
 
 def estimated_policy(log: Log, *, seed: int, folds: int = 5, classifier: Any = None) -> np.ndarray:
-    """(n, k) probabilities with which the logging policy chose each action, estimated without the row itself.
+    """(n, k) cross-fitted probabilities of the logging policy.
 
-    A classifier of the action, given the context and those features of the actions that vary, is fitted to the other
-    folds and calibrated there by cross-validation (Platt's sigmoids). Actions with fewer than three rows have their
-    share of the rows. With m rows and k actions, probabilities p become (m p + 1) / (m + k), so that none is zero, and
-    actions that the mask forbids get zero.
-
-    What the logging policy knew and the context does not hold cannot be estimated: estimators by weights are then
-    biased, however many rows the log has.
+    A classifier of the action, given the context and varying features of actions, is calibrated by cross-validation
+    (Platt's sigmoids) on the other folds. Actions with fewer than three rows get their share of the rows. With m rows,
+    probabilities p become (m p + 1) / (m + k), then zero where masked. Unobserved confounders bias estimates by these
+    weights.
 
     Args:
-        log: its propensities, if it has any, are not used.
-        seed: of the folds, which are drawn at random.
-        folds: at least 2, at most the number of rows.
-        classifier: of scikit-learn, with `predict_proba`, not fitted; None is logistic regression on standardized
-            features.
+        log: its propensities are ignored.
+        seed: of the random folds.
+        folds: from 2 to the number of rows.
+        classifier: unfitted, of scikit-learn, with `predict_proba`; None: logistic regression on standardized features.
 
     Raises:
-        TypeError: the classifier has no method `predict_proba`.
+        TypeError: no method `predict_proba`.
         ValueError: an impossible number of folds.
     """
     check_log(log)
@@ -58,7 +54,7 @@ def estimated_policy(log: Log, *, seed: int, folds: int = 5, classifier: Any = N
 
 
 def _predicted(x: np.ndarray, action: np.ndarray, at: np.ndarray, size: int, classifier: Any) -> np.ndarray:
-    """(rows of `at`, size) probabilities of the actions, by a model of the rows `x`."""
+    """(rows of `at`, size) probabilities, by a model of the rows `x`."""
     from sklearn.base import clone
     from sklearn.calibration import CalibratedClassifierCV
     from sklearn.linear_model import LogisticRegression

@@ -1,4 +1,4 @@
-"""Reward models, cross-fitted: predicted rewards of every action in every row of a log."""
+"""Cross-fitted reward models."""
 
 from typing import Any
 
@@ -12,25 +12,23 @@ from seqdec.ope.log import Log, check_log, folds_of, standardized
 def predict_rewards(
     log: Log, *, seed: int, model: Any = None, folds: int = 5, weights: np.ndarray | None = None
 ) -> np.ndarray:
-    """(n, k) predicted rewards; each row is predicted by a model that was fitted to the other folds.
+    """(n, k) rewards predicted by a model fitted to the other folds.
 
-    The model sees standardized contexts x and the description z of the action, which is its features or else an
-    indicator of each action. Models of `sklearn.linear_model` also see the products of both, so that each action has
-    slopes of its own. A learner sees the rows of `seqdec.ope.inputs`.
+    Models see standardized contexts x and features or one-hot indices z of the action; those of `sklearn.linear_model`
+    also the products of both. Learners see rows of `seqdec.ope.inputs`.
 
     Args:
-        log: its propensities are not used.
-        seed: of the folds, which are drawn at random, and of a learner.
-        model: a `seqdec.core.Learner` with one response per action, such as `seqdec.filters.learner(...)`; or of
-            scikit-learn, not fitted: a regressor, or a classifier of rewards 0 and 1. None chooses the one with the
-            highest likelihood of held-out rewards, see `choose_model`.
-        folds: at least 2, at most the number of rows.
-        weights: (n,) >= 0, of the rows in the fit of a model of scikit-learn; None weighs all rows equally.
+        log: its propensities are ignored.
+        seed: of the random folds and of a learner.
+        model: a `seqdec.core.Learner` with one response per action, or an unfitted regressor, or classifier of rewards
+            0 and 1, of scikit-learn. None: `choose_model`.
+        folds: from 2 to the number of rows.
+        weights: (n,) >= 0, of rows in a scikit-learn fit; None for equal ones.
 
     Raises:
         TypeError: neither a learner nor a model with methods `fit` and `predict`.
         ValueError: an impossible number of folds, weights that do not fit the log or are for a learner, or a classifier
-            of rewards that are not all 0 or 1.
+            of other rewards than 0 and 1.
     """
     check_log(log)
     if isinstance(model, Learner):
@@ -53,10 +51,11 @@ def predict_rewards(
 
 
 def choose_model(log: Log, *, seed: int, folds: int = 5) -> Any:
-    """The candidate with the highest `held_out_likelihood`, not fitted.
+    """The unfitted candidate with the highest `held_out_likelihood`.
 
-    Candidates are a constant, a ridge regression and gradient boosting; for rewards 0 and 1 logistic regression in the
-    place of ridge regression. Arguments and errors as in `predict_rewards`.
+    Candidates: a constant, ridge regression (logistic for rewards 0 and 1), gradient boosting. Arguments and errors as
+        in
+    `predict_rewards`.
     """
     check_log(log)
     member = folds_of(log, folds, seed)
@@ -71,14 +70,14 @@ def choose_model(log: Log, *, seed: int, folds: int = 5) -> Any:
 
 
 def held_out_likelihood(log: Log, predicted: np.ndarray) -> float:
-    """Log likelihood per row of the rewards, given predictions of rows that the model was not fitted to.
+    """Log likelihood per row of the rewards, given out-of-sample predictions.
 
-    Of rewards 0 and 1 that of a Bernoulli variable, with probabilities clipped to [0.001, 0.999]; of others that of a
-    Gaussian one with the variance of the residuals.
+    Bernoulli for rewards 0 and 1, with probabilities clipped to [0.001, 0.999], else Gaussian with the variance of the
+    residuals.
 
     Args:
         log: the rows.
-        predicted: (n,) predictions for the logged actions, or (n, k) for all of them.
+        predicted: (n,) of the logged actions, or (n, k).
     """
     found = predicted if predicted.ndim == 1 else predicted[np.arange(len(log.action)), log.action]
     if is_binary(log):
@@ -89,7 +88,7 @@ def held_out_likelihood(log: Log, predicted: np.ndarray) -> float:
 
 
 def unfitted(model: Any) -> Any:
-    """A copy of a model of scikit-learn, not fitted."""
+    """An unfitted copy of a model of scikit-learn."""
     from sklearn.base import clone
 
     return clone(model)
@@ -101,10 +100,7 @@ def is_binary(log: Log) -> bool:
 
 
 def design(log: Log, rows: np.ndarray, actions: np.ndarray, x: np.ndarray, *, products: bool) -> Any:
-    """(m, p) what a model sees of `actions` (m,) in `rows` (m,) of the log, with standardized contexts x (m, d).
-
-    Sparse with products, for actions without features.
-    """
+    """(m, p) features of `actions` (m,) in `rows` (m,), with standardized contexts x (m, d); sparse with products."""
     if log.action_features is not None:
         z = log.action_features[rows, actions]
         parts = [x, z, (x[:, :, None] * z[:, None]).reshape(len(x), -1)]
@@ -144,7 +140,7 @@ def _candidates(binary: bool) -> list[Any]:
 def _predicted(
     model: Any, log: Log, fitted: np.ndarray, at: np.ndarray, weights: np.ndarray, *, logged: bool = False
 ) -> np.ndarray:
-    """Predictions (rows of `at`, k) by a model fitted to other rows; (rows of `at`,) for the logged actions alone."""
+    """(rows of `at`, k) predictions by a model of other rows; (rows of `at`,) for the logged actions alone."""
     from sklearn.base import is_classifier
     from threadpoolctl import threadpool_limits
 

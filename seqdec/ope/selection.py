@@ -1,4 +1,4 @@
-"""Agents on the rows of a log: their policy, learning from it, and the choice of the best lower bound."""
+"""Agents on a log: their policy, learning, and selection."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,11 +28,11 @@ class Selection(NamedTuple):
     chosen: str
     """its name"""
     table: "pd.DataFrame"
-    """what `evaluate` returns of each candidate, indexed by name, by falling lower bound"""
+    """results of `evaluate` by name, by falling lower bound"""
 
 
 def _observations(agent: Agent, log: Log) -> np.ndarray:
-    """(n, ...) what an agent observes in the rows of a log: rows of `seqdec.ope.inputs`, reshaped."""
+    """(n, ...) rows of `seqdec.ope.inputs`, reshaped as observations."""
     check_log(log)
     if not isinstance(agent, Agent):
         raise TypeError(f"agent must be a seqdec.core.Agent; got {agent!r:.80}")
@@ -47,17 +47,17 @@ def _observations(agent: Agent, log: Log) -> np.ndarray:
 
 
 def target_of(agent: Agent, log: Log, *, seed: int, state: Any = None) -> np.ndarray:
-    """(n, k) probabilities with which an agent plays each action in the rows of a log, for `evaluate`.
+    """(n, k) an agent's probabilities in the rows of a log, for `evaluate`.
 
     Args:
         agent: with `assess`, a Box of observations and Discrete actions.
-        log: of the same actions; a row of `seqdec.ope.inputs` is an observation, reshaped.
-        seed: of estimates of the probabilities, and of the initial state.
-        state: of the agent; None is the initial one. It does not change.
+        log: of the same actions; observations are rows of `seqdec.ope.inputs`, reshaped.
+        seed: of estimated probabilities and the initial state.
+        state: of the agent, not changed; None: the initial one.
 
     Raises:
-        TypeError: not an agent or not a log, or an agent that does not tell its spaces or its probabilities.
-        ValueError: other numbers of features or of actions, or an agent whose probabilities are unknown.
+        TypeError: not an agent or not a log, or an agent without spaces or probabilities.
+        ValueError: other numbers of features or actions, or unknown probabilities.
     """
     x, masked = _observations(agent, log), not log.mask.all()
     if (assess := agent.assess) is None:
@@ -84,20 +84,19 @@ def target_of(agent: Agent, log: Log, *, seed: int, state: Any = None) -> np.nda
 
 
 def warm_start(agent: Agent, log: Log, *, seed: int) -> Agent:
-    """The agent in the state that it has after the rows of a log, in their order, as if it had played them itself.
+    """The agent in the state after learning from a log's rows in their order.
 
-    Judge its policy by `evaluate` with `target_of` on other rows, play on with `seqdec.run`, or serve it:
-    `OnlineAgent(lambda spaces: warm_start(linear(spaces), log, seed=0), ...)`. Propensities do not enter: a belief
-    given contexts, actions and rewards does not depend on how the actions were chosen.
+    Propensities are ignored. Judge the policy on other rows by `evaluate` with `target_of`, play on with `seqdec.run`,
+    or serve it: `OnlineAgent(lambda spaces: warm_start(linear(spaces), log, seed=0), ...)`.
 
     Args:
-        agent: any that learns, with a Box of observations and Discrete actions.
+        agent: with a Box of observations and Discrete actions.
         log: as in `target_of`.
-        seed: of the state that the agent begins with.
+        seed: of the initial state.
 
     Raises:
         TypeError: not an agent or not a log, or an agent of other spaces.
-        ValueError: other numbers of features or of actions.
+        ValueError: other numbers of features or actions.
     """
     x = _observations(agent, log)
     start = agent.init(jax.random.key(checks.seed_bits(checks.seed("seed", seed))))
@@ -125,21 +124,21 @@ def select(
     estimator: Estimator | str | None = None,
     level: float = 0.95,
 ) -> Selection:
-    """The candidate whose interval has the largest lower end.
+    """The candidate with the largest lower end of its interval.
 
-    Intervals hold for all m candidates together: each has the level 1 - (1 - level) / m (Bonferroni).
+    The m intervals hold together: each has level 1 - (1 - level) / m (Bonferroni).
 
     Args:
         log: rows that no candidate was learned from.
         candidates: by name, agents in their initial state, or (n, k) probabilities.
-        seed: of the bootstrap and of `target_of`.
+        seed: of the bootstrap and `target_of`.
         predicted: as in `evaluate`.
-        estimator: configured, or the name of one; None is `SNDR` with predictions, otherwise `SNIPS`.
+        estimator: configured or by name; None: `SNDR` with predictions, else `SNIPS`.
         level: of all intervals together.
 
     Raises:
         TypeError: candidates that are not a dict, or neither agents nor numbers.
-        ValueError: no candidates, none with support in the log, or what `evaluate` and `target_of` refuse.
+        ValueError: no candidates, none with support, or what `evaluate` and `target_of` refuse.
     """
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""Estimators of off-policy evaluation: frozen dataclasses of settings, which `seqdec.ope.evaluate` takes in a list."""
+"""Estimators of off-policy evaluation."""
 
 import ast
 from typing import Any
@@ -39,17 +39,15 @@ REGISTRY: Registry[Estimator] = Registry(
         "weighted_loggers": WeightedLoggers,
     },
 )
-"""Estimators by name. A new one is a line here."""
+"""By name."""
 
 
 def parsed(text: str) -> list[Estimator]:
-    """The estimators in a text such as "snips, dr(shrinkage='slope')": names with settings, separated by commas.
-
-    Settings may leave out the quotes.
+    """The estimators in a text such as "snips, dr(shrinkage=slope)".
 
     Raises:
         TypeError: an unknown setting.
-        ValueError: an unknown name, a setting out of its range, or another text.
+        ValueError: an unknown name, a setting out of range, or another text.
     """
     try:
         listed = ast.parse(f"[{text}]", mode="eval").body
@@ -96,4 +94,4 @@ STANDARD: tuple[Estimator, ...] = (
     KernelIPS(normalized=True),
     KernelDR(),
 )
-"""What `seqdec.ope.evaluate` computes by default, of those that are for the kind of log and have what they need."""
+"""Defaults of `seqdec.ope.evaluate`."""

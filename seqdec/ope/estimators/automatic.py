@@ -14,9 +14,8 @@ from seqdec.ope.intervals import Terms
 class Auto(Estimator):
     """`SNDR` or `SNIPS`, whichever has the smaller standard error s, or `SubGaussianDR` if its estimated error is less.
 
-    With the estimate t of the first, the latter's estimated error is s^2 + (t' - t)^2. Weights alone are better than
-    with a bad reward model, and shrunk weights where few rows have most of the weight. Without predicted rewards it is
-    `SNIPS`, without propensities `DM`.
+    That error is s^2 + (t' - t)^2, with the estimates t of the first and t' of the latter. `SNIPS` without predicted
+    rewards, `DM` without propensities.
     """
 
     needs = ()
@@ -33,7 +32,7 @@ class Auto(Estimator):
         return shrunk if error < terms.std_error**2 else terms
 
     def references(self, evidence: Evidence) -> tuple[Estimator, ...]:
-        """The estimator without bias that has the smaller standard error; none without propensities."""
+        """The unbiased estimator with the smaller standard error; none without propensities."""
         if not evidence.log.known_propensities:
             return ()
         options = [SNIPS()] if evidence.predicted is None else [SNDR(), SNIPS()]

@@ -1,4 +1,4 @@
-"""Actions that are numbers, such as prices and doses, by kernels around the target's action."""
+"""Continuous actions, such as prices and doses, by kernels."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from seqdec.ope.intervals import Terms
 
 
 class ContinuousLog(NamedTuple):
-    """Decisions whose action is a number; made by `make_continuous_log`."""
+    """Decisions with a number as action, from `make_continuous_log`."""
 
     context: np.ndarray
     """(n, d)"""
@@ -30,18 +30,20 @@ class ContinuousLog(NamedTuple):
 
 
 class ContinuousEvidence(NamedTuple):
-    """A log and a deterministic policy to be evaluated."""
+    """A log and a deterministic target."""
 
     log: ContinuousLog
     action: np.ndarray
-    """(n,) that the target would play"""
+    """(n,) of the target"""
     predicted: Any
-    """(n,) predicted reward of the target's action"""
+    """(n,) predicted reward of the target's action, or None"""
     seed: int
 
 
 def make_continuous_log(*, action: Any, reward: Any, density: Any, context: Any = None) -> ContinuousLog:
-    """A validated log of numbers as actions, all (n,) and finite, densities > 0; contexts are (n, d) or None.
+    """A validated log of numbers as actions.
+
+    All are (n,) and finite, densities > 0; contexts are (n, d) or None.
 
     Raises:
         TypeError: not numbers.
@@ -61,14 +63,14 @@ def make_continuous_log(*, action: Any, reward: Any, density: Any, context: Any 
 
 @evidence.register
 def _of_numbers(log: ContinuousLog, target: Any, predicted: Any = None, *, seed: int) -> ContinuousEvidence:
-    """Evidence of actions that are numbers: `target` (n,) actions, `predicted` (n,) rewards of them or None."""
+    """`target` (n,) actions, `predicted` (n,) their rewards or None."""
     action = finite("target", target, log.action.shape)
     known = None if predicted is None else finite("predicted", predicted, log.action.shape)
     return ContinuousEvidence(log, action, known, checks.seed("seed", seed))
 
 
 def finite(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """Finite numbers of a shape as float64. Raises TypeError or ValueError for anything else."""
+    """Finite float64 of a shape. Raises TypeError or ValueError."""
     array = np.asarray(checks.as_array(name, values), np.float64)
     if array.shape != shape or not np.isfinite(array).all():
         raise ValueError(f"{name} must hold {shape} finite numbers; got shape {array.shape}")
@@ -81,7 +83,7 @@ KERNELS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "triangular": lambda u: np.maximum(1 - np.abs(u), 0.0),
     "cosine": lambda u: np.pi / 4 * np.cos(np.pi / 2 * np.clip(u, -1, 1)),
 }
-"""Densities that a row's distance from the target's action, in bandwidths, is weighted with."""
+"""Densities of the distance from the target's action, in bandwidths."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,12 +95,11 @@ class KernelIPS(Estimator):
     """
 
     bandwidth: float | str = "slope"
-    """h > 0, in units of the action; or "slope", which chooses among fractions of the standard deviation of the logged
-    actions: a wide one is biased, a narrow one varies."""
+    """h > 0, in units of the action; or "slope": among fractions of the standard deviation of the logged actions"""
     kernel: str = "epanechnikov"
     """One of `KERNELS`."""
     normalized: bool = False
-    """Divides by the sum of the weights in place of n."""
+    """divides by the sum of weights, not n"""
 
     log = ContinuousLog
 
@@ -148,7 +149,7 @@ def _check_kernel(bandwidth: float | str, kernel: str) -> None:
 def _smoothed(
     evidence: ContinuousEvidence, bandwidth: float | str, kernel: Callable, build: Callable[[np.ndarray], Terms]
 ) -> Terms:
-    """Terms with the weights of a bandwidth, or of the one that the rule "slope" chooses."""
+    """Terms with a given or chosen bandwidth."""
 
     def at(h: float) -> Terms:
         u = (evidence.action - evidence.log.action) / h

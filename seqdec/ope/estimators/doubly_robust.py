@@ -1,4 +1,4 @@
-"""Estimators by a reward model, alone or corrected by weighted residuals."""
+"""Estimators by a reward model, alone or doubly robust."""
 
 import math
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class DR(Estimator):
     """
 
     shrinkage: float | str = math.inf
-    """Above 0: infinity leaves the weights as they are, 0 would be the direct method; or a rule, as in `IPS`."""
+    """above 0: infinity keeps the weights; or a rule, as in `IPS`"""
 
     needs = ("propensities", "predicted")
     extended = True
@@ -60,9 +60,7 @@ class DR(Estimator):
 
 @dataclass(frozen=True, kw_only=True)
 class SNDR(Estimator):
-    """Self-normalized doubly robust: mean of direct, plus the sum of w (r - q) over the sum of w.
-
-    The direct method where no row has a weight.
+    """Self-normalized doubly robust: mean of direct, plus the sum of w (r - q) over the sum of w; `DM` without weights.
 
     References:
         Thomas, Brunskill, "Data-efficient off-policy policy evaluation for reinforcement learning", 2016.
@@ -79,7 +77,7 @@ class SNDR(Estimator):
 
 @dataclass(frozen=True, kw_only=True)
 class SwitchDR(Estimator):
-    """Doubly robust in rows whose weight is at most the threshold, the direct method in all others.
+    """Doubly robust where w <= threshold, the direct method elsewhere.
 
     References:
         Wang, Agarwal, Dudik, "Optimal and adaptive off-policy evaluation in contextual bandits", 2017.
@@ -106,7 +104,7 @@ class SwitchDR(Estimator):
 
 @dataclass(frozen=True, kw_only=True)
 class SubGaussianDR(Estimator):
-    """Doubly robust with the weights of `SubGaussianIPS`, whose setting and source it shares."""
+    """Doubly robust with the weights of `SubGaussianIPS`."""
 
     strength: float | str = "bound"
     """In [0, 1], or a rule."""

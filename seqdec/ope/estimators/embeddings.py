@@ -1,4 +1,4 @@
-"""Marginalized weights over embeddings of actions, for many actions."""
+"""Marginalized weights over embeddings of actions."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,28 +14,26 @@ from seqdec.ope.propensities import estimated_policy
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MIPS(Estimator):
-    """Inverse propensity scoring by marginal weights w(x, e), mean of w(x, e) r.
+    """Inverse propensity scoring by marginal weights: mean of w(x, e) r.
 
     With the law p(e | a) of the embedding e of an action,
 
         w(x, e) = sum_a pi(a | x) p(e | a) / sum_a logging(a | x) p(e | a)
 
-    which varies less than w if many actions share an embedding. It is unbiased if the action has no effect on the
-    reward but through e. Arrays that do not fit the log raise ValueError.
+    Unbiased if actions affect rewards through e only. ValueError for arrays that do not fit the log.
 
     References:
         Saito, Joachims, "Off-policy evaluation for large action spaces via embeddings", 2022.
     """
 
     embedding: Any = None
-    """(n,) category of the logged action's embedding in each row, from 0. None: actions whose features
-    (`Log.action_features`) are equal share one."""
+    """(n,) category of each logged action, from 0; None: actions with equal `Log.action_features` share one"""
     law: Any = None
-    """(k, m) p(e | a), rows sum to 1; None estimates it by the shares in the log, where an embedding is given."""
+    """(k, m) p(e | a), rows sum to 1; None: shares in the log"""
     logging: Any = None
-    """(n, k) probabilities of the logging policy; None estimates them, see `seqdec.ope.estimated_policy`."""
+    """(n, k) probabilities of the logging policy; None: `seqdec.ope.estimated_policy`"""
     normalized: bool = False
-    """Divides by the sum of the weights in place of n."""
+    """divides by the sum of weights, not n"""
 
     needs = ("contexts",)
 
@@ -54,7 +52,7 @@ class MIPS(Estimator):
         return Terms(w * log.reward, w) if self.normalized else mean(w * log.reward, supported=bool(w.any()))
 
     def _chances(self, evidence: Evidence) -> np.ndarray:
-        """(n, k) p(e_i | a), the probability of the row's embedding if each action were played."""
+        """(n, k) p(e_i | a)."""
         log = evidence.log
         if self.embedding is None:
             if log.action_features is None:

@@ -1,4 +1,4 @@
-"""Estimators that fit a model of their own: of rewards, or of the weights."""
+"""Estimators that fit a model of rewards or weights."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,18 +14,18 @@ from seqdec.ope.rewards import design, predict_rewards, unfitted
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MRDR(Estimator):
-    """More robust doubly robust: `DR` with a model fitted with the weights w (1 - p) / p of the rows.
+    """More robust doubly robust: `DR` with a model fitted with row weights w (1 - p) / p.
 
-    These weights make the fit minimize the variance of the doubly robust estimate of a deterministic target.
+    They minimize the variance for a deterministic target.
 
     References:
         Farajtabar, Chow, Ghavamzadeh, "More robust doubly robust off-policy evaluation", 2018.
     """
 
     model: Any = None
-    """Of scikit-learn, not fitted; None chooses one, see `seqdec.ope.predict_rewards`."""
+    """unfitted, of scikit-learn; None: `seqdec.ope.choose_model`"""
     folds: int = 5
-    """Of the cross-fitting."""
+    """of the cross-fitting"""
 
     needs = ("propensities", "contexts")
 
@@ -40,19 +40,19 @@ class MRDR(Estimator):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BalancedIPW(Estimator):
-    """Self-normalized inverse propensity scoring with weights estimated by a classifier; needs no propensities.
+    """Self-normalized inverse propensity scoring with estimated weights; needs no propensities.
 
-    The classifier tells rows of the log, label 0, from the same contexts with an action drawn from the target, label 1.
-    Its odds in the log's rows, predicted by the other folds, are the weights: the density ratio of both.
+    A cross-fitted classifier tells logged actions (label 0) from actions drawn from the target (label 1); its odds are
+    the weights.
 
     References:
         Sondhi, Arbour, Dimmery, "Balanced off-policy evaluation in general action spaces", 2020.
     """
 
     classifier: Any = None
-    """Of scikit-learn, with `predict_proba`, not fitted; None is logistic regression."""
+    """unfitted, of scikit-learn, with `predict_proba`; None: logistic regression"""
     folds: int = 5
-    """Of the cross-fitting."""
+    """of the cross-fitting"""
 
     needs = ("contexts",)
 

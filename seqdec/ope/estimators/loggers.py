@@ -1,4 +1,4 @@
-"""Logs that several policies left: any estimator on the mixture of all, or on each, weighted by its variance.
+"""Logs of several policies: as a mixture, or each weighted by its variance.
 
 References:
     Agarwal, Basu, Schnabel, Joachims, "Effective evaluation using logged bandit feedback from multiple loggers", 2017.
@@ -17,11 +17,10 @@ from seqdec.ope.intervals import Terms
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BalancedLoggers(Estimator):
-    """An estimator that takes all rows as those of the mixture of the loggers."""
+    """An estimator on the mixture of all loggers."""
 
     mixture: Any
-    """(n,) mean over all rows of the probability with which their loggers would have chosen this row's action in this
-    row's context: sum_l (n_l / n) p_l(a_i | x_i)."""
+    """(n,) sum_l (n_l / n) p_l(a_i | x_i), probability of the row's action under the mixture"""
     estimator: Estimator = field(default_factory=IPS)
     """Any."""
 
@@ -43,7 +42,7 @@ class WeightedLoggers(Estimator):
     """The estimates from the rows of each logger, weighted by their inverse variances."""
 
     logger: Any
-    """(n,) the logger of each row, of any kind; the log's propensities are those of the row's own logger."""
+    """(n,) logger of each row, of any type; propensities are the row's own logger's"""
     estimator: Estimator = field(default_factory=IPS)
     """Any."""
 

@@ -1,4 +1,4 @@
-"""Slates: several items shown at once, with a reward for each slot."""
+"""Slates: several items at once, with a reward for each slot."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,33 +12,33 @@ from seqdec.ope.intervals import Terms
 
 
 class SlateLog(NamedTuple):
-    """Slates of L slots; made by `make_slate_log`."""
+    """Slates of L slots, from `make_slate_log`."""
 
     action: np.ndarray
-    """(n, L) int64, the item in each slot, from 0"""
+    """(n, L) int64 items from 0"""
     reward: np.ndarray
-    """(n, L) float64, of each slot; a reward of the whole slate may stand in any one slot"""
+    """(n, L) float64; a reward of the whole slate may stand in any slot"""
     propensity: np.ndarray
-    """(n, L) probability of the item, given the context and the items in the slots above it"""
+    """(n, L) probability of the item, given context and items above"""
     marginal: np.ndarray
-    """(n, L) probability of the item in this slot, given the context alone"""
+    """(n, L) probability of the item, given the context"""
 
     known_propensities = True
     estimated = False
 
 
 class SlateEvidence(NamedTuple):
-    """A log of slates and a policy to be evaluated."""
+    """A log of slates and a target."""
 
     log: SlateLog
     probabilities: np.ndarray
-    """(n, L, k) of the target for each slot, given the context and the logged items in the slots above it"""
+    """(n, L, k) of the target, given context and logged items above"""
     conditional: np.ndarray
-    """(n, L) weights of the logged items, given those above them"""
+    """(n, L) weights of the logged items, given those above"""
     marginal: np.ndarray
-    """(n, L) weights of the logged items, given the context alone"""
+    """(n, L) weights of the logged items, given the context"""
     predicted: Any
-    """(n, L, k) expected reward of this slot and those below it under the target, for each item in this slot"""
+    """(n, L, k) the target's expected reward of this slot and below, for each item here"""
     seed: int
 
 
@@ -48,9 +48,8 @@ def make_slate_log(*, action: Any, reward: Any, propensity: Any, marginal: Any =
     Args:
         action: (n, L) items from 0.
         reward: (n, L) finite.
-        propensity: (n, L) in (0, 1], of each item given those above it.
-        marginal: (n, L) in (0, 1], of each item given the context alone; None where the logging policy fills slots
-            independently, so that both are the same.
+        propensity: (n, L) in (0, 1], given the items above.
+        marginal: (n, L) in (0, 1], given the context; None: equal to propensity, for independent slots.
 
     Raises:
         TypeError: not numbers.
@@ -72,8 +71,8 @@ def make_slate_log(*, action: Any, reward: Any, propensity: Any, marginal: Any =
 def _of_slates(log: SlateLog, target: Any, predicted: Any = None, *, seed: int) -> SlateEvidence:
     """Evidence of slates.
 
-    `target` is (n, L, k), or a pair of it and the marginal probabilities (n, L) of the logged items, where the target
-    does not fill slots independently; `predicted` is (n, L, k) or None.
+    `target` is (n, L, k), with marginal probabilities (n, L) of the logged items as a pair where its slots are not
+    independent; `predicted` is (n, L, k) or None.
     """
     conditional, marginal = target if isinstance(target, tuple) else (target, None)
     law = np.asarray(checks.as_array("target", conditional), np.float64)
@@ -92,13 +91,13 @@ _INTERACTIONS = ("standard", "independent", "cascade")
 
 @dataclass(frozen=True, kw_only=True)
 class SlateIPS(Estimator):
-    """Inverse propensity scoring of slates, sum over slots l of W_l r_l.
+    """Inverse propensity scoring of slates: sum over slots l of W_l r_l.
 
     With weights w_l of the items,
 
-        "standard"     W_l = prod_{m <= L} w_m, of the whole slate: no assumption
-        "independent"  W_l = w_l by marginal probabilities: a reward depends on the item of its slot alone
-        "cascade"      W_l = prod_{m <= l} w_m: on the items above it too; this is reward-interaction IPS
+        "standard"     W_l = prod_{m <= L} w_m: no assumption
+        "independent"  W_l = w_l, marginal: rewards depend on the slot's item alone
+        "cascade"      W_l = prod_{m <= l} w_m: and on the items above (reward-interaction IPS)
 
     References:
         Li et al., "Offline evaluation of ranking policies with click models", 2018 (independent);
@@ -109,7 +108,7 @@ class SlateIPS(Estimator):
     interaction: str = "cascade"
     """One of these."""
     normalized: bool = False
-    """Divides the part of each slot by the mean of its weights."""
+    """divides each slot by its mean weight"""
 
     log = SlateLog
 
@@ -126,17 +125,16 @@ class SlateIPS(Estimator):
 
 @dataclass(frozen=True, kw_only=True)
 class SlatePI(Estimator):
-    """Pseudo-inverse estimator: (1 + sum_l (w_l - 1)) times the sum of the rewards, w_l by marginal probabilities.
+    """Pseudo-inverse estimator: (1 + sum_l (w_l - 1)) times the sum of rewards, w_l marginal.
 
-    This is the pseudo-inverse where the logging policy fills slots independently. It assumes that the reward of a slate
-    is a sum over its slots, but not that the parts are observed.
+    For independent slots of the logging policy, and rewards additive over slots, which need not be observed.
 
     References:
         Swaminathan et al., "Off-policy evaluation for slate recommendation", 2017.
     """
 
     normalized: bool = False
-    """Divides by the mean of the weights."""
+    """divides by the mean weight"""
 
     log = SlateLog
 
@@ -150,9 +148,9 @@ class SlatePI(Estimator):
 
 @dataclass(frozen=True, kw_only=True)
 class CascadeDR(Estimator):
-    """Doubly robust in each slot, under the assumption of cascade.
+    """Doubly robust in each slot, under the cascade assumption.
 
-    With W_l = prod_{m <= l} w_m and predictions q_l(a) of the rewards of slot l and below, the sum over slots of
+    With W_l = prod_{m <= l} w_m and predictions q_l(a) of rewards of slot l and below, the sum over slots of
     W_l (r_l - q_l(a_l)) + W_{l-1} sum_a pi_l(a) q_l(a).
 
     References:

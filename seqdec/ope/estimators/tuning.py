@@ -1,12 +1,11 @@
-r"""Settings chosen from the log itself, for estimators whose weights v replace w to trade bias for variance.
+r"""Settings chosen from the log, for weights v that trade bias for variance.
 
-Candidates are ordered from the least biased, which has the largest variance, on. With the estimate t_j, the mean of
-direct + v_j residual, and its standard error s_j, the rules are
+Candidates are ordered from the least biased on. With estimates t_j, the means of direct + v_j residual, and their
+standard errors s_j,
 
-    "slope"  the last candidate i with |t_i - t_j| <= 1.96 (s_i + (sqrt(6) - 1) s_j) for all j < i, which holds for all
-             candidates before it too
-    "bound"  the least s_j^2 + max(0, b_j^2 - e_j^2), where b_j is the mean of (w - v_j) residual, an estimate of the
-             bias, and e_j its standard error
+    "slope"  the last i for which it and all candidates before have |t_i - t_j| <= 1.96 (s_i + (sqrt(6) - 1) s_j) for
+             all j < i
+    "bound"  the least s_j^2 + max(0, b_j^2 - e_j^2), b_j the mean of (w - v_j) residual and e_j its standard error
 
 References:
     Su, Srinath, Krishnamurthy, "Adaptive estimator selection for off-policy evaluation", 2020 (SLOPE);
@@ -26,7 +25,7 @@ _CANDIDATES = 25
 
 
 def check_setting(name: str, value: float | str, top: float = math.inf) -> None:
-    """Raises ValueError for what is neither the name of a rule nor positive; with a `top`, nor in [0, top]."""
+    """Raises ValueError for neither a rule nor a number > 0, or in [0, top]."""
     if isinstance(value, str):
         checks.choice(name, value, RULES)
     elif math.isinf(top):
@@ -36,7 +35,7 @@ def check_setting(name: str, value: float | str, top: float = math.inf) -> None:
 
 
 def caps(w: np.ndarray) -> list[float]:
-    """Bounds of weights, from none on: geometric between the largest weight and the fifth percentile of those > 0."""
+    """Geometric bounds of weights, between the largest and the fifth percentile of those > 0, after none."""
     positive = w[w > 0]
     if not positive.size:
         return [math.inf]
@@ -51,7 +50,7 @@ def chosen(
     residual: np.ndarray,
     direct: np.ndarray | float = 0.0,
 ) -> float:
-    """The setting, or the one of `candidates(w)` that the rule of this name chooses for v = weigh(w, setting)."""
+    """The setting, or the rule's choice among `candidates(w)` for v = weigh(w, setting)."""
     if not isinstance(setting, str):
         return setting
     settings = candidates(w)
@@ -64,7 +63,7 @@ def chosen(
 
 
 def slope(values: Sequence[float], errors: Sequence[float]) -> int:
-    """The place of the candidate that the rule "slope" chooses; the first where estimates are unknown."""
+    """Index chosen by "slope"; the first where estimates are unknown."""
     t, s = np.asarray(values), 1.96 * np.asarray(errors)
     for i in range(1, len(t)):
         if not (np.abs(t[i] - t[:i]) <= s[i] + _C * s[:i]).all():

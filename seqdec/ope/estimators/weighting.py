@@ -13,9 +13,7 @@ from seqdec.ope.intervals import Terms
 
 @dataclass(frozen=True, kw_only=True)
 class IPS(Estimator):
-    """Inverse propensity scoring: mean of min(w, max_weight) r.
-
-    NaN where no row has a weight.
+    """Inverse propensity scoring: mean of min(w, max_weight) r; NaN without weights.
 
     References:
         Horvitz, Thompson, "A generalization of sampling without replacement from a finite universe", 1952;
@@ -23,7 +21,7 @@ class IPS(Estimator):
     """
 
     max_weight: float | str = math.inf
-    """Above 0; or a rule, "slope" or "bound", that chooses it from the log: `seqdec.ope.estimators.tuning`."""
+    """above 0; or a rule, "slope" or "bound": `seqdec.ope.estimators.tuning`"""
 
     def __post_init__(self) -> None:
         check_setting("max_weight", self.max_weight)
@@ -40,7 +38,7 @@ class IPS(Estimator):
 class SNIPS(Estimator):
     """Self-normalized inverse propensity scoring: sum of min(w, max_weight) r over the sum of min(w, max_weight).
 
-    NaN where no row has a weight.
+    NaN without weights.
 
     References:
         Swaminathan, Joachims, "The self-normalized estimator for counterfactual learning", 2015.
@@ -64,9 +62,9 @@ class SNIPS(Estimator):
 
 @dataclass(frozen=True, kw_only=True)
 class SubGaussianIPS(Estimator):
-    """Inverse propensity scoring with weights w / (1 - strength + strength w), which are at most 1 / strength.
+    """Inverse propensity scoring with weights w / (1 - strength + strength w), at most 1 / strength.
 
-    NaN where no row has a weight.
+    NaN without weights.
 
     References:
         Metelli, Russo, Restelli, "Subgaussian and differentiable importance sampling for off-policy evaluation and
@@ -74,7 +72,7 @@ class SubGaussianIPS(Estimator):
     """
 
     strength: float | str = "bound"
-    """In [0, 1]: 0 is `IPS`, 1 gives every row with a weight the weight 1; or a rule, as in `IPS`."""
+    """in [0, 1]: 0 is `IPS`, 1 makes all weights 1; or a rule, as in `IPS`"""
 
     def __post_init__(self) -> None:
         check_setting("strength", self.strength, top=1)
@@ -90,10 +88,7 @@ class SubGaussianIPS(Estimator):
 
 @dataclass(frozen=True, kw_only=True)
 class Replay(Estimator):
-    """Replay: the mean reward of the rows that rejection sampling accepts.
-
-    Row i is accepted with probability w_i / max w, which makes the accepted rows a sample of the target's own
-    interaction. With uniform propensities and a deterministic target these are the rows in which both agree.
+    """Replay: the mean reward of rows accepted with probability w_i / max w.
 
     References:
         Li, Chu, Langford, Wang, "Unbiased offline evaluation of contextual-bandit-based news article recommendation
@@ -114,7 +109,7 @@ _UNBIASED = (SNIPS(),)
 
 
 def strengths(w: np.ndarray) -> tuple[float, ...]:
-    """Those among which a rule chooses, from the least biased on."""
+    """Candidates of a rule, the least biased first."""
     return (0.0, *np.geomspace(1e-4, 1.0, 25))
 
 
@@ -124,5 +119,5 @@ def harmonic(w: np.ndarray, strength: float) -> np.ndarray:
 
 
 def mean(terms: np.ndarray, *, supported: bool = True) -> Terms:
-    """The mean of `terms`; NaN if not `supported`: the log then says nothing about the target."""
+    """Mean of `terms`; NaN if not `supported`."""
     return Terms(terms, np.broadcast_to(float(supported), terms.shape))
