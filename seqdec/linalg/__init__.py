@@ -1,14 +1,11 @@
-"""Square-root linear algebra for recursive Gaussian beliefs.
+"""Square-root linear algebra for recursive Gaussian beliefs: covariances as roots, Sigma = C^T C.
 
-Covariances are kept as roots, Sigma = C^T C, so that they are positive semi-definite whatever the rounding:
-
-* `roots`: plain matrices: `root_of_sum` (the paper's Q_R), `low_rank_projection` (P_{d,+a}), `psd_root`, `solve_psd`,
-  `inverse_root`;
-* `full_rank`: `FullRankFactor`, which takes the update of a few observations in O(D^2);
-* `low_rank`: `LowRankFactor`, a rank-d root on a lazy basis, with updates in O(D d);
-* `spectral`: spaces of eigenvectors, with derivatives where eigenvalues are equal;
-* `pieces`: Jacobians and bases cut along the parameters, some pieces of them outer products;
-* `batching`: factorizations, branches and column writes under `jax.vmap`.
+* `roots`: plain matrices;
+* `full_rank`: `FullRankFactor`, updated in O(D^2);
+* `low_rank`: `LowRankFactor`, rank d, updated in O(D d);
+* `spectral`: eigenvectors and roots, with derivatives where eigenvalues are equal;
+* `pieces`: Jacobians and bases cut along the parameters;
+* `batching`: factorizations, branches and writes under `jax.vmap`.
 """
 
 from seqdec.linalg.batching import cond_any as cond_any

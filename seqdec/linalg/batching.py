@@ -1,4 +1,4 @@
-"""Factorizations, branches and column writes that behave well under `jax.vmap`."""
+"""Factorizations, branches and column writes under `jax.vmap`."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -16,10 +16,9 @@ _T = TypeVar("_T")
 
 
 def sequential_vmap(function: Callable[..., _T]) -> Callable[..., _T]:
-    """The same function of arrays; on a CPU `jax.vmap` computes it for one member of the batch after the other.
+    """The same function of arrays; on a CPU `jax.vmap` computes the members of a batch in turn.
 
-    For factorizations: jaxlib 0.10 spreads a batch over the threads of its CPU backend and waits for it on one of them,
-    so that as many batches at once as there are threads deadlock.
+    For factorizations: in jaxlib 0.10 as many batches at once as the CPU backend has threads deadlock.
     """
 
     @custom_vmap
@@ -38,14 +37,13 @@ def sequential_vmap(function: Callable[..., _T]) -> Callable[..., _T]:
 
 
 def _differentiable(batched: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
-    """A custom_vmap, which has no reverse-mode derivative, with that of the same function without it."""
+    """`batched`, a custom_vmap, with the derivatives of `plain`."""
     differentiable = jax.custom_jvp(batched)
     differentiable.defjvp(functools.partial(jax.jvp, plain))
     return differentiable
 
 
 def _broadcast(axis_size: int, in_batched: Sequence[Any], arguments: Sequence[Any]) -> tuple[Any, ...]:
-    """The arguments of a rule for `jax.vmap`, with unbatched ones repeated for each member."""
     return jax.tree.map(
         lambda leaf, batched: leaf if batched else jnp.broadcast_to(leaf, (axis_size, *jnp.shape(leaf))),
         tuple(arguments),
@@ -66,10 +64,10 @@ solve_transposed = sequential_vmap(functools.partial(jax.scipy.linalg.solve_tria
 
 
 def cond_any(condition: Array, function: Any, operand: Any, *constants: Any) -> Any:
-    """function(operand, *constants) if condition else operand: a branch that stays a branch under `jax.vmap`.
+    """function(operand, *constants) if condition else operand, a branch also under `jax.vmap`.
 
-    The whole batch takes the branch as soon as the condition holds for one member, so `function` must be harmless where
-    it is False. Derivatives are those of each member's own side.
+    A batch takes the branch where any member's condition holds: `function` must be harmless where it is False. Each
+    member has the derivatives of its own side.
     """
 
     def plain(condition, operand, constants):
@@ -97,7 +95,7 @@ def cond_any(condition: Array, function: Any, operand: Any, *constants: Any) -> 
 
 
 def put_columns(buffer: Array, values: Array, at: Array) -> Array:
-    """Buffer (D, n) with values (D, o) in its columns from `at` on; one write where a whole batch writes there."""
+    """Buffer (D, n) with values (D, o) in its columns from `at` on; one write if the whole batch writes there."""
     return _differentiable(_put, _put_one)(buffer, values, at)
 
 
@@ -124,7 +122,7 @@ def _(axis_size, in_batched, buffer, values, at):
 
 
 def check_spare_columns(observed: int, spare: int) -> None:
-    """Refuse an observation whose rows the spare columns cannot take."""
+    """Raises ValueError for an observation with more rows than spare columns."""
     if observed > spare:
         raise ValueError(
             f"{observed} outputs observed at once do not fit a buffer of {spare}; "
@@ -139,5 +137,5 @@ def columns_from(first: Array, count: int, width: int) -> Array:
 
 
 def advance_filled(filled: Array, observed: int, accept: Array) -> Array:
-    """The count of columns in use after an observation."""
+    """Columns in use after an observation."""
     return filled + observed * accept.astype(filled.dtype)

@@ -1,4 +1,4 @@
-"""A full-rank covariance as a square root T that takes the update of o observations in O(D^2 o)."""
+"""A full-rank covariance as a square root T, updated by o observations in O(D^2 o)."""
 
 from typing import NamedTuple
 
@@ -12,12 +12,12 @@ from seqdec.linalg.spectral import sylvester
 
 
 class FullRankFactor(NamedTuple):
-    """Root T of a full-rank covariance, Sigma = T^T T = columns columns^T; not triangular, with spare columns."""
+    """Root T, not triangular, of a full-rank covariance Sigma = T^T T = columns columns^T."""
 
     columns: Array
-    """(D, D + m) T^T: a row of T is a column here, as in `LowRankFactor`; spare columns are zero until they are used"""
+    """(D, D + m) T^T; m spare columns, zero until used"""
     filled: Array
-    """() int32, number of spare columns in use"""
+    """() int32, spare columns in use"""
 
 
 def full_rank_from(square: Array, spare: int) -> FullRankFactor:
@@ -42,12 +42,18 @@ def full_rank_downdate(
     noise_root: Array,
     accept: Array,
 ) -> FullRankUpdate:
-    """Root of (I - K H) Sigma (I - K H)^T + K R K^T, the Joseph form, for a gain of any kind, in O(D^2).
+    """Root of (I - K H) Sigma (I - K H)^T + K R K^T, the Joseph form, for any gain, in O(D^2).
 
-    The stack [T (I - K H)^T; R^{1/2} K^T] is a rank-o change of T and o new rows, which fill the spare columns; when
-    these are used up, one QR makes T square again. From H (o, D), H T^T (o, D + m), S K^T (o, D), such as H Sigma + q
-    H, and upper triangular S^{1/2} and R^{1/2} (o, o). `accept` () False changes nothing; all else must be finite even
-    then.
+    The stack [T (I - K H)^T; R^{1/2} K^T] changes T by rank o and adds o rows in spare columns; when none are left, one
+    QR makes T square.
+
+    Args:
+        factor: root of Sigma.
+        jacobian: H (o, D).
+        products: H T^T (o, D + m).
+        raw_gain: S K^T (o, D), such as H Sigma + q H.
+        innovation_root, noise_root: upper triangular S^{1/2} and R^{1/2} (o, o).
+        accept: () False changes nothing; all else must be finite even then.
     """
     (size, width), observed = factor.columns.shape, len(jacobian)
     spare = width - size
@@ -68,7 +74,7 @@ def full_rank_downdate(
 
 @jax.custom_jvp
 def _root_loss(matrix: Array) -> Array:
-    """I - (I - M)^{1/2} of a symmetric M (o, o), whose eigenvalues are at most 1."""
+    """I - (I - M)^{1/2} of a symmetric M (o, o) with eigenvalues of at most 1."""
     values, vectors = eigh(matrix)
     return (vectors * (1 - jnp.sqrt(jnp.clip(1 - values, 0)))[None]) @ vectors.mT
 
@@ -84,11 +90,10 @@ def _(primals, tangents):
 def symmetric_downdate(
     factor: FullRankFactor, products: Array, raw_gain: Array, innovation_root: Array, noise_root: Array, accept: Array
 ) -> FullRankUpdate:
-    """Root of (I - K H) Sigma (I - K H)^T + K R K^T with K^T = S^{-1} H Sigma: `full_rank_downdate` for q = 0.
+    """`full_rank_downdate` for q = 0, K^T = S^{-1} H Sigma, without new columns.
 
-    With F = H T^T and W = S^{-1} that is T^T (I - F^T X F) T, X = 2 W - W (F F^T + R) W: T^T is multiplied by the
-    symmetric root of I - F^T X F, so no column is added, and T is never factorized again. For one observation this is
-    Potter's form; otherwise F^T = Q B reduces it to the root of I - B X B^T (o x o). `raw_gain` is F T (o, D).
+    With F = H T^T and W = S^{-1}, T^T <- T^T (I - F^T X F)^{1/2}, X = 2 W - W (F F^T + R) W: for one observation Potter's
+    form; otherwise through I - B X B^T (o, o), F^T = Q B. `raw_gain` is F T (o, D).
     """
     gain = jnp.where(accept, solve_psd(innovation_root, raw_gain), 0)
     if len(products) == 1:

@@ -1,25 +1,19 @@
-r"""A rank-d covariance Sigma = C^T C on a lazy basis: C takes an update in O(D d), not the O(D d^2) of printed boxes.
+r"""A rank-d covariance Sigma = C^T C on a lazy basis, updated in O(D d); derived in `docs/mathematics.md`.
 
-Derivation. Write C = T Y with a small root T (d x d) and orthonormal rows Y = A B^T, of small coefficients A (d x n)
-and a tall basis B (D x n, n = d + m). An observation with Jacobian H (o x D), noise R, innovation variance S and gain
-K^T = S^{-1} (H C^T C + q H) turns C into a rank-d root of (I - K H) C^T C (I - K H)^T + K R K^T + q I. Once H is
-appended to B as o new columns, its part outside the span of C gives o more orthonormal rows, Y+, and the whole update
-happens in the d + o coordinates [Y; Y+]:
+C = T Y with a root T (d, d) and orthonormal rows Y = A B^T, of coefficients A (d, n) and a basis B (D, n), n = d + m.
+For a Jacobian H (o, D), noise R, innovation variance S, gain K^T = S^{-1} (H C^T C + q H), and the orthonormal rows Y+
+of H outside the span of C:
 
     H = a Y + b Y+      a = (H B) A^T, b b^T = H H^T - a a^T      U = T a^T = C H^T
     kappa = S^{-1} [U^T T + q a, q b]                             K^T = kappa [Y; Y+]
     Z     = [[T, 0] - U kappa; R^{1/2} kappa]                     (d + o square) the stack of the paper is Z [Y; Y+]
 
-P_{d,+q} of the stack drops the o directions in which Z is least. With Q (d x d + o) an orthonormal basis of the others,
-Y <- Q [Y; Y+], and T <- the triangular root of Q Z^T Z Q^T + q I: a Cholesky factor where that loses few digits, and
-otherwise from one QR of [Z Q^T; q^{1/2} I], which does not square T, so that small variances keep their digits beside
-large ones. For o = 1 there is no eigendecomposition: the one direction comes by inverse iteration, two triangular
-solves an iteration since Z is a change of T by one row and column, and Q is a reflection.
+P_{d,+q} drops the o least directions of Z. With an orthonormal basis Q (d, d + o) of the others, Y <- Q [Y; Y+] and
+T <- the triangular root of Q Z^T Z Q^T + q I: a Cholesky factor, or a QR of [Z Q^T; q^{1/2} I] where that loses digits.
+For o = 1 the dropped direction comes by inverse iteration, and Q is a reflection.
 
-Cost. B is read once for H B and once for the mean's step K eps: 2 n D floats per observation, the minimum of this form.
-When the m spare columns are used up, B <- [B, H^T] A^T, and the rounding errors of Y Y^T = L L^T are removed by A <-
-L^{-1}, T <- T L: O(D d n) work once in m / o observations. B is written last, so that the small algebra does not wait
-for it. With q = 0 the gain stays in the span of C: nothing is appended and only T changes.
+An observation appends H to B and reads B twice, 2 n D floats. When the m spare columns are used up, B <- [B, H^T] A^T
+and, with Y Y^T = L L^T, A <- L^{-1}, T <- T L: O(D d n) once in m / o observations. With q = 0 only T changes.
 """
 
 import functools
@@ -68,14 +62,14 @@ class LowRankFactor(NamedTuple):
     root: Array
     """T (d, d), upper triangular unless q = 0"""
     filled: Array
-    """() int32, number of columns in use"""
+    """() int32, columns in use"""
 
 
 def low_rank_from(rows: Pieces, root: Array, spare: int, basis_dtype=None, like: Rows | None = None) -> LowRankFactor:
-    """A `LowRankFactor` equal to root @ rows, with Y (d, D_p) orthonormal and m = spare columns for rows to come.
+    """A `LowRankFactor` equal to root @ rows, with Y (d, D_p) orthonormal and m = spare columns.
 
-    In a narrower `basis_dtype` every row that enters the basis is rounded, except outer products; coefficients, root
-    and sums keep the dtype of the rows. Pieces that are an `Outer` in `like` get spare columns that are outer products.
+    Rows enter the basis rounded to `basis_dtype`, except outer products; all else keeps the dtype of the rows. Pieces
+    that are an `Outer` in `like` get spare columns that are outer products.
     """
     rank, dtype = len(rows[0]), rows[0].dtype
     narrow = tuple(dense(piece).astype(dtype if basis_dtype is None else basis_dtype) for piece in rows)
@@ -95,7 +89,7 @@ def low_rank_from(rows: Pieces, root: Array, spare: int, basis_dtype=None, like:
 
 
 def cross(factor: LowRankFactor, jacobian: Rows) -> Array:
-    """H B (o, n) for H (o, D_p): the one product with the basis, which acting and updating share."""
+    """H B (o, n) for H (o, D_p), shared by acting and updating."""
     dtype = factor.root.dtype
     parts = (multiply_piece(rows, piece, dtype) for rows, piece in zip(jacobian, factor.basis, strict=True))
     return functools.reduce(jnp.add, parts)
@@ -108,13 +102,13 @@ def times(factor: LowRankFactor, weights: Array) -> Pieces:
 
 
 class LowRankUpdate(NamedTuple):
-    """A factor after an observation, and what its error bound needs."""
+    """A factor after an observation, and the parts of its error bound."""
 
     factor: LowRankFactor
     gain_gram: Array
     """(o, o) K^T K"""
     dropped: Array
-    """(o,) eigenvalues of the dropped directions, in ascending order"""
+    """(o,) eigenvalues of the dropped directions, ascending"""
 
 
 def low_rank_downdate(
@@ -129,9 +123,14 @@ def low_rank_downdate(
 ) -> LowRankUpdate:
     """C <- P_{d,+q}(C (I - K H)^T, R^{1/2} K^T) on the lazy basis, with K^T = S^{-1} (H C^T C + q H).
 
-    From H (o, D_p), H B (o, n) of `cross`, upper triangular S^{1/2} and R^{1/2} (o, o), and q (). `accept` () False
-    changes nothing; all but the Jacobian must be finite even then. `reads_done` () True depends on all other reads of
-    the basis, so that XLA can update it in place.
+    Args:
+        factor: C.
+        jacobian: H (o, D_p).
+        products: H B (o, n) of `cross`.
+        innovation_root, noise_root: upper triangular S^{1/2} and R^{1/2} (o, o).
+        process_noise: q ().
+        accept: () False changes nothing; all but the Jacobian must be finite even then.
+        reads_done: () True, computed from all other reads of the basis, which is then updated in place.
     """
     (rank, width), observed = factor.coefficients.shape, len(products)
     check_spare_columns(observed, width - rank)
@@ -172,18 +171,17 @@ def low_rank_downdate(
 
 
 class _Downdated(NamedTuple):
-    """A factor whose last observed rows have yet to be written to the basis."""
+    """A factor without its last observed rows in the basis."""
 
     factor: LowRankFactor
-    """C with coefficients of the columns that the basis holds already"""
+    """C by the columns in the basis"""
     appended: Array
     """(d, o) coefficients of the rows H to come"""
     columns: Array
-    """() int32, how many columns these will fill"""
+    """() int32, columns that these will fill"""
 
 
 def _write(state: _Downdated, rows: Rows, accept: Array, reads_done: Array | bool) -> LowRankFactor:
-    """The factor with the observed rows in its basis, after making room for them where that is needed."""
     filled, (observed, width) = state.factor.filled, (state.appended.shape[1], state.factor.coefficients.shape[1])
     rows = jax.tree.map(lambda part: jnp.where(accept & reads_done, part, 0), rows)
     full = jnp.where(reads_done, filled + observed, width + 1) > width
@@ -198,7 +196,7 @@ def _write(state: _Downdated, rows: Rows, accept: Array, reads_done: Array | boo
 
 
 def _make_room(state: _Downdated, jacobian: Rows) -> _Downdated:
-    """Rewrite C on a basis of its own d rows, in place, which includes H."""
+    """C, H included, on a basis of its own d rows, in place."""
     factor, appended = state.factor, state.appended
     (rank, width), dtype = factor.coefficients.shape, factor.root.dtype
     if any(leaf.dtype != dtype for leaf in jax.tree.leaves(factor.basis)):
@@ -221,9 +219,9 @@ def _make_room(state: _Downdated, jacobian: Rows) -> _Downdated:
 
 
 def _largest_directions(stack: Array, real: Array) -> tuple[Array, Array]:
-    """All but the o least directions of Z (d + o, d) as columns, and the o eigenvalues of Z^T Z that are dropped.
+    """All but the o least directions of Z (d + o, d) as columns, and the o dropped eigenvalues of Z^T Z.
 
-    `real` (o,) bool says which rows of Y+ exist.
+    `real` (o,) bool: rows of Y+ that exist.
     """
     observed = len(real)
     variances = stack.mT @ stack
@@ -235,11 +233,7 @@ def _largest_directions(stack: Array, real: Array) -> tuple[Array, Array]:
 
 @jax.custom_jvp
 def _inflated_root(factor: Array, inflation: Array) -> Array:
-    """Upper triangular R (d, d) with R^T R = F F^T + a I, for F (d, k) and a variance a.
-
-    By Cholesky of the sum; by the slower QR where a row of F is so nearly a combination of others that the sum has lost
-    its digits.
-    """
+    """Upper triangular R (d, d) with R^T R = F F^T + a I, for F (d, k) and a variance a."""
 
     def from_rows(_, factor, inflation):
         return root_of_sum(factor.mT, jnp.sqrt(inflation) * jnp.eye(len(factor), dtype=factor.dtype))
@@ -253,7 +247,7 @@ def _inflated_root(factor: Array, inflation: Array) -> Array:
 
 @_inflated_root.defjvp
 def _(primals, tangents):
-    """That of a Cholesky factor, however it was computed: dR = U R with R^T (U + U^T) R = d(F F^T + a I)."""
+    """R^T (U + U^T) R = d(F F^T + a I) with dR = U R."""
     (factor, _), (factor_tangent, inflation_tangent) = primals, tangents
     root = _inflated_root(*primals)
     half = factor_tangent @ factor.mT + inflation_tangent / 2 * jnp.eye(len(factor), dtype=factor.dtype)
@@ -264,11 +258,11 @@ def _(primals, tangents):
 
 
 _SURE = 1e-2
-"""Share of a variance that must remain for its Cholesky factor to be used: two digits lost, five remain."""
+"""Least share of a variance left for its Cholesky factor to be used."""
 
 
 def _residual(inside: Array, gram: Array) -> tuple[Array, Array, Array]:
-    """Outside the span of H = a Y + b Y+: b (o, o), the (o, o) that turns H - a Y into Y+, and which rows exist."""
+    """Of H = a Y + b Y+: b (o, o), the (o, o) that turns H - a Y into Y+, and which rows exist."""
     # A residual of the size of rounding has no direction and gets a row of zeros.
     return roots_of(gram - inside @ inside.mT, relative_jitter(gram.dtype) * jnp.max(jnp.diagonal(gram)))
 
@@ -283,8 +277,7 @@ def _gram_of_stack(root: Array, crossed: Array, gain: Array, noise: Array) -> Ar
 def _one_least_direction(root: Array, crossed: Array, gain: Array, noise: Array) -> Array:
     """Unit v (d + 1,) with the least |Z v|, Z = [[T, 0] - u kappa; r kappa], by inverse iteration on Z^T Z.
 
-    From T (d, d), u (d,), kappa (d + 1,) and R = r^2. It starts from the new direction, whose variance q^2 b^2 (|u|^2 +
-    R) / S^2 is a quarter of q or less, while all others have been inflated by q: few iterations suffice.
+    It starts from the new direction, of variance q^2 b^2 (|u|^2 + R) / S^2 <= q / 4, R = r^2; all others are q or more.
     """
     inside, outside = gain[:-1], gain[-1]
     eps = float(jnp.finfo(root.dtype).eps)
@@ -313,7 +306,7 @@ def _one_least_direction(root: Array, crossed: Array, gain: Array, noise: Array)
 
 @_one_least_direction.defjvp
 def _(primals, tangents):
-    """That of an eigenvector v of Z^T Z = G: V t with orthonormal V beside v and (V^T G V - v^T G v) t = -V^T dG v."""
+    """(V^T G V - v^T G v) t = -V^T dG v with dv = V t, V orthonormal beside v, G = Z^T Z."""
     least = _one_least_direction(*primals)
     gram, moved = jax.jvp(_gram_of_stack, primals, tangents)
     others = _reflect(least, jnp.eye(len(least), dtype=least.dtype)).mT
@@ -326,11 +319,10 @@ def _(primals, tangents):
 _least_direction = sequential_vmap(_one_least_direction)
 
 _MAX_ITERATIONS = 50
-"""Most iterations; directions not separated by then have nearly the same variance."""
 
 
 def _reflect(direction: Array, columns: Array) -> Array:
-    """Columns (d + 1, k) times the reflection Q that takes a unit direction to the last axis, without its last row."""
+    """Columns (d + 1, k) times the reflection that takes a unit direction to the last axis, without its last row."""
     sign = jnp.where(direction[-1] < 0, -1, 1)
     normal = direction.at[-1].add(sign)
     return columns[:-1] - jnp.outer(normal[:-1], normal @ columns) / jnp.abs(normal[-1])
@@ -339,10 +331,7 @@ def _reflect(direction: Array, columns: Array) -> Array:
 def fixed_span_downdate(
     factor: LowRankFactor, products: Array, innovation_root: Array, noise_root: Array, accept: Array
 ) -> LowRankUpdate:
-    """C <- a root of (I - K H) C^T C (I - K H)^T + K R K^T for q = 0, through T alone: the gain lies in the span of C.
-
-    For one observation this is Potter's form; otherwise one small QR.
-    """
+    """C <- a root of (I - K H) C^T C (I - K H)^T + K R K^T for q = 0, through T alone."""
     crossed = products @ factor.coefficients.mT @ factor.root.mT
     gain = solve_psd(innovation_root, crossed @ factor.root)
     if len(products) > 1:

@@ -1,10 +1,8 @@
 """Matrices cut along the parameters of a network, some pieces of them outer products.
 
-The Jacobian of a network's outputs by the kernel of a dense layer has rows x delta_o^T with one x for all outputs o
-(`Outer`): x^T B serves all of them in a product with a matrix B, and the rows are never formed. The lazy basis of
-`seqdec.linalg.low_rank` is cut into the same pieces (D_p, n). Where the rows of a piece are known to be outer products,
-what is appended to it is stored as two vectors (`Extended`): 2 d D floats are then read per observation, and d D
-stored.
+The Jacobian of the kernel of a dense layer has rows x delta_o^T with one x for all outputs o (`Outer`); a product with
+B needs x^T B once. Bases are cut into the same pieces (D_p, n); columns appended to such a piece are stored as two
+vectors (`Extended`): 2 d D floats are read per observation, and d D stored.
 """
 
 import functools
@@ -20,17 +18,14 @@ from seqdec.linalg.batching import put_columns
 from seqdec.runtime import alike
 
 Pieces = tuple[Array, ...]
-"""A matrix with one column, or one row, per parameter, cut along the parameters; see `seqdec.params.pieces`."""
+"""A matrix with one column or row per parameter, cut along the parameters (`seqdec.params.pieces`)."""
 
 
 class Outer(NamedTuple):
-    """Rows (o, in * out) of a Jacobian that are outer products, x delta_o^T; see `seqdec.filters.jacobians`.
-
-    Their product with a basis B reads B once, as x^T B with B in the shape (in, out * n).
-    """
+    """Rows (o, in * out) of a Jacobian, x delta_o^T (`seqdec.filters.jacobians`)."""
 
     inputs: Array
-    """x (in,), that of all rows; or (g, in), those of g groups of o / g rows each, one group after the other"""
+    """x (in,) of all rows; or (g, in) of g consecutive groups of o / g rows"""
     deltas: Array
     """(o, out)"""
 
@@ -47,11 +42,11 @@ class Outer(NamedTuple):
 
 
 Rows = tuple[Array | Outer, ...]
-"""`Pieces` (o, D_p) of a Jacobian, some of them as outer products."""
+"""`Pieces` (o, D_p) of a Jacobian."""
 
 
 def dense(rows: Array | Outer) -> Array:
-    """The rows as a matrix (o, D_p); an array is (o, ...)."""
+    """The rows as a matrix (o, D_p)."""
     if isinstance(rows, Outer):
         inputs = rows.inputs if rows.inputs.ndim == 1 else rows.input_of_row
         rows = jnp.atleast_2d(inputs)[..., None] * rows.deltas[:, None, :]
@@ -59,17 +54,17 @@ def dense(rows: Array | Outer) -> Array:
 
 
 def whole(rows: Sequence[Array | Outer]) -> Array:
-    """Rows (o, D_p) of all pieces, or by all leaves, as one matrix (o, D)."""
+    """Rows (o, D_p) of all pieces or leaves as one matrix (o, D)."""
     return jnp.concatenate([dense(part) for part in rows], axis=1)
 
 
 def select(rows: Array | Outer, which: Array) -> Array | Outer:
-    """Some of the rows; outer products with one x only."""
+    """Some of the rows; of outer products with one x only."""
     return rows._replace(deltas=rows.deltas[which]) if isinstance(rows, Outer) else rows[which]
 
 
 def product(left: Array, right: Array, dtype) -> Array:
-    """Product of two matrices, both of the dtype of the basis, summed in `dtype`."""
+    """Product of two matrices of the basis's dtype, summed in `dtype`."""
     return jnp.matmul(left, right, preferred_element_type=dtype)
 
 
@@ -98,10 +93,7 @@ def squares_of(rows: Rows) -> Array:
 
 
 def multiply(rows: Array | Outer, columns: Array, dtype) -> Array:
-    """Rows (o, D_p) times columns (D_p, n), summed in `dtype`.
-
-    XLA would fold a transpose into the product, which then runs five times slower on a CPU.
-    """
+    """Rows (o, D_p) times columns (D_p, n), summed in `dtype`."""
     if not isinstance(rows, Outer):
         return product(rows.astype(columns.dtype), columns, dtype)
     _, size, out = rows.shape
@@ -114,10 +106,9 @@ def multiply(rows: Array | Outer, columns: Array, dtype) -> Array:
 
 
 def multiply_all(rows: Rows, columns: Array) -> Array:
-    """Rows (o, D_p) times the columns (D, n) of one matrix, whose rows are those of the pieces, concatenated.
+    """Rows (o, D_p) times the columns (D, n) of one matrix, cut as the pieces.
 
-    Outer products are multiplied with the whole matrix, their inputs padded with zeros: a large slice would be copied.
-    The number of rows before and after theirs must be a multiple of their `out`.
+    The numbers of rows before and after an outer product's must be multiples of its `out`.
     """
     total, offset = jnp.zeros((), columns.dtype), 0
     for piece in rows:
@@ -134,7 +125,7 @@ def multiply_all(rows: Rows, columns: Array) -> Array:
 
 
 def narrow_parts(vector: Array, dtype) -> Array:
-    """(parts, ..., n) that add up to vectors (..., n): a product with a basis in bfloat16 loses no digits of them."""
+    """(parts, ..., n) of `dtype` that add up to vectors (..., n), without loss of digits."""
     if vector.dtype == dtype:
         return vector[None]
     head = vector.astype(dtype)
@@ -142,7 +133,7 @@ def narrow_parts(vector: Array, dtype) -> Array:
 
 
 class Extended(NamedTuple):
-    """A piece of a basis, (in * out, d + m): d columns, and m more that are outer products."""
+    """A piece of a basis, (in * out, d + m), whose last m columns are outer products."""
 
     columns: Array
     """(in * out, d)"""
@@ -153,11 +144,11 @@ class Extended(NamedTuple):
 
 
 Basis = tuple[Array | Extended, ...]
-"""Pieces (D_p, n): a direction is a column, because products then run twice as fast on a CPU."""
+"""Pieces (D_p, n): a column for each direction."""
 
 
 def full_columns(piece: Array | Extended) -> Array:
-    """The columns of a piece of a basis as a matrix (D_p, n)."""
+    """The columns of a piece as a matrix (D_p, n)."""
     if not isinstance(piece, Extended):
         return piece
     appended = (piece.inputs[:, None] * piece.deltas).reshape(-1, piece.inputs.shape[1])
@@ -179,7 +170,7 @@ def multiply_piece(rows: Array | Outer, piece: Array | Extended, dtype) -> Array
 
 
 def combine(piece: Array | Extended, weights: Array) -> Array:
-    """The sum (D_p,) of the columns of a piece, weighted by (n,)."""
+    """The sum (D_p,) of the columns of a piece with weights (n,)."""
     if not isinstance(piece, Extended):
         return _combine_columns(piece, weights)
     rank = piece.columns.shape[1]
@@ -208,10 +199,9 @@ _CHUNK = 2**14
 
 
 def rewrite(basis: Basis, jacobian: Rows, coefficients: Array, appended: Array, dtype) -> tuple[Basis, Array]:
-    """First d columns <- [B, H^T] [A, A_H]^T in place, and the Gram matrix (d, d) of these new columns.
+    """First d columns <- [B, H^T] [A, A_H]^T in place, and their Gram matrix (d, d).
 
-    From B (D_p, n), H (o, D_p), A (d, n) and A_H (d, o). The remaining columns keep their values: their coefficients
-    are zero from now on.
+    From B (D_p, n), H (o, D_p), A (d, n) and A_H (d, o). The other columns stay, with coefficients of zero.
     """
     rank = len(coefficients)
     rewritten, gram = [], jnp.zeros((rank, rank), dtype)
@@ -238,9 +228,9 @@ def rewrite(basis: Basis, jacobian: Rows, coefficients: Array, appended: Array, 
 
 
 def _chunk_of(piece, rows, coefficients: Array, appended: Array, target: Array, first: Array, count: int) -> Array:
-    """`count` rows of [B, H^T] [A, A_H]^T from `first` on; for `Extended` pieces `count` inputs with all their outputs.
+    """`count` rows of [B, H^T] [A, A_H]^T from `first` on; of `Extended` pieces `count` inputs with all outputs.
 
-    `target` holds the columns of the piece, of which earlier rows have been rewritten already.
+    `target`: the columns of the piece, earlier rows rewritten.
     """
     dtype = coefficients.dtype
     if not isinstance(piece, Extended):

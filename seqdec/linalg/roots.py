@@ -1,4 +1,4 @@
-r"""Square roots of covariances, Sigma = R^T R, as plain matrices; the only module that adds jitter."""
+r"""Square roots of covariances, Sigma = R^T R, as plain matrices."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ from seqdec.linalg.batching import cholesky, eigh, qr, solve_transposed, solve_t
 
 
 def relative_jitter(dtype) -> float:
-    """Relative size of the only ridge in the library: a few units in the last place."""
+    """Relative size of a ridge: a few units in the last place."""
     return 8 * float(jnp.finfo(dtype).eps)
 
 
@@ -31,7 +31,7 @@ def psd_root(cov: Array) -> Array:
 
 
 def solve_psd(root: Array, rhs: Array) -> Array:
-    """(R^T R)^{-1} rhs through two triangular solves with the upper triangular R (n, n); a division where n = 1."""
+    """(R^T R)^{-1} rhs by triangular solves with the upper triangular R (n, n)."""
     if root.shape == (1, 1):
         return rhs / root[0, 0] ** 2
     half = solve_transposed(root, rhs)
@@ -51,7 +51,7 @@ def low_rank_projection(rank: int, *blocks: Array, inflation: Array | float = 0.
     """J (rank, n) with J^T J the best rank-d approximation of sum_i B_i^T B_i + a I; the paper's P_{d,+a}.
 
     J = diag(sqrt(s_i^2 + a)) V_d^T from the singular values and right vectors of the stacked blocks (rows_i, n). Rows
-    beyond the rank of the stack are zero. `inflation` is a >= 0, a variance.
+    beyond the rank of the stack are zero. `inflation` is the variance a >= 0.
     """
     stack = jnp.concatenate(blocks)
     stack = jnp.pad(stack, ((0, max(0, rank - len(stack))), (0, 0)))
@@ -72,15 +72,12 @@ def largest_magnitude(values: Array) -> Array:
 
 
 def random_orthonormal_rows(key: Key, rank: int, size: int, dtype) -> Array:
-    """(rank, size) rows, orthonormal and uniformly distributed; rank must not exceed size."""
+    """(rank, size) orthonormal rows, uniformly distributed; rank <= size."""
     return qr(jax.random.normal(key, (size, rank), dtype))[0].mT
 
 
 def potter_scale(products: Array, innovation_root: Array, noise_root: Array) -> Array:
-    """The c for which T^T - c K F, with F = H T^T (1, D), is a root of (I - K H) Sigma (I - K H)^T + K R K^T.
-
-    The variance along F shrinks by the factor (1 - c |F|^2 / S)^2.
-    """
+    """The c for which T^T - c K F, F = H T^T (1, D), is a root of (I - K H) Sigma (I - K H)^T + K R K^T."""
     total = innovation_root[0, 0] ** 2
     epistemic, noise = jnp.sum(products**2) / total, noise_root[0, 0] ** 2 / total
     left = jnp.sqrt((1 - epistemic) ** 2 + noise * epistemic)

@@ -1,12 +1,11 @@
 r"""Spaces of eigenvectors and roots of symmetric matrices, with derivatives of every order where eigenvalues are equal.
 
-The derivatives of `eigh` divide by the differences of all eigenvalues. A function that does not depend on how vectors
-turn within a space needs less: with the eigenvectors V and U of two spaces of A, and the root S of A = S S,
+With eigenvectors V and U of two spaces of A, and the root S of A = S S,
 
     dU = V X,   (V^T A V) X - X (U^T A U) = -V^T dA U                    S dS + dS S = dA
 
-Both are Sylvester equations, L X - X R = C. Their solutions have the derivatives L dX - dX R = dC - dL X + X dR: more
-equations of the same kind, so that `eigh` itself is never differentiated.
+if functions do not depend on how vectors turn within a space. The solutions of these Sylvester equations, L X - X R =
+C, have the derivatives L dX - dX R = dC - dL X + X dR.
 """
 
 import functools
@@ -22,9 +21,9 @@ from seqdec.linalg.batching import eigh
 
 
 def sylvester(left: Array, right: Array, known: Array) -> Array:
-    """X (m, n) with left X - X right = known, for a symmetric left (m, m) and right (n, n).
+    """X (m, n) with left X - X right = known, for symmetric left (m, m) and right (n, n).
 
-    Without the part along eigenvectors of both whose eigenvalues are equal up to rounding, which has no solution.
+    Zero along eigenvectors of both with eigenvalues that are equal up to rounding.
     """
     (values, vectors), (others, turned) = eigh(lax.stop_gradient(left)), eigh(lax.stop_gradient(right))
     gaps = values[:, None] - others[None]
@@ -56,7 +55,7 @@ class Parted(NamedTuple):
 def parted_eigenvectors(matrix: Array, count: int) -> Parted:
     """The eigenvectors of a symmetric matrix without the o = `count` least, and these.
 
-    Their derivatives are those of the spaces that they span, in which they do not turn.
+    Their derivatives are those of the spaces that they span.
     """
     values, vectors = eigh(matrix)
     return Parted(vectors[:, count:], vectors[:, :count], values[:count])
@@ -75,7 +74,7 @@ def _(count, primals, tangents):
 def roots_of(matrix: Array, least: Array) -> tuple[Array, Array, Array]:
     """A root b (o, o) of a symmetric matrix, b b^T, its pseudo-inverse, and which columns of b are not zero.
 
-    Eigenvalues of `least` or less count as zero. The derivatives are those of a symmetric root up to a fixed rotation.
+    Eigenvalues of `least` or less count as zero. Derivatives are those of a symmetric root up to a fixed rotation.
     """
     values, vectors = (matrix[0], jnp.ones_like(matrix)) if len(matrix) == 1 else eigh(matrix)
     real = values > least
