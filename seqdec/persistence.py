@@ -1,8 +1,8 @@
-"""Files that are written atomically, and tables and arrays that are checked when they are read.
+"""Files written atomically; tables and arrays checked when read.
 
 Everything is written in a hidden temporary folder beside its target, then renamed: after a crash or on a full disk the
-target is what it was. The next write removes what a killed process leaves. Tables (parquet) and arrays (safetensors)
-have a manifest of JSON values and the SHA-256 digest of manifest and data in the metadata of their file.
+target is what it was. The next write removes what killed processes left. Tables (parquet) and arrays (safetensors)
+have in their metadata a manifest of JSON values and the SHA-256 digest of manifest and data.
 """
 
 import codecs
@@ -38,33 +38,33 @@ _PACKAGES = ("seqdec", "jax", "jaxlib", "flax", "optax", "gymnasium", "numpy", "
 _MANIFEST, _DIGEST = "seqdec", "seqdec.sha256"
 _TEMPORARY = re.compile(r"\..+-[0-9a-f]{8}")
 _WRITING = "writing.lock"
-"""A file of each temporary folder that its writer keeps locked; the system releases it when the process ends."""
+"""A file of each temporary folder, locked by its writer until its process ends."""
 _TEXT = (".csv", ".txt", ".tsv")
 _PACKED = (".gz", ".bz2", ".xz", ".zip")
 _TABLE = (".parquet", ".pq")
-"""Suffixes of the tables that we write."""
+"""Of our tables."""
 _ARRAYS = ".safetensors"
 _MARKS = {"UTF-32": codecs.BOM_UTF32_LE, "UTF-16": codecs.BOM_UTF16_LE, "UTF-16BE": codecs.BOM_UTF16_BE}
-"""How a text in an encoding starts; the first that fits counts."""
+"""Byte order marks; the first that fits counts."""
 _OF_OTHERS = frozenset({
     *_TEXT, *_PACKED, *_TABLE, ".arrow", ".db", ".feather", ".h5", ".hdf5", ".html", ".joblib", ".json",
     ".jsonl", ".mat", ".npy", ".npz", ".ods", ".pdf", ".pickle", ".pkl", ".png", ".pt", ".pth", ".py",
     ".sqlite", ".sqlite3", ".svg", ".toml", ".xls", ".xlsx", ".xml", ".yaml", ".yml",
 })  # fmt: skip
-"""Suffixes of files that are neither folders nor safetensors."""
+"""Suffixes of what is neither folder nor safetensors."""
 _URL = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/")
-"""How a URL starts; pathlib makes one slash of two. A drive of Windows has one letter."""
+"""How a URL starts in a path, which has one slash; Windows drives have one letter."""
 _PARQUET, _SQLITE = b"PAR1", b"SQLite format 3\0"
-"""How files of these kinds start."""
+"""How such files start."""
 
 
 def located(path: str | os.PathLike[str]) -> Path:
-    """`path` with "~" expanded, absolute from the working directory of this call.
+    """`path`, "~" expanded, absolute from the present working directory.
 
     Raises:
         TypeError: neither a str nor an os.PathLike of one.
         ValueError: empty, with a null character, a URL, or in the home folder of an unknown user.
-        FileNotFoundError: relative to a working directory that was deleted.
+        FileNotFoundError: relative to a deleted working directory.
     """
     try:
         text = os.fspath(path)
@@ -93,7 +93,7 @@ def located(path: str | os.PathLike[str]) -> Path:
 
 
 def check_table_name(path: Path, remedy: str) -> None:
-    """Raises ValueError, which ends with the remedy, for a name that says that a table of parquet is something else."""
+    """Raises ValueError, ending with the remedy, for a table of parquet with the name of another kind."""
     suffix = path.suffix.lower()
     if suffix[1:2].isalpha() and suffix not in _TABLE:
         raise ValueError(
@@ -103,7 +103,7 @@ def check_table_name(path: Path, remedy: str) -> None:
 
 
 def check_arrays_name(path: Path) -> None:
-    """Refuse the name of another kind of file for one of safetensors, as ValueError."""
+    """Raises ValueError for the name of another kind of file than safetensors."""
     if path.suffix.lower() in _OF_OTHERS:
         raise ValueError(
             f"{path} would be a file of safetensors with the suffix {path.suffix!r} of another kind: call it "
@@ -112,7 +112,7 @@ def check_arrays_name(path: Path) -> None:
 
 
 def check_folder_name(folder: Path) -> None:
-    """Refuse the name of a file for a folder that is to be made, as ValueError."""
+    """Raises ValueError for a new folder with the name of a file."""
     if folder.suffix.lower() in (_ARRAYS, *_OF_OTHERS) and not folder.exists():
         raise ValueError(
             f"{folder} would be a folder with the suffix {folder.suffix!r} of a file: call it {folder.with_suffix('')}"
@@ -120,9 +120,9 @@ def check_folder_name(folder: Path) -> None:
 
 
 def write_file(path: Path, write: Callable[[Path], Any]) -> None:
-    """Create or replace the file `path`, or that which a link leads to, by what `write` writes to a temporary path.
+    """Create or replace the file at `path`, or at the end of its link, by what `write` writes to a temporary path.
 
-    Raises OSError if it cannot, and where `path` is anything but a file.
+    Raises OSError if it cannot, and where `path` is no file.
     """
     with _replacing(path) as (target, temporary):
         mode = temporary.stat().st_mode  # that of the process's umask, which not every library respects
@@ -134,7 +134,7 @@ def write_file(path: Path, write: Callable[[Path], Any]) -> None:
 
 
 def check_replaceable(path: Path) -> None:
-    """Raises OSError if `write_file` could not create or replace the file `path`."""
+    """Raises OSError if `write_file` could not write `path`."""
     with _replacing(path):
         pass
 
@@ -151,13 +151,13 @@ def _replacing(path: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write `content` as indented JSON. Raises OSError when `path` cannot be written."""
+    """Write `content` as indented JSON. Raises OSError."""
     text = json.dumps(content, indent=2) + "\n"
     write_file(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def write_table(path: Path, table: "pd.DataFrame", manifest: Mapping[str, Any] | None = None) -> None:
-    """Write a table as parquet, with a manifest of JSON values. Raises OSError when `path` cannot be written."""
+    """Write a table as parquet, with a manifest of JSON values. Raises OSError."""
     import pyarrow
     from pyarrow import parquet
 
@@ -173,20 +173,20 @@ def write_table(path: Path, table: "pd.DataFrame", manifest: Mapping[str, Any] |
 
 
 def is_text_table(path: Path) -> bool:
-    """Whether a file is by its name a table as text, such as "log.csv", "LOG.TXT" or "log.csv.gz"."""
+    """Whether a name is that of a table as text, such as "log.csv", "LOG.TXT" or "log.csv.gz"."""
     return _unpacked_name(path).endswith(_TEXT)
 
 
 def _unpacked_name(path: Path) -> str:
-    """The name in lower case, without the suffix of a compressed file."""
+    """In lower case, without the suffix of compression."""
     name = path.name.lower()
     return name.removesuffix(next(filter(name.endswith, _PACKED), ""))
 
 
 def read_any_table(path: Path) -> "pd.DataFrame":
-    """The table in a parquet file or, by its name, in a text file with a header, which may be compressed.
+    """The table in a parquet file or, by its name, in a text file with a header, perhaps compressed.
 
-    Raises FileNotFoundError, and ValueError for a file that is damaged, no file, or of another kind.
+    Raises FileNotFoundError, and ValueError for what is damaged, no file, or of another kind.
     """
     _check_present(path)
     if not path.stat().st_size:
@@ -206,7 +206,6 @@ def read_any_table(path: Path) -> "pd.DataFrame":
 
 
 def _read_text_table(path: Path) -> "pd.DataFrame":
-    """The table in a text file, as `read_any_table`."""
     import pandas as pd
 
     # pandas reads decimal numbers to the last bit by itself from 3.1 on.
@@ -226,7 +225,7 @@ def _read_text_table(path: Path) -> "pd.DataFrame":
 
 
 def read_text(path: Path) -> str:
-    """The text in a file of UTF-8. Raises OSError, and ValueError that says how to convert another encoding."""
+    """The text of a UTF-8 file. Raises OSError, and ValueError with the remedy for another encoding."""
     content = path.read_bytes()
     try:
         return content.decode("utf-8-sig")
@@ -235,7 +234,7 @@ def read_text(path: Path) -> str:
 
 
 def _not_utf8(path: Path, content: bytes) -> str:
-    """The complaint about a file with these bytes, which are not UTF-8."""
+    """The message for bytes that are not UTF-8."""
     mark = next((name for name, start in _MARKS.items() if content.startswith(start)), None)
     found = mark or ("UTF-16LE" if b"\0" in content else None)
     return (
@@ -245,9 +244,9 @@ def _not_utf8(path: Path, content: bytes) -> str:
 
 
 def read_table(path: Path, *, foreign: bool = False) -> "tuple[pd.DataFrame, dict[str, Any]]":
-    """The table and manifest that `write_table` wrote; of another parquet file, with `foreign`, the manifest is empty.
+    """Table and manifest of `write_table`; `foreign`: any parquet file, else without a manifest.
 
-    Raises FileNotFoundError, and ValueError for a file that is damaged or not of `write_table`.
+    Raises FileNotFoundError, and ValueError for what is damaged or not of `write_table`.
     """
     from pyarrow import parquet
 
@@ -264,7 +263,7 @@ def read_table(path: Path, *, foreign: bool = False) -> "tuple[pd.DataFrame, dic
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], manifest: Mapping[str, Any]) -> None:
     """Write arrays by name as safetensors, with a manifest of JSON values.
 
-    Raises OSError when `path` cannot be written, and ValueError for a dtype that safetensors does not have.
+    Raises OSError, and ValueError for a dtype that safetensors lacks.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
@@ -282,9 +281,9 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], manifest: Mapping
 
 
 def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays and manifest that `write_arrays` wrote.
+    """Arrays and manifest of `write_arrays`.
 
-    Raises FileNotFoundError, and ValueError for a file that is damaged or not of `write_arrays`.
+    Raises FileNotFoundError, and ValueError for what is damaged or not of `write_arrays`.
     """
     from safetensors import safe_open
 
@@ -295,7 +294,7 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 
 def _columns(table: "pyarrow.Table") -> Iterator[tuple[str, np.ndarray]]:
-    """Names and values of the columns, and what the file says of their types."""
+    """Columns by name, and the types in the file."""
     yield "pandas", np.frombuffer((table.schema.metadata or {}).get(b"pandas", b""), np.uint8)
     schema = str(table.schema.remove_metadata())  # parquet has one type of text for the levels of categorical columns
     yield "schema", np.array(schema.replace("<values=large_string,", "<values=string,"))
@@ -305,7 +304,7 @@ def _columns(table: "pyarrow.Table") -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _digest(text: str, items: Iterable[tuple[str, np.ndarray]]) -> str:
-    """SHA-256 of a manifest and of arrays, with their names, dtypes and shapes."""
+    """SHA-256 of a manifest and of names, dtypes, shapes and values."""
     digest = hashlib.sha256(text.encode())
     for name, array in items:
         digest.update(f"{name} {array.dtype} {array.shape}".encode())
@@ -314,7 +313,7 @@ def _digest(text: str, items: Iterable[tuple[str, np.ndarray]]) -> str:
 
 
 def _verified(metadata: Mapping[str, str], items: Iterable[tuple[str, np.ndarray]]) -> dict[str, Any]:
-    """The manifest, if the digest agrees."""
+    """The manifest, its digest checked."""
     if _MANIFEST not in metadata or _DIGEST not in metadata:
         raise ValueError("it has no manifest or no checksum, so seqdec did not write it")
     if _digest(metadata[_MANIFEST], items) != metadata[_DIGEST]:
@@ -331,11 +330,7 @@ def _check_present(path: Path) -> None:
 
 @contextmanager
 def reading(path: Path, remedy: str = "restore it from a copy or make it anew") -> Iterator[None]:
-    """Raises every error of a parser as a ValueError that names the file and the remedy.
-
-    What the system refuses, such as permission, is raised as OSError: the file may be right. A place outside the file,
-    which a damaged one may name, is not among it.
-    """
+    """Errors of parsers become ValueErrors with file and remedy; OSErrors such as permission stay."""
     try:
         yield
     except Exception as error:
@@ -346,7 +341,7 @@ def reading(path: Path, remedy: str = "restore it from a copy or make it anew") 
 
 
 def check_format(path: Path, manifest: Mapping[str, Any], known: str) -> None:
-    """Refuse a manifest of another format than `known`, "name version", as ValueError."""
+    """Raises ValueError for a manifest of another format than `known`, "name version"."""
     found = manifest.get("format")
     if found == known:
         return
@@ -357,7 +352,7 @@ def check_format(path: Path, manifest: Mapping[str, Any], known: str) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file. Raises ValueError when it is damaged, OSError when it cannot be read."""
+    """The content of a JSON file. Raises ValueError if damaged, OSError if it cannot be read."""
     text = read_text(path)
     try:
         return json.loads(text)
@@ -366,7 +361,7 @@ def read_json(path: Path) -> Any:
 
 
 def check_writable(folder: Path) -> None:
-    """Create `folder` and a file in it, which is deleted. Raises OSError if that fails."""
+    """Create `folder`, and try to write in it. Raises OSError."""
     with _beside(folder / "writable", folder) as temporary:
         temporary.touch()
 
@@ -375,7 +370,7 @@ def check_writable(folder: Path) -> None:
 def locked(folder: Path) -> Iterator[None]:
     """Keep others from using `folder`, and clear it.
 
-    Raises FileExistsError where another process uses it, or this one, by an object that is alive.
+    Raises FileExistsError if another process, or a live object of this one, uses it.
     """
     from filelock import FileLock, Timeout
 
@@ -409,12 +404,12 @@ def remove(path: Path) -> None:
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether `path` is named as a temporary folder of this module."""
+    """Whether `path` is named as our temporary folders."""
     return _TEMPORARY.fullmatch(path.name) is not None
 
 
 def clear(paths: Iterable[Path]) -> None:
-    """Remove those of `paths` that are temporary folders of processes that have ended."""
+    """Remove temporary folders of ended processes among `paths`."""
     from filelock import FileLock
 
     for folder in paths:
@@ -430,12 +425,12 @@ def clear(paths: Iterable[Path]) -> None:
 
 
 def as_json(value: Any) -> Any:
-    """`value` after a round trip through JSON: tuples become lists, paths strings, and other objects their repr."""
+    """`value` by JSON and back: tuples become lists, paths strings, other objects their repr."""
     return json.loads(json.dumps(value, default=lambda other: str(other) if isinstance(other, Path) else repr(other)))
 
 
 def versions() -> dict[str, str]:
-    """Versions that a result depends on: packages, loaded plug-ins, Python, platform and JAX's first device."""
+    """Versions of packages, loaded plug-ins, Python, platform and JAX's first device."""
     packages = {name: version(name) for name in _PACKAGES} | plugins.versions()
     device = jax.devices()[0]
     return packages | {
@@ -456,7 +451,7 @@ def version(package: str) -> str:
 
 @contextmanager
 def _beside(path: Path, named: Path) -> Iterator[Path]:
-    """A path in a temporary folder beside `path`. OSErrors are raised again with the path `named` in the message."""
+    """A path in a temporary folder beside `path`; OSErrors name `named`."""
     try:
         _make_folder(path.parent)
         _clear_beside(path)
@@ -470,7 +465,7 @@ def _beside(path: Path, named: Path) -> Iterator[Path]:
 
 
 def _make_folder(folder: Path) -> None:
-    """Create a folder and its parents, as far as they are missing. Raises OSError that names what is in the way."""
+    """Create a folder and its parents. Raises OSError that names what is in the way."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
@@ -490,7 +485,7 @@ def _kind(path: Path) -> str:
 
 
 def _temporary(path: Path) -> "tuple[Path, FileLock]":
-    """A new hidden folder beside `path`, and its lock."""
+    """A new hidden folder beside `path`, locked."""
     from filelock import FileLock, Timeout
 
     while True:
@@ -512,10 +507,7 @@ def _temporary(path: Path) -> "tuple[Path, FileLock]":
 
 
 def _discard(folder: Path, lock: "FileLock") -> None:
-    """Remove a temporary folder.
-
-    The file that is locked is removed last and before its release: who has opened it by then does not get the lock.
-    """
+    """Remove a temporary folder, its locked file last and before the release: nobody else gets the lock."""
     with suppress(OSError):
         for item in sorted(folder.iterdir(), key=lambda item: item.name == _WRITING):
             with suppress(OSError):  # Windows removes no open file
@@ -525,6 +517,5 @@ def _discard(folder: Path, lock: "FileLock") -> None:
 
 
 def _clear_beside(path: Path) -> None:
-    """Remove what interrupted writes of `path` left."""
     with suppress(OSError):
         clear(item for item in path.parent.iterdir() if item.name.startswith(f".{path.name}-"))

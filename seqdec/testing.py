@@ -1,4 +1,4 @@
-"""What every part must do, as checks for parts of one's own: each raises AssertionError with what is wrong.
+"""Checks of parts of one's own against their contracts; they raise AssertionError.
 
 >>> from seqdec import filters, policies, testing
 >>> testing.check_policy(policies.thompson)
@@ -49,18 +49,16 @@ def check_optimizer(
 ) -> None:
     """An optimizer keeps the contract of optax, on odd gradients too.
 
-    - The state keeps its structure, shapes and dtypes, so that one program serves all steps, and its arrays share no
-      memory, so that they can be donated.
-    - Arguments that it does not know are ignored: it gets the loss as `value`, and one more.
-    - Zero gradients move nothing in the first step, NaN makes NaN, and 1e20, whose square float32 cannot hold, leaves
-      updates and state finite.
-    - bfloat16 parameters get bfloat16 updates, as those of float32 up to rounding, from a state of float32.
-    - `jax.vmap` over parameters and state gives each member what it gets alone.
+    - The state keeps structure, shapes and dtypes; its arrays share no memory and can be donated.
+    - Unknown arguments are ignored: it gets the loss as `value`, and one more.
+    - Zero gradients move nothing in the first step; NaN makes NaN; 1e20 leaves updates and state finite.
+    - bfloat16 parameters get bfloat16 updates, up to rounding those of float32, from a float32 state.
+    - `jax.vmap` over parameters and state gives each member its own result.
 
     Args:
         make: (learning rate) -> transformation.
-        params: a tree of float32 parameters; None: a matrix, a vector, a scalar and a row.
-        without_params: whether `update` must not need the parameters.
+        params: tree of float32 parameters; None: a matrix, a vector, a scalar and a row.
+        without_params: `update` must not need the parameters.
     """
     random = np.random.default_rng(0)
     shapes = {"hidden": (3, 4), "bias": (4,), "scale": (), "row": (1, 3)}
@@ -127,7 +125,6 @@ def check_optimizer(
 
 
 def _two_steps(step: Any, init: Any, params: PyTree, first: PyTree, second: PyTree) -> tuple[PyTree, PyTree]:
-    """Updates and state of the second of two steps."""
     _, state = step(first, init(params), params)
     return step(second, state, params)
 
@@ -137,17 +134,17 @@ def check_filter(
 ) -> None:
     """A filter keeps the contract of `seqdec.core.Filter`, for Gaussian responses of variance 0.1.
 
-    - A belief keeps its structure, shapes and dtypes, so that one program serves all steps.
-    - `predict` leaves the mean; covariances of `moments` are symmetric and have no negative variance.
-    - `update` reports the innovation and the log density of its predictive, and what it observed has less variance.
-    - A response or input that is not finite, and an index that no output has, are rejected, and change nothing.
-    - `sample` gives parameters, the same for equal keys; `marginals` are those of `moments`; `update_batch` of one
-      input is `update`; `recenter` moves the mean alone.
+    - A belief keeps structure, shapes and dtypes.
+    - `predict` leaves the mean; covariances of `moments` are symmetric, variances not negative.
+    - `update` reports innovation and predictive log density, and reduces the variance of what it observed.
+    - A response or input that is not finite, and an output index out of range, are rejected and change nothing.
+    - `sample` repeats for equal keys; `marginals` are those of `moments`; `update_batch` of one input is `update`;
+      `recenter` moves the mean alone.
 
     Args:
         make: (network, likelihood) -> filter.
-        network: with several outputs and an input of one axis; None: a perceptron 3 -> 5 -> 4.
-        linearized: whether the predictive mean must be the response at the mean of the parameters.
+        network: several outputs, an input of one axis; None: a perceptron 3 -> 5 -> 4.
+        linearized: the predictive mean must be the response at the mean of the parameters.
     """
     network = models.network(models.MLP(4, (5,)), jnp.zeros(3)) if network is None else network
     flt, random = make(network, likelihoods.gaussian(0.1)), np.random.default_rng(0)
@@ -158,7 +155,6 @@ def check_filter(
 
     @jax.jit
     def look(belief, x, key):
-        """What can be asked of a belief, in one program."""
         mean = flt.mean(belief)
         marginals = None if flt.marginals is None else flt.marginals(belief)(x)
         return (
@@ -222,19 +218,19 @@ def check_filter(
 def check_agent(make: Callable[[Spaces], Agent], *, spaces: HasSpaces | None = None, learns: bool = True) -> None:
     """An agent keeps the contract of `seqdec.core.Agent`.
 
-    - The state keeps its structure, shapes and dtypes, so that one program serves all steps; it stays finite.
-    - Actions lie in the action space, and only allowed ones are played, also in a context that is not a number.
-      Propensities lie in (0, 1] and are the frequencies of the actions, estimates up to their error.
-    - A reward or context that is not finite, and an action out of range, is rejected and teaches nothing:
-      `state.params` is unchanged, or the whole state where it has no such field.
-    - The responses of all Discrete actions may come instead of a reward.
-    - `act_batch` is `jax.vmap` of `act`; `update_batch` of one reward is `update`, and leaves out rewards of NaN;
-      `assess` has a number for each action.
+    - The state keeps structure, shapes and dtypes, and stays finite.
+    - Only allowed actions of the space are played, also in a context of NaN. Propensities lie in (0, 1] and are the
+      frequencies of the actions, estimates up to their error.
+    - A reward or context that is not finite, and an action out of range, is rejected: `state.params` is unchanged, or
+      the whole state without this field.
+    - The responses of all Discrete actions may replace a reward.
+    - `act_batch` is `jax.vmap` of `act`; `update_batch` of one reward is `update`, and ignores rewards of NaN; `assess`
+      has a number for each action.
 
     Args:
         make: (spaces) -> agent.
-        spaces: that it is built for; None: four numbers and three Discrete actions.
-        learns: False for an agent that learns nothing, and so rejects nothing.
+        spaces: None: four numbers and three Discrete actions.
+        learns: False: the agent learns and rejects nothing.
     """
     site = Spaces(Box(-1, 1, (4,), np.float32), Discrete(3)) if spaces is None else Spaces(*spaces_of(spaces))
     agent, actions = make(site), site.action_space
@@ -259,7 +255,6 @@ def check_agent(make: Callable[[Spaces], Agent], *, spaces: HasSpaces | None = N
     keys = jax.random.split(jax.random.key(1), len(rows))
 
     def live(keys, lessons, context):
-        """All that is asked of the agent, in one program."""
 
         def step(state, at):
             key, (observation, other, reward, kept) = at
@@ -347,7 +342,7 @@ def _observed(space: gymnasium.Space, count: int) -> PyTree:
 
 
 def _broken(context: PyTree) -> PyTree | None:
-    """The context with NaN in its floats; None where it has none."""
+    """The context with NaN in its floats, if any."""
     leaves, tree = jax.tree.flatten(context)
     floats = [jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.size > 0 for leaf in leaves]
     if not any(floats):
@@ -360,7 +355,7 @@ def _learned(state: Any) -> Any:
 
 
 def _leaves(tree: PyTree, row: int) -> list[np.ndarray]:
-    """Row by row of stacked trees."""
+    """Rows of stacked trees."""
     return [leaf[row] for leaf in jax.tree.leaves(tree)]
 
 
@@ -397,15 +392,14 @@ def _check_frequencies(agent: Agent, found: Action, count: int) -> None:
 def check_policy(make: Callable[[], Acquisition], *, draws: int = 4000) -> None:
     """A policy keeps the contract of `seqdec.core.Acquisition`, over the Gaussian posterior of four candidates.
 
-    - Scores are finite for allowed candidates and -inf for others; those of equal keys are equal.
-    - `probabilities` are zero for candidates that are not allowed, one for the only allowed one, and sum to one. Where
-      they are `exact` they are the frequencies of the largest score; otherwise, up to the share of a hundredth that an
-      estimate gives to all, and its own error.
-    - `probability` is one of `probabilities`, up to 0.02. Nothing dearer is asked of the posterior than `needs` says.
+    - Scores are finite for allowed candidates, -inf for others, and equal for equal keys.
+    - `probabilities` sum to one, are zero for candidates not allowed and one for the only allowed one. If `exact` they
+      are the frequencies of the largest score; else up to the uniform share of a hundredth and their own error.
+    - `probability` is one of `probabilities`, up to 0.02. Of the posterior only what `needs` allows is asked.
 
     Args:
         make: () -> acquisition.
-        draws: keys that the frequencies are counted over.
+        draws: keys for the frequencies.
     """
     policy, mask = make(), np.array([True, False, True, True])
     mean = jnp.array([0.3, 0.5, 0.1, 0.45])
@@ -451,11 +445,13 @@ def check_policy(make: Callable[[], Acquisition], *, draws: int = 4000) -> None:
 
 
 def check_surrogate(make: Callable[[int], Any]) -> None:
-    """Whether `make`, (columns) -> `seqdec.bo.Surrogate`, is a surrogate. Raises AssertionError where it is not.
+    """A surrogate keeps the contract of `seqdec.bo.Surrogate`.
 
-    It learns a function of two columns from twelve responses; rows of the history beyond them are not read; moments and
-    draws are finite and have its dtype; appended responses may be learned by `fit` or by `condition_on`; and what it
-    stores has the structure of its state.
+    It learns a function of two columns from twelve responses and reads no further rows of the history; moments and
+    draws are finite and of its dtype; `fit` or `condition_on` learns appended responses; states keep their structure.
+
+    Args:
+        make: (columns) -> surrogate.
     """
     surrogate = make(2)
     generator = np.random.default_rng(0)
@@ -504,17 +500,13 @@ ROWS = 60
 
 
 def check_estimator(make: Callable[[], Estimator]) -> None:
-    """Try an estimator on a log of 60 rows of the kind that it is for.
+    """An estimator keeps its contract on a log of 60 rows of its kind.
 
-    Terms must be finite numbers of each row, equal when they are computed again, and leave the evidence as it was. What
-    is not among its `needs` may be missing without a difference; `extended` terms of a row do not depend on the others.
+    Terms are finite numbers of each row, equal when computed again, and leave the evidence as it was. What is not among
+    `needs` may be missing without a difference; `extended` terms of a row do not depend on others.
 
     Args:
-        make: returns the configured estimator, as its class does; arrays among its settings must fit 60 rows, three
-            actions.
-
-    Raises:
-        AssertionError: in what way it breaks the contract.
+        make: () -> estimator; arrays among its settings fit 60 rows, three actions.
     """
     estimator = make()
     assert isinstance(estimator, Estimator), f"{estimator!r} must be a seqdec.ope.Estimator"
@@ -562,7 +554,7 @@ def _check_needs(estimator: Estimator, given: Evidence, terms: Terms) -> None:
 
 
 def _evidence(kind: type) -> Any:
-    """A log of the kind, with a policy to be evaluated and predicted rewards."""
+    """A log of the kind, a target policy and predicted rewards."""
     rng = np.random.default_rng(0)
     if kind is ContinuousLog:
         log = ope.make_continuous_log(action=rng.normal(size=ROWS), reward=rng.random(ROWS), density=np.full(ROWS, 0.3))
@@ -585,7 +577,6 @@ def _evidence(kind: type) -> Any:
 
 
 def _arrays(evidence: Any) -> list[np.ndarray]:
-    """Copies of the arrays in the evidence."""
     parts = [*evidence, *evidence.log, *(getattr(evidence, "target", None) or ())]
     return [part.copy() for part in parts if isinstance(part, np.ndarray)]
 
@@ -595,7 +586,7 @@ def _same(one: Terms, other: Terms) -> bool:
 
 
 def _kinds(tree: PyTree) -> Any:
-    """Structure, and shape and dtype of each leaf."""
+    """Structure, shapes and dtypes."""
     return jax.tree.structure(tree), [(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in jax.tree.leaves(tree)]
 
 
@@ -605,6 +596,5 @@ def _finite(tree: PyTree) -> bool:
 
 
 def _close(found: PyTree, wanted: PyTree, rtol: float, atol: float, what: str) -> None:
-    """Leaf by leaf."""
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=rtol, atol=atol, err_msg=what)

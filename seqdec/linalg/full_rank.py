@@ -92,8 +92,8 @@ def symmetric_downdate(
 ) -> FullRankUpdate:
     """`full_rank_downdate` for q = 0, K^T = S^{-1} H Sigma, without new columns.
 
-    With F = H T^T and W = S^{-1}, T^T <- T^T (I - F^T X F)^{1/2}, X = 2 W - W (F F^T + R) W: for one observation Potter's
-    form; otherwise through I - B X B^T (o, o), F^T = Q B. `raw_gain` is F T (o, D).
+    With F = H T^T and W = S^{-1}, T^T <- T^T (I - F^T X F)^{1/2}, X = 2 W - W (F F^T + R) W: for one observation
+    Potter's form; otherwise through I - B X B^T (o, o), F^T = Q B. `raw_gain` is F T (o, D).
     """
     gain = jnp.where(accept, solve_psd(innovation_root, raw_gain), 0)
     if len(products) == 1:
