@@ -1,4 +1,4 @@
-"""Policies: acquisition functions that score candidates from the moments or draws of a posterior."""
+"""Policies: acquisition functions of the moments or draws of a posterior."""
 
 from typing import Any
 
@@ -40,28 +40,28 @@ REGISTRY: Registry[Acquisition] = Registry(
     },
     outside=Outside("seqdec.policies", "a function (*, keywords) -> seqdec.core.Acquisition", Acquisition),
 )
-"""Policies by name. Each can be made without arguments."""
+"""Policies by name, each without required arguments."""
 
 
 def names() -> tuple[str, ...]:
-    """The names that `make` knows, sorted."""
+    """The names for `make`, sorted."""
     return REGISTRY.names()
 
 
 def make(name: str, **options: Any) -> Acquisition:
-    """The policy called `name`; `options` go to the function of that name.
+    """The policy called `name`, with `options` of its function.
 
     Raises:
-        ValueError: no policy has that name; or an option is out of its range.
+        ValueError: unknown name, or an option out of its range.
     """
     return REGISTRY.make(name, **options)
 
 
 def resolve(policy: str | Acquisition) -> tuple[Acquisition, str]:
-    """An acquisition and its name: a name is resolved by `make`; an acquisition is called "custom".
+    """An acquisition and its name: that given to `make`, or "custom" for an acquisition.
 
     Raises:
-        ValueError: no policy has that name.
+        ValueError: unknown name.
         TypeError: neither a name nor an acquisition.
     """
     if isinstance(policy, Acquisition):

@@ -1,4 +1,4 @@
-"""Greedy play of the expected response, alone or with a fixed share of uniform exploration."""
+"""Greedy play of the expected response, with or without uniform exploration."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from seqdec.policies import common
 
 
 def greedy() -> Acquisition:
-    """Play the largest expected response; ties go to the first. Its probability, 1, is exact."""
+    """Play the largest expected response, the first of equal ones. Its probability, 1, is exact."""
 
     def score(key, posterior, candidates, mask):
         del key
@@ -24,10 +24,10 @@ def greedy() -> Acquisition:
 def epsilon_greedy(epsilon=0.05) -> Acquisition:
     """Greedy, but with probability epsilon an allowed candidate chosen uniformly.
 
-    The probability of an action, epsilon / n plus 1 - epsilon for the greedy one, is exact.
+    Probabilities, epsilon / n plus 1 - epsilon for the greedy action, are exact.
 
     Args:
-        epsilon: share of exploration in [0, 1]; may be traced.
+        epsilon: in [0, 1]; may be traced.
 
     Raises:
         ValueError: epsilon lies outside [0, 1].

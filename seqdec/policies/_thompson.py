@@ -12,16 +12,15 @@ from seqdec.policies import common
 
 
 def thompson(*, scale: float = 1.0, propensity_samples: int = 32) -> Acquisition:
-    """Thompson sampling. Its probabilities are Monte Carlo estimates.
+    """Thompson sampling, with Monte Carlo estimates of its probabilities.
 
     Args:
-        scale: of the deviation of draws from the mean, in [0, 1]; below 1 it explores less than the belief warrants, as
-            pays where contexts differ enough to explore by themselves.
-        propensity_samples: parameter draws for the estimate of the action's probability, each at the cost of one
-            action; 0 gives no estimate.
+        scale: of the deviation of draws from the mean, in [0, 1]; below 1 it explores less, for contexts that differ.
+        propensity_samples: parameter draws for the estimate of the action's probability, each at the cost of an action;
+            0: no estimate.
 
     Raises:
-        ValueError: propensity_samples is not an integer >= 0, or scale is out of its range.
+        ValueError: propensity_samples is not an integer >= 0, or scale out of range.
     """
     common.weight("scale", scale, 1)
 

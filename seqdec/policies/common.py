@@ -1,4 +1,4 @@
-"""Masks and action probabilities, shared by the policies."""
+"""Masks and action probabilities of policies."""
 
 import math
 
@@ -9,8 +9,8 @@ from seqdec.boundary.checks import concrete, count, keyed
 from seqdec.core import Array, Marginals, Posterior, PyTree
 
 _NODES, _FURTHEST, _UNDECIDED, _LINEAR, _SHARPEST = 24, 5.0, 3.5, 3.0, 1e-3
-"""Of the quadrature of `marginal_quadrature`: nodes; largest |z|; deviations of a rival from its mean to its lower end;
-its deviations over which the nodes are about equally far apart, and its least deviation in those of the candidate."""
+"""Of `marginal_quadrature`: nodes; largest |z|; deviations of a rival from its mean to its lower end, and over which
+nodes are about equally far apart; its least deviation in those of the candidate."""
 
 
 def masked(scores: Array, mask: Array | None) -> Array:
@@ -19,7 +19,7 @@ def masked(scores: Array, mask: Array | None) -> Array:
 
 
 def marginals(posterior: Posterior, candidates: PyTree) -> Marginals:
-    """The posterior's marginals of the candidates' responses."""
+    """Marginals of the candidates' responses."""
     if posterior.marginals is not None:
         return posterior.marginals(candidates)
     at = posterior.joint(candidates)
@@ -27,15 +27,14 @@ def marginals(posterior: Posterior, candidates: PyTree) -> Marginals:
 
 
 def chosen(scores: Array) -> Array:
-    """(n,) one at the largest score and zero elsewhere; ties go to the first."""
+    """(n,) one at the first largest score, zero elsewhere."""
     return jax.nn.one_hot(jnp.argmax(scores), len(scores), dtype=scores.dtype)
 
 
 def monte_carlo(score, samples: int):
-    """Probabilities of a randomized score from S more draws of it: `smoothed` counts of the winners; None for S = 0.
+    """Probabilities of a randomized score from S more draws: `smoothed` counts of winners; None for S = 0.
 
-    The bias is at most 1 / (S + 1), the standard error at most 1 / (2 sqrt(S)). Whatever does not depend on the key is
-    computed once for all draws.
+    The bias is at most 1 / (S + 1), the standard error at most 1 / (2 sqrt(S)).
     """
     samples = _samples(samples)
     if not samples:
@@ -56,24 +55,22 @@ def marginal_quadrature(marginals, samples: int):
 
         P(a) = int phi(z) G(z) dz        G(z) = prod_{b != a} Phi((mean_a + std_a z - mean_b) / std_b)
 
-    Deterministic. G rises at most once steeply: it is next to 0 below the rival b with the largest lower end mean_b -
-    3.5 std_b, and above that end no rival is more certain than this one and still undecided. The nodes start there, at
-    distances in proportion to std_b, and grow apart exponentially up to z = 5:
+    Deterministic. G is next to 0 below the largest lower end of a rival, mean_b - 3.5 std_b, and rises at most once
+    steeply
+    above. Nodes start there and grow apart up to z = 5:
 
         z(t) = start + 3 d (exp(t log(1 + (5 - start) / (3 d))) - 1)        d = std_b / std_a in [0.001, 1]
 
-    at the midpoints t of 24 intervals of [0, 1]; where the end lies below z = -5, start = -5 and d = 1. The error is
-    below 0.002, and below 1% of P(a) + 0.01; about 0.0001 on average. `smoothed` with S draws then mixes in a share of
-    1 / (S + 1) of uniform play. Certain scores that are equal count as one of them each time, evenly. O(n) time for one
-    candidate; for all of them, whose sum is made 1, O(n^2).
+    at the midpoints t of 24 intervals of [0, 1]; for an end below z = -5, start = -5 and d = 1. The error is below
+    0.002, and below 1% of P(a) + 0.01; about 0.0001 on average. `smoothed` then mixes in 1 / (S + 1) of uniform play.
+    Certain scores that are equal share evenly. Time O(n) for one candidate; O(n^2) for all, whose sum is made 1.
 
     Args:
         marginals: (posterior, candidates, mask) -> mean (n,) and std (n,).
         samples: S.
 
     Returns:
-        Functions with the signatures of `seqdec.core.Acquisition.probabilities` and `.probability`, or None for each
-            with samples = 0.
+        `probabilities` and `probability` of a `seqdec.core.Acquisition`, None for samples = 0.
     """
     samples = _samples(samples)
     if not samples:
@@ -122,16 +119,13 @@ def marginal_quadrature(marginals, samples: int):
 
 
 def smoothed(counts: Array, samples: int, mask: Array | None) -> Array:
-    """(count + 1/m) / (S + 1) for the m allowed candidates, from counts (n,) that sum to S.
-
-    One extra draw is spread evenly, so that inverse-propensity weights are finite.
-    """
+    """(count + 1/m) / (S + 1) for the m allowed candidates, from counts (n,) that sum to S."""
     allowed = jnp.ones_like(counts) if mask is None else mask.astype(counts.dtype)
     return (counts + allowed / jnp.maximum(jnp.sum(allowed), 1)) / (samples + 1)
 
 
 def _samples(samples) -> int:
-    """Draws for an estimate of probabilities; ValueError unless an integer >= 0."""
+    """ValueError unless an integer >= 0."""
     try:
         return count("propensity_samples", samples, 0)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Upper confidence bounds: optimism in the face of uncertainty."""
+"""Upper confidence bounds."""
 
 import jax.numpy as jnp
 
@@ -7,12 +7,10 @@ from seqdec.policies import common
 
 
 def ucb(width=1.0) -> Acquisition:
-    """Play the largest mean_a + width * std_a, with the epistemic standard deviation; ties go to the first.
-
-    The probability of the action, 1, is exact.
+    """Play the largest mean_a + width * std_a, std_a epistemic; the first of equal ones. Its probability, 1, is exact.
 
     Args:
-        width: number of standard deviations >= 0; may be traced.
+        width: standard deviations >= 0; may be traced.
 
     Raises:
         ValueError: width is negative.

@@ -1,12 +1,10 @@
-r"""Expected improvement, in logarithms: how much a candidate is expected to exceed the best response so far.
+r"""Expected improvement over the best response so far, in logarithms.
 
     EI(a) = E max(f_a - best, 0) = std_a h(z),    z = (mean_a - best) / std_a,    h(z) = phi(z) + z Phi(z)
 
-For z below -14, h underflows in single precision: EI is zero, has no gradient, and its argmax is candidate 0. Its
-logarithm is therefore computed without h.
+log h is computed without h, which underflows in single precision for z below -14.
 
-Where the response has noise of standard deviation tau, the augmented EI is EI(a) (1 - tau / sqrt(std_a^2 + tau^2)),
-which does not ask again and again where little is left to learn.
+With response noise of standard deviation tau, the augmented EI is EI(a) (1 - tau / sqrt(std_a^2 + tau^2)).
 
 Source: Jones, Schonlau, Welch, "Efficient global optimization of expensive black-box functions", 1998; in logarithms:
 Ament et al., "Unexpected improvements to expected improvement for Bayesian optimization", 2023; augmented: Huang,
@@ -23,17 +21,15 @@ from seqdec.core import Acquisition, Array
 from seqdec.policies import common
 
 _FAR = 10.0
-"""Beyond it the series in 1 / z^2 is exact to 1e-6, while the closed form loses z^2 in relative accuracy."""
+"""Beyond it the series in 1 / z^2 is exact to 1e-6; the closed form loses digits."""
 
 
 def log_expected_improvement(best=None, noise_std=None) -> Acquisition:
-    """Play the largest log EI over `best`, with the epistemic standard deviation; ties go to the first.
-
-    The probability of the action, 1, is exact.
+    """Play the largest log EI, std_a epistemic; the first of equal ones. Its probability, 1, is exact.
 
     Args:
-        best: response to be exceeded; may be traced. None is the largest expected response of the allowed candidates.
-        noise_std: tau of the augmented EI; may be traced. None and 0 are EI.
+        best: response to be exceeded; may be traced. None: the largest expected response of the allowed candidates.
+        noise_std: tau of the augmented EI; may be traced. None and 0: EI.
     """
 
     def score(key, posterior, candidates, mask):
@@ -58,8 +54,8 @@ def log_expected_improvement(best=None, noise_std=None) -> Acquisition:
 def log_h(z: Array) -> Array:
     """log(phi(z) + z Phi(z)), finite and with a gradient wherever z^2 is finite.
 
-    Three forms: as written for z > -1; log phi(z) + log(1 + z Phi(z) / phi(z)) down to -10; below, the asymptotic
-    series of the second term. The derivative is Phi(z) / h(z), below -10 by its asymptotic series.
+    As written for z > -1; log phi(z) + log(1 + z Phi(z) / phi(z)) down to -10; below, the asymptotic series of the
+    second term. The derivative is Phi(z) / h(z), below -10 its asymptotic series.
     """
     near, middle, far = jnp.maximum(z, -1), jnp.clip(z, -_FAR, -1), jnp.minimum(z, -_FAR)
     plain = jnp.log(jnp.exp(_log_phi(near)) + near * jnp.exp(log_ndtr(near)))

@@ -2,9 +2,6 @@ r"""Predictive sampling: draw an outcome for every candidate from the posterior 
 
     y_a ~ N(mean_a, cov_aa + noise_aa)        action = argmax_a y_a
 
-Outcomes are drawn instead of parameters: n draws for n candidates once their covariance is known, for any size of the
-network.
-
 Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior Neural Networks for Fast Sequential
 Decision Making", Algorithm 1.
 """
@@ -19,12 +16,12 @@ from seqdec.policies import common
 
 
 def predictive_sampling(*, joint: bool = False, propensity_samples: int = 100) -> Acquisition:
-    """Predictive sampling of outcomes, observation noise included: Algorithm 1. Its probabilities are estimates.
+    """Predictive sampling of outcomes, observation noise included (Algorithm 1), with estimated probabilities.
 
     Args:
-        joint: draw all outcomes from their joint distribution; False draws each from its marginal, as in Algorithm 1.
-        propensity_samples: S draws (joint) or a quadrature (otherwise) for the estimate of the action's probability, of
-            which 1 / (S + 1) is spread evenly; 0 gives no estimate.
+        joint: draw outcomes from their joint distribution; False: from their marginals, as in Algorithm 1.
+        propensity_samples: S draws (joint) or a quadrature (otherwise) for the estimate of the action's probability, 1
+            / (S + 1) of it spread evenly; 0: no estimate.
 
     Raises:
         ValueError: propensity_samples is not an integer >= 0.
@@ -33,7 +30,7 @@ def predictive_sampling(*, joint: bool = False, propensity_samples: int = 100) -
 
 
 def epistemic_sampling(*, joint: bool = False, propensity_samples: int = 100) -> Acquisition:
-    """Predictive sampling of expected responses, without observation noise: epistemic uncertainty only.
+    """Predictive sampling of expected responses, without observation noise.
 
     Args:
         joint, propensity_samples: as in `predictive_sampling`.
@@ -45,7 +42,6 @@ def epistemic_sampling(*, joint: bool = False, propensity_samples: int = 100) ->
 
 
 def _sampling(noisy: bool, joint: bool, propensity_samples: int) -> Acquisition:
-    """Draws from the predictive distribution, with the observation noise or without."""
 
     def marginals(posterior, candidates, mask=None):
         del mask

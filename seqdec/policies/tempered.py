@@ -1,4 +1,4 @@
-r"""Tempered sampling: Thompson sampling that spends less on what is observed often anyway.
+r"""Tempered sampling: Thompson sampling with less variance for what is observed often.
 
 With variance_a and noise_a of candidate a in a context x, and v_a = variance_a / noise_a, one over the number of
 observations that the belief has of a near x,
@@ -7,10 +7,9 @@ observations that the belief has of a near x,
 
     y_a ~ N(mean_a, variance_a min(1, rho_a / (neglect n)))        action = argmax_a y_a
 
-rho_a is the number of observations of all n candidates for each one of a. In contexts that differ, greedy play observes
-each candidate about every n-th time, rho_a is near n, and exploring at the full width would cost more than it teaches.
-A candidate that is observed less than one in neglect n times is drawn at its full variance: none is given up for ever.
-The less contexts differ, the smaller neglect should be.
+rho_a is the number of observations of all n candidates for each one of a, near n under greedy play in contexts that
+differ. A candidate observed less than one in neglect n times keeps its full variance. The less contexts differ, the
+smaller neglect should be.
 
 Source: ours; that contexts which differ explore by themselves: Bastani, Bayati, Khosravi, "Mostly exploration-free
 algorithms for contextual bandits", 2021.
@@ -25,13 +24,12 @@ from seqdec.policies import common
 
 
 def tempered_sampling(*, neglect: float = 5.0, propensity_samples: int = 100) -> Acquisition:
-    """Thompson sampling with less variance where a candidate is observed often. Its probabilities are estimates.
+    """Thompson sampling with less variance where a candidate is observed often; estimated probabilities.
 
     Args:
-        neglect: a candidate that is observed less than one in neglect n times near the context is drawn at its full
-            variance, others in proportion less.
-        propensity_samples: S; of the estimate of the action's probability 1 / (S + 1) is spread evenly; 0 gives no
-            estimate.
+        neglect: a candidate observed less than one in neglect n times near the context keeps its full variance; others
+            in proportion less.
+        propensity_samples: S; 1 / (S + 1) of the estimated probability is spread evenly; 0: no estimate.
 
     Raises:
         ValueError: neglect is not positive, or propensity_samples not an integer >= 0.
