@@ -1,1 +1,1 @@
-"""What users hand in, checked once: numbers, seeds, keys and containers, spaces, tables."""
+"""What users hand in, checked once."""

@@ -1,4 +1,4 @@
-"""Numbers, seeds, keys, names and arrays that users hand in: converted, or refused with what would be accepted."""
+"""Numbers, seeds, keys, names and arrays of users, converted or refused."""
 
 import contextlib
 import functools
@@ -20,14 +20,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 TOLERANCE = 1e-5
-"""By how much a probability, or a sum of probabilities, may miss its range: they are often computed in float32."""
+"""Tolerance of probabilities and their sums, often of float32."""
 
 
 # Integers, seeds and keys
 
 
 def count(name: str, value: Any, minimum: int = 1) -> int:
-    """`value` as a Python int. TypeError: no integer, or one of JAX; ValueError: below the minimum."""
+    """`value` as an int. TypeError: no integer, or one of JAX; ValueError: below the minimum."""
     if isinstance(value, jax.Array):
         raise TypeError(
             f"{name} must be a Python integer, because it determines shapes; got {value!r} "
@@ -42,7 +42,7 @@ def count(name: str, value: Any, minimum: int = 1) -> int:
 
 
 def seed(name: str, value: Any) -> int:
-    """`value`, an integer or an array () of one, as a Python int. TypeError: no integer; ValueError: < 0 or >= 2^63."""
+    """`value`, an integer or an array () of one, as an int. TypeError: no integer; ValueError: < 0 or >= 2^63."""
     number = _index(value)
     if number is None or not 0 <= number < 2**63:
         kind = TypeError if number is None else ValueError
@@ -51,7 +51,7 @@ def seed(name: str, value: Any) -> int:
 
 
 def seeds(value: Any, number: int) -> range:
-    """The seeds `value`, `value` + 1, ..., `number` of them; errors as those of `seed`."""
+    """`number` seeds from `value` on; errors of `seed`."""
     first = seed("seed", value)
     if first + number > 2**63:
         raise ValueError(f"seed must be an integer from 0 to 2**63 - {number} for {number} seeds; got {value!r}")
@@ -59,12 +59,12 @@ def seeds(value: Any, number: int) -> range:
 
 
 def seed_bits(seed: int) -> np.uint32:
-    """A seed as the 32 bits that a key of JAX is made from: itself below 2^32, above a digest of it."""
+    """32 bits for a key of JAX: the seed itself below 2^32, a digest of it above."""
     return np.uint32(seed if seed < 2**32 else np.random.SeedSequence(seed).generate_state(1)[0])
 
 
 def _index(value: Any) -> int | None:
-    """An integer, or an array () of one, as one of Python; None of anything else, bools and traced values among it."""
+    """An integer, or an array () of one, as an int; None for bools, traced values and all else."""
     try:
         is_bool = jnp.issubdtype(getattr(value, "dtype", type(value)), jnp.bool_)
         return None if is_bool or isinstance(value, Tracer) else operator.index(value)
@@ -73,14 +73,14 @@ def _index(value: Any) -> int | None:
 
 
 def key(value: Any) -> None:
-    """Refuse what is not one random key of JAX. TypeError: no key, such as a seed; ValueError: several."""
+    """TypeError: no random key of JAX, such as a seed; ValueError: several."""
     shape = _shape_of_keys("key must be a random key", "make one with jax.random.key(seed)", value)
     if shape:
         raise ValueError(f"key must be one random key; got an array of them, of shape {shape}: take one, or jax.vmap")
 
 
 def keys(value: Any) -> None:
-    """Refuse what is not a vector of random keys of JAX. TypeError: no keys; ValueError: other axes."""
+    """TypeError: no random keys of JAX; ValueError: not a vector."""
     shape = _shape_of_keys("keys must be random keys", "make them with jax.random.split(key, count)", value)
     if len(shape) != 1:
         raise ValueError(
@@ -89,7 +89,7 @@ def keys(value: Any) -> None:
 
 
 def _shape_of_keys(wanted: str, how: str, value: Any) -> tuple[int, ...]:
-    """The shape of an array of keys, typed or raw (`jax.random.PRNGKey`)."""
+    """The shape of an array of keys, typed or raw."""
     dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", ())
     if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key):
         return shape
@@ -99,7 +99,7 @@ def _shape_of_keys(wanted: str, how: str, value: Any) -> tuple[int, ...]:
 
 
 def keyed(function: Callable[P, R]) -> Callable[P, R]:
-    """`function`, which checks that its first argument is a random key."""
+    """`function` with a check of its first argument, a random key."""
 
     @functools.wraps(function)
     def checked(*arguments: P.args, **named: P.kwargs) -> R:
@@ -113,7 +113,7 @@ def keyed(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def number(name: str, value: Any, low: float = 0.0, high: float = math.inf, *, exclusive: bool = False) -> None:
-    """Refuse a number outside [low, high), or (low, high) if `exclusive`, as ValueError; others as TypeError."""
+    """ValueError: outside [low, high), or (low, high) if `exclusive`; TypeError: no number."""
     at = concrete(name, value)
     if at is not None and not ((low < at if exclusive else low <= at) and at < high):
         bracket = "(" if exclusive else "["
@@ -121,14 +121,14 @@ def number(name: str, value: Any, low: float = 0.0, high: float = math.inf, *, e
 
 
 def positive(name: str, value: Any) -> None:
-    """Refuse a number that is not above zero, as ValueError; infinity passes."""
+    """ValueError: not above zero; infinity passes."""
     at = concrete(name, value)
     if at is not None and not at > 0:
         raise ValueError(f"{name} must be positive; got {value!r}")
 
 
 def non_negative(name: str, values: Any, *, max_ndim: int = 0) -> None:
-    """Refuse negative or infinite numbers, and arrays of more than `max_ndim` axes, as ValueError."""
+    """ValueError: negative or infinite numbers, or more than `max_ndim` axes."""
     at = concrete(name, values, max_ndim)
     if at is not None and not np.all(np.isfinite(at) & (at >= 0)):
         wanted = "a finite number >= 0" if max_ndim == 0 else f"finite numbers >= 0 in at most {max_ndim} axes"
@@ -142,10 +142,10 @@ def rate(name: str, value: Any) -> None:
 
 
 def concrete(name: str, values: Any, max_ndim: int = 0) -> np.ndarray | None:
-    """`values` as an array of floats; None where they are traced.
+    """`values` as an array of floats; None if traced.
 
     Raises:
-        TypeError: no real numbers that JAX calculates with; or bools.
+        TypeError: bools, or no real numbers of JAX.
         ValueError: more than `max_ndim` axes.
     """
     array = as_array(name, values)
@@ -162,7 +162,7 @@ def concrete(name: str, values: Any, max_ndim: int = 0) -> np.ndarray | None:
 
 
 def real(name: str, value: Any) -> float:
-    """`value`, a number or an array that holds one, as a Python float. TypeError: not one real number, or text."""
+    """A number, or an array of one, as a float. TypeError: not one real number, or text."""
     if not is_number(value):
         try:
             array = as_array(name, value)
@@ -178,7 +178,7 @@ def real(name: str, value: Any) -> float:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is one real number or a bool; durations of NumPy are not."""
+    """Whether it is one real number or a bool, not a duration of NumPy."""
     return isinstance(value, Real | np.bool_) and not isinstance(value, np.timedelta64)
 
 
@@ -193,13 +193,13 @@ def flag(name: str, value: Any) -> bool:
 
 
 def choice(name: str, value: Any, known: Collection[str]) -> None:
-    """Refuse a value that is not among `known`, as ValueError with the closest one."""
+    """ValueError, with the closest one: not among `known`."""
     if value not in known:
         raise ValueError(unknown(name, value, known))
 
 
 def ordered(name: str, values: Any, kind: str) -> list[Any]:
-    """The items of a list, called `kind` in errors, or of any other container that has an order; else TypeError."""
+    """The items of an ordered container. TypeError, naming the `kind`: no order."""
     is_text, is_set = isinstance(values, str | bytes), isinstance(values, set | frozenset)
     if is_text or is_set or not isinstance(values, Iterable):
         remedy = f": [{values!r:.80}]" if is_text else ": their order counts, sort them, as with sorted()" * is_set
@@ -213,13 +213,13 @@ _PLAIN = frozenset(map(np.dtype, "?bhilqBHILQefd"))
 
 
 def as_array(name: str, values: Any) -> Any:
-    """Real numbers in a container of any kind as an array, in the order in which they stand there.
+    """Real numbers in any container as an array, in order.
 
     Arrays of JAX and traced values stay; lists, columns and tables of pandas, Polars and Arrow, sparse arrays of SciPy
-    and arrays of any byte order become arrays of NumPy, or of JAX where they hold traced values.
+    and arrays of any byte order become arrays of NumPy, or of JAX with traced values inside.
 
     Raises:
-        TypeError: text, missing entries, a mask, or anything else that is not a real number.
+        TypeError: text, missing entries, masks, or anything but real numbers.
         ValueError: rows of different lengths.
     """
     if (
@@ -260,7 +260,7 @@ def as_array(name: str, values: Any) -> Any:
 
 
 def entries(name: str, values: Any, dtype: Any = None) -> np.ndarray:
-    """Numbers, text or dates in a container as an array. Raises TypeError for masked arrays or entries."""
+    """Numbers, text or dates in a container as an array. TypeError: masked arrays or entries."""
     for part in _parts(values):
         _refuse_mask(name, part)
     try:
@@ -277,13 +277,13 @@ def _refuse_mask(name: str, part: Any) -> None:
 
 
 def _has_names(values: Any) -> bool:
-    """Whether values are a table, or rows, of named columns."""
+    """Whether columns, or entries of rows, have names."""
     first = values[0] if isinstance(values, list | tuple) and values else values
     return isinstance(first, Mapping) or hasattr(first, "columns")
 
 
 def _parts(values: Any) -> Iterator[Any]:
-    """What lists and tuples hold, at any depth, except for plain numbers."""
+    """Items of lists and tuples at any depth, plain numbers omitted."""
     if isinstance(values, list | tuple):
         for value in values:
             if not isinstance(value, int | float):
@@ -293,7 +293,7 @@ def _parts(values: Any) -> Iterator[Any]:
 
 
 def _has_missing(values: Any) -> bool:
-    """Whether a column or a table of pandas, Polars or Arrow has entries without a value, which NumPy makes NaN."""
+    """Whether a column or table of pandas, Polars or Arrow has missing entries, NaN in NumPy."""
     nulls: Any = getattr(values, "null_count", None)
     if nulls is not None:  # a column of Arrow or a part of one, or anything of Polars
         inner = getattr(values, "chunks", [values.flatten()] if hasattr(values, "value_lengths") else [])
@@ -306,7 +306,7 @@ def _has_missing(values: Any) -> bool:
 
 
 def _unpacked(name: str, array: np.ndarray) -> np.ndarray:
-    """Real numbers, or rows of them, which NumPy keeps as objects; an array of anything else stays."""
+    """Real numbers, or rows of them, out of an array of objects; other arrays stay."""
     items = [item.as_py() if hasattr(item, "as_py") else item for item in array.ravel().tolist()]  # scalars of Arrow
     if items and all(map(is_number, items)):
         return np.array(items).reshape(array.shape)
@@ -317,19 +317,19 @@ def _unpacked(name: str, array: np.ndarray) -> np.ndarray:
 
 
 def is_real(dtype: Any) -> bool:
-    """Whether a dtype is that of real numbers, integers or bools."""
+    """Whether a dtype is of real numbers, integers or bools."""
     kinds = jnp.floating, jnp.integer, jnp.bool_
     return any(jnp.issubdtype(dtype, kind) for kind in kinds) and not jnp.issubdtype(dtype, np.timedelta64)
 
 
 def is_sparse(values: Any) -> bool:
-    """Whether it is a sparse array or matrix of SciPy, which is not imported for that."""
+    """Whether it is a sparse array or matrix of SciPy."""
     module = sys.modules.get("scipy.sparse")
     return module is not None and module.issparse(values)
 
 
 def dense(name: str, values: Any) -> Any:
-    """A sparse array, or a list of sparse rows of one length, as an array of NumPy; all else as it is."""
+    """A sparse array, or a list of sparse rows of one length, as a NumPy array; all else stays."""
     if is_sparse(values):
         return values.toarray()
     if isinstance(values, list | tuple) and values and all(map(is_sparse, values)):
@@ -341,16 +341,16 @@ def dense(name: str, values: Any) -> Any:
 
 
 def only_row(values: Any) -> Any:
-    """A sparse matrix of one row as this row, because matrices have no other form for it; all else as it is."""
+    """A sparse matrix of one row as this row; all else stays."""
     single = is_sparse(values) and values.ndim == 2 and values.shape[0] == 1
     return values.toarray()[0] if single else values
 
 
 def array(name: str, values: Any, ndim: int, low: float = -math.inf, high: float = math.inf) -> jax.Array:
-    """A copy of `values` as a float32 array.
+    """A float32 copy of `values`.
 
     Raises:
-        TypeError: not real numbers, or bools.
+        TypeError: bools, or no real numbers.
         ValueError: empty, without `ndim` axes, not finite, or outside [low, high].
     """
     given = as_array(name, values)
@@ -365,7 +365,7 @@ def array(name: str, values: Any, ndim: int, low: float = -math.inf, high: float
 
 
 def one_array(name: str, values: Any) -> Any:
-    """`numbers` of one array or one number, not of a tree such as a dict; else TypeError."""
+    """`numbers` of one array or number. TypeError: a tree such as a dict."""
     array = numbers(name, values)
     if not isinstance(array, int | float | np.ndarray | jax.Array):
         raise TypeError(f"{name} must be one array of numbers; got {values!r:.200}")
@@ -384,7 +384,7 @@ def integers(name: str, values: Any) -> jax.Array:
 
 
 def indices(name: str, values: Any, size: int, of: str) -> None:
-    """Refuse indices outside [0, size) of things that `of` calls by name, as ValueError; traced values pass."""
+    """ValueError, naming what they are `of`: indices outside [0, size); traced ones pass."""
     if isinstance(values, Tracer):
         return
     known = np.asarray(as_array(name, values))
@@ -397,13 +397,13 @@ def indices(name: str, values: Any, size: int, of: str) -> None:
 
 
 def numbers(name: str, values: Any) -> Any:
-    """A tree of numbers whose leaves may be containers of any kind, with arrays as its leaves; single numbers stay.
+    """A tree of numbers with arrays for its leaves, containers of any kind; single numbers stay.
 
     Lists and tuples of numbers are leaves; those of arrays, and named tuples, are parts of the tree.
 
     Raises:
-        TypeError: a leaf holds anything that is not a real number; or there is no leaf.
-        ValueError: a list is ragged, or an integer does not fit JAX's default integers.
+        TypeError: a leaf that is not real numbers; or no leaf.
+        ValueError: a ragged list, or an integer beyond JAX's default integers.
     """
     leaves, structure = jax.tree.flatten(values, is_leaf=_is_list)
     if not leaves:
@@ -412,7 +412,7 @@ def numbers(name: str, values: Any) -> Any:
 
 
 def _is_list(value: Any) -> bool:
-    """Whether a value is a list or tuple of single numbers, which may be nested; or an iterator, which is refused."""
+    """Whether it is a list or tuple of numbers, perhaps nested; or an iterator, refused later."""
     if isinstance(value, Iterator):
         return True
     if not isinstance(value, list | tuple) or hasattr(value, "_fields"):
@@ -431,13 +431,13 @@ def _leaf(name: str, value: Any) -> Any:
 
 
 def refuse_misfit(error: Exception, value: Any, like: Callable[[], Any], otherwise: str, remedy: str) -> None:
-    """Raise TypeError from an error, if a tree has other keys or shapes than belong there.
+    """Raise TypeError from an error, if keys or shapes of a tree are others.
 
     Args:
-        error: what was raised with the tree.
+        error: what the tree raised.
         value: the tree.
-        like: returns a tree as it belongs there, or its shapes.
-        otherwise: what is wrong then, such as "state is not one of this agent".
+        like: returns a right tree or its shapes.
+        otherwise: what is wrong, such as "state is not one of this agent".
         remedy: what to pass.
     """
     found = None
@@ -452,7 +452,7 @@ def refuse_misfit(error: Exception, value: Any, like: Callable[[], Any], otherwi
 
 
 def _difference(wanted: Any, given: Any, place: str = "") -> tuple[str, str, str] | None:
-    """The first place where two trees have other keys or shapes, and in words what they have there."""
+    """Where two trees first differ in keys or shapes, and how."""
     parts, others = _parts_by_key(wanted), _parts_by_key(given)
     if parts is None or others is None:
         differ = not (parts is others and np.shape(wanted) == np.shape(given))
@@ -464,7 +464,7 @@ def _difference(wanted: Any, given: Any, place: str = "") -> tuple[str, str, str
 
 
 def _parts_by_key(tree: Any) -> dict[str, Any] | None:
-    """The parts of a tree, one level down; None of a leaf."""
+    """One level down; None for a leaf."""
     parts = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda part: part is not tree)
     return None if parts and not parts[0][0] else {jax.tree_util.keystr(path): part for path, part in parts}
 

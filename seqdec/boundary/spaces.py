@@ -1,7 +1,7 @@
-"""What an observation and an action may be: by shape wherever they are given, by value where that is on the host.
+"""Observations and actions, checked by shape, and by value on the host.
 
-In compiled code values are not known: a context that no decision can be based on gets a propensity of NaN
-(`seqdec.core.Action`), and an update with it is rejected.
+In compiled code values are not known: a context without sense gets a propensity of NaN (`seqdec.core.Action`), and an
+update with it is rejected.
 """
 
 from collections.abc import Mapping
@@ -18,11 +18,11 @@ from seqdec.core import Agent, Array, HasSpaces, Masked, PyTree, Spaces
 from seqdec.runtime import check_process
 
 LARGEST = float(np.float32(1e15))
-"""Numbers of this size and above are left out, as infinite ones are: a million squares may be added in float32."""
+"""Rejected like infinity from here on: a million squares fit into float32."""
 
 
 def moderate(values: Array) -> Array:
-    """Bools: which values are finite and below `LARGEST`."""
+    """Bools: finite and below `LARGEST`."""
     values = jnp.asarray(values)
     return jnp.abs(values.astype(jnp.result_type(jnp.float32, values.dtype))) < LARGEST
 
@@ -31,7 +31,7 @@ def moderate(values: Array) -> Array:
 
 
 def spaces_of(spaces: HasSpaces) -> Spaces:
-    """The spaces of an environment or of anything else that has them, without its data. TypeError: it has none."""
+    """The spaces of an environment or the like. TypeError: none."""
     observations, actions = (getattr(spaces, name, None) for name in Spaces._fields)
     if any(isinstance(getattr(one, "space", None), gym_spaces.Space) for one in (spaces, observations)):
         raise TypeError(
@@ -47,7 +47,7 @@ def spaces_of(spaces: HasSpaces) -> Spaces:
 
 
 def refused_observations(space: gym_spaces.Space) -> str:
-    """What to do about observations of a space that agents do not take."""
+    """The remedy for observations that agents do not take."""
     words = f"observations must be Box, Discrete or a Dict of candidates; got {space}. "
     if space.is_np_flattenable:
         return words + "Flatten those of a gymnasium.Env with gymnasium.wrappers.FlattenObservation(env)"
@@ -58,7 +58,7 @@ def refused_observations(space: gym_spaces.Space) -> str:
 
 
 def refused_actions(space: gym_spaces.Space) -> str:
-    """What to do about actions of a space that agents do not take."""
+    """The remedy for actions that agents do not take."""
     words = f"actions must be Discrete or Box, and bounded; got {space}. "
     wrapper = "gymnasium.wrappers.TransformAction(env, lambda action: {}, gymnasium.spaces.{})"
     if isinstance(space, gym_spaces.Box):
@@ -73,7 +73,7 @@ def refused_actions(space: gym_spaces.Space) -> str:
 
 
 def check_environment(agent: Agent, env: HasSpaces) -> None:
-    """Refuse an environment with other spaces than the agent was built for, as ValueError; bounds may differ."""
+    """ValueError: an environment with other spaces than the agent's; bounds may differ."""
     if agent.spaces is None:
         return
     for name, own, other in zip(Spaces._fields, agent.spaces, spaces_of(env), strict=True):
@@ -85,7 +85,7 @@ def check_environment(agent: Agent, env: HasSpaces) -> None:
 
 
 def _same(own: gym_spaces.Space, other: gym_spaces.Space) -> bool:
-    """Whether two spaces are the same but for bounds."""
+    """Up to bounds."""
     if isinstance(own, gym_spaces.Dict) and isinstance(other, gym_spaces.Dict):
         return set(own) == set(other) and all(_same(own[name], other[name]) for name in own)
     if isinstance(own, gym_spaces.Discrete) and isinstance(other, gym_spaces.Discrete):
@@ -94,7 +94,7 @@ def _same(own: gym_spaces.Space, other: gym_spaces.Space) -> bool:
 
 
 def dtype_of(space: gym_spaces.Space) -> np.dtype:
-    """In which JAX has the members of a Box or a Discrete space. TypeError: another space."""
+    """JAX's dtype for members of a Box or a Discrete space. TypeError: another space."""
     if isinstance(space, gym_spaces.Discrete):
         return np.dtype(np.int32)
     if isinstance(space, gym_spaces.Box):
@@ -106,11 +106,11 @@ def dtype_of(space: gym_spaces.Space) -> np.dtype:
 
 
 def as_observation(space: gym_spaces.Space, value: PyTree, name: str = "context") -> PyTree:
-    """An observation, in containers of any kind, as arrays of the shape of the space; of another space, `numbers`.
+    """An observation in any containers as arrays of the shape of the space; of other spaces, `numbers`.
 
     Raises:
         TypeError: not numbers, or not a dict for a Dict.
-        ValueError: another shape, or rows of different lengths.
+        ValueError: another shape, or ragged rows.
     """
     if isinstance(space, gym_spaces.Dict):
         parts = entries(space, value, name)
@@ -125,7 +125,7 @@ def as_observation(space: gym_spaces.Space, value: PyTree, name: str = "context"
 
 
 def entries(space: gym_spaces.Dict, value: Any, name: str = "context") -> dict[str, Any]:
-    """The entries of an observation in the order of its space. TypeError: any other than these."""
+    """The entries of an observation in the order of its space. TypeError: any others."""
     if not isinstance(value, Mapping) or set(value) != set(space):
         found = sorted(value) if isinstance(value, Mapping) else f"{value!r:.200}"
         raise TypeError(f"the {name} must be a dict with the entries {sorted(space)}; got {found}")
@@ -135,7 +135,7 @@ def entries(space: gym_spaces.Dict, value: Any, name: str = "context") -> dict[s
 def shaped(
     space: gym_spaces.Box | gym_spaces.Discrete, value: Any, name: str = "context", rows: int | None = None
 ) -> Any:
-    """Numbers as an array of the shape of the space, or of `rows` of its members; errors as `as_observation`."""
+    """Numbers as an array of the shape of the space, or of `rows` members; errors of `as_observation`."""
     shape, what = (space.shape or (), "as") if rows is None else ((rows, *(space.shape or ())), f"{rows} of")
     value = only_row(value) if len(shape) == 1 else value
     if is_sparse(value) and value.shape != shape:  # before it takes the memory of a dense one
@@ -152,7 +152,7 @@ def shaped(
 
 
 def typed(space: gym_spaces.Space, arrays: PyTree) -> PyTree:
-    """Arrays of a space in its dtype or a wider one, so that integers in a Box of floats become floats."""
+    """Arrays in the dtype of their space, or a wider one: integers in a Box of floats become floats."""
     if isinstance(space, gym_spaces.Dict):
         return {entry: typed(space[entry], part) for entry, part in arrays.items()}
     if not isinstance(space, gym_spaces.Box | gym_spaces.Discrete):
@@ -163,7 +163,7 @@ def typed(space: gym_spaces.Space, arrays: PyTree) -> PyTree:
 
 
 def stacked(spaces: Spaces, observations: PyTree) -> PyTree:
-    """Several observations, stacked, as arrays; their shapes are not checked."""
+    """Several observations, stacked, as arrays of unchecked shapes."""
     if isinstance(observations, Masked):
         context, mask = observations
         return Masked(stacked(spaces, context), as_array("mask", mask))
@@ -181,8 +181,8 @@ def check_context(spaces: Spaces, observation: PyTree) -> PyTree:
 
     Raises:
         TypeError: not numbers, or not a dict for a Dict.
-        ValueError: another shape, a mask for another number of actions or without an allowed one, or, where the values
-            are known, a number that is not finite, too large, or lies outside a Discrete space or a table.
+        ValueError: another shape; a mask of another size or without an allowed action; or, if values are known, a
+            number not finite, too large, or outside a Discrete space or a table.
         RuntimeError: JAX does not work in this process (`seqdec.runtime.check_process`).
     """
     check_process()
@@ -196,10 +196,10 @@ def check_context(spaces: Spaces, observation: PyTree) -> PyTree:
 
 
 def check_feedback(spaces: Spaces, observation: PyTree, action: Any, feedback: Any) -> tuple[PyTree, Any, Any]:
-    """(observation, action, feedback) as arrays, if their shapes fit; values without sense are rejected by the agent.
+    """(observation, action, feedback) as arrays of fitting shapes; the agent rejects values without sense.
 
     Raises:
-        TypeError: not numbers; or the action is no integer where it is an index.
+        TypeError: not numbers, or an index that is no integer.
         ValueError: another shape.
         RuntimeError: JAX does not work in this process (`seqdec.runtime.check_process`).
     """
@@ -242,13 +242,13 @@ def _check_mask(spaces: Spaces, mask: Any) -> Any:
 
 
 def check_values(space: gym_spaces.Space, values: Any, name: str = "context", *, kept: bool = False) -> None:
-    """Refuse numbers that no decision can be based on, as ValueError with the first of them; traced values pass.
+    """ValueError, with the first of them: numbers without sense in the space; traced values pass.
 
     Args:
-        space: a Box, a Discrete space or a Dict of them; of another one sizes alone are checked.
+        space: a Box, a Discrete space or a Dict of them; of others only sizes are checked.
         values: arrays of the shape of the space, or several, stacked.
-        name: of the values, for messages.
-        kept: they are to be kept in the dtype of the space, in which floats do not stand for integers.
+        name: for messages.
+        kept: in the dtype of the space, where floats are no integers.
     """
     if isinstance(space, gym_spaces.Dict):
         for entry in space:
@@ -275,14 +275,14 @@ def check_values(space: gym_spaces.Space, values: Any, name: str = "context", *,
 
 
 def _bounds(space: Any) -> tuple[Any, Any]:
-    """The least and the largest members of a Box or a Discrete space."""
+    """Least and largest members of a Box or a Discrete space."""
     if isinstance(space, gym_spaces.Discrete):
         return int(space.start), int(space.start + space.n) - 1
     return space.low, space.high
 
 
 def is_sound(space: gym_spaces.Space, observation: PyTree) -> Array:
-    """() bool, in compiled code too: no number is NaN, infinite or too large, and integers are within the space."""
+    """() bool, also in compiled code: no number NaN, infinite or too large, integers within the space."""
     if isinstance(space, gym_spaces.Dict):
         return jnp.all(jnp.stack([is_sound(part, observation[name]) for name, part in space.items()]))
     values = jnp.asarray(observation)

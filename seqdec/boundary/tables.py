@@ -1,4 +1,4 @@
-"""Tables that users hand in, of pandas, polars, pyarrow or a list of dicts, as columns of plain values."""
+"""Tables of pandas, polars, pyarrow or a list of dicts as columns of plain values."""
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,17 +15,17 @@ class Column(NamedTuple):
     """A column of a table."""
 
     values: list[Any]
-    """One for each row."""
+    """One per row."""
     kind: str | None = None
-    """"categorical" or "ordered" for a column of that type; else None."""
+    """"categorical", "ordered", or None."""
     levels: tuple[Any, ...] = ()
-    """Those of an ordered column, from the lowest to the highest."""
+    """Of an ordered column, ascending."""
 
 
 def frame(table: Any) -> "narwhals.DataFrame[Any]":
     """A table of pandas, polars, pyarrow, or another library that narwhals reads into memory.
 
-    Raises TypeError for anything else, ValueError for a column that occurs twice.
+    Raises TypeError for all else, ValueError for a column that occurs twice.
     """
     import narwhals
 
@@ -41,15 +41,15 @@ def frame(table: Any) -> "narwhals.DataFrame[Any]":
 
 
 def columns_of(table: Any, wanted: Sequence[str] | None = None) -> tuple[int, dict[str, Column]]:
-    """The number of rows, and the columns by name: those that are wanted, or all.
+    """The number of rows, and columns by name.
 
     Args:
-        table: of pandas, polars or pyarrow, or a list of dicts, whose absent keys are None.
-        wanted: names; None for all.
+        table: of pandas, polars or pyarrow, or a list of dicts, absent keys None.
+        wanted: names; None: all.
 
     Raises:
-        TypeError: not a table, or names that are not str.
-        ValueError: a column that is not there, or twice.
+        TypeError: no table, or names that are not str.
+        ValueError: a column missing, or twice.
     """
     if isinstance(table, list | tuple):
         for place, row in enumerate(table):
@@ -75,7 +75,7 @@ def _column(column: Any) -> Column:
 
 
 def _chosen(known: list[Any], wanted: Sequence[str] | None) -> list[str]:
-    """The wanted columns, or all, which must be there and have names."""
+    """The wanted columns, or all, checked."""
     names = list(known if wanted is None else wanted)
     for name in names:
         if not isinstance(name, str):
@@ -93,7 +93,7 @@ def _chosen(known: list[Any], wanted: Sequence[str] | None) -> list[str]:
 
 
 def check_keys(row: Mapping[str, Any], names: Iterable[str], what: str) -> None:
-    """Refuse a row that has none of the columns, which is a mistake. Raises ValueError."""
+    """Raises ValueError for a row without any of the columns."""
     if not any(name in row for name in names):
         known = ", ".join(map(str, list(row)[:12])) or "nothing"
         raise ValueError(f"{what} has none of the columns {', '.join(list(names)[:12])}; it has {known}")
