@@ -1,4 +1,4 @@
-"""Experiments by name. Their modules are imported on first use."""
+"""Experiments by name, imported on first use."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from seqdec.registry import Outside, Registry
 EXPERIMENTS: Mapping[str, str] = {
     "digits": "seqdec.commands.digits:Digits",
 }
-"""`seqdec run NAME`: the options class, which satisfies `Experiment`. Those of the papers are in `reproduction/`."""
+"""Option classes of `seqdec run NAME`; those of the papers are in `reproduction/`."""
 
 COMMANDS: Mapping[str, str] = {
     "sweep": "seqdec.commands.sweep:Sweep",
@@ -17,7 +17,7 @@ COMMANDS: Mapping[str, str] = {
     "monitor": "seqdec.commands.monitor:Monitor",
     "bench": "seqdec.commands.bench:Bench",
 }
-"""`seqdec NAME`: experiments that are commands themselves."""
+"""Experiments that are commands: `seqdec NAME`."""
 
 _OUTSIDE = Outside(
     "seqdec.experiments",
@@ -28,7 +28,7 @@ _OUTSIDE = Outside(
 )
 
 REGISTRY: Registry[Quick] = Registry("experiment", EXPERIMENTS, outside=_OUTSIDE)
-"""The experiments of `seqdec run`."""
+"""Those of `seqdec run`."""
 
 EVERY: Registry[Experiment] = Registry("experiment", EXPERIMENTS, COMMANDS, outside=_OUTSIDE)
-"""All experiments, by the name in their manifest."""
+"""All, by the name in their manifest."""

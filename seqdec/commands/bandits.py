@@ -1,4 +1,4 @@
-"""Experiments that compare agents in one environment: their options, runs and report."""
+"""Experiments that compare agents in one environment."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,28 +32,28 @@ if TYPE_CHECKING:
 
 
 class Plan(NamedTuple):
-    """What the runs of an experiment need."""
+    """What the runs need."""
 
     env: Environment
     agents: Mapping[str, Agent]
     steps: int
     days: "pd.DataFrame | None" = None
-    """the day of every step in the column `period`, for a log with dates"""
+    """day of every step in the column `period`, for a log with dates"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Located):
-    """Options of all experiments that compare agents; None leaves a number to each agent's preset."""
+    """Options of experiments that compare agents; None leaves a number to each agent's preset."""
 
     name: ClassVar[str]
     quick_options: ClassVar[Mapping[str, Any]] = {"seeds": 1}
-    """What --quick sets the options to that are not given."""
+    """Options under --quick, unless given."""
     captions: ClassVar[Mapping[str, str]] = {}
-    """What the paper's figure beside ours shows, in words, by the file name of ours."""
+    """Contents of the paper's figures, by the file name of ours."""
     tuned: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Settings of agents that do better here than those of their presets."""
+    """Settings of agents that replace their presets here."""
     paper: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Settings of agents in the paper, which AGENT.published has."""
+    """Settings of AGENT.published."""
     model: ClassVar[nn.Module | None] = None
     """Network of every agent; None leaves it to them."""
 
@@ -63,11 +63,12 @@ class Options(Located):
     }
 
     agents: str
-    """Agents, separated by commas; hilofi:20+greedy is hilofi with a rank and a policy of its own, hilofi.rehearsal
-    moves its mean by an AdamW step of 1e-3 on 32 of 20,000 kept observations after each update, hilofi.published has
-    the settings of the paper, where it states them. Names: seqdec list."""
+    """Agents, separated by commas; hilofi:20+greedy is hilofi with a rank and a policy, hilofi.rehearsal takes an AdamW
+    step of 1e-3 on 32 of 20,000 kept observations after each update, hilofi.published has the paper's settings. Names:
+    seqdec list.
+    """
     policy: str | None = None
-    """Policy of the agents with uncertainty that name none themselves."""
+    """Policy of the agents with uncertainty that name none."""
     steps: int
     """Steps of each run."""
     seeds: int
@@ -77,19 +78,21 @@ class Options(Located):
     out: Path
     """Folder for the runs, the table and the figures."""
     logs: bool = False
-    """Also write observations, actions, rewards and propensities of each agent as logs for `seqdec ope`:
-    OUT/logs/AGENT-SEED.parquet. Without it, propensities that a policy can only estimate are not computed."""
+    """Also write logs for `seqdec ope`, OUT/logs/AGENT-SEED.parquet; otherwise propensities that must be estimated are
+    not computed.
+    """
     checkpoint_every: int | None = None
-    """Steps between two checkpoints of the run in progress, from the last of which --resume OUT continues it; without
-    them it starts again, and only finished runs are kept."""
+    """Steps between checkpoints of a run, from which --resume OUT continues it; without them only finished runs are
+    kept.
+    """
     quick: bool = False
-    """A small run for two cores: other defaults, named at the top of this help."""
+    """A small run for two cores; its defaults are named at the top of this help."""
     rank: int | None = None
     """Rank of the low-rank covariances."""
     process_noise: float | None = None
     """Process noise variance of each parameter and step."""
     settings: Path | None = None
-    """Settings of agents that take precedence over the experiment's own: a settings.json of `seqdec tune`."""
+    """Settings of agents, before the experiment's own: a settings.json of `seqdec tune`."""
 
     def environment(self) -> Environment:
         return envs.make(self.name)
@@ -100,7 +103,7 @@ class Options(Located):
         return Plan(env, {name: self.agent(name, env) for name in names}, self.steps)
 
     def names(self) -> list[str]:
-        """The names of the agents, once all options are checked. Raises ValueError."""
+        """The names of the agents, after checks of all options. Raises ValueError."""
         check_minimum(self, steps=1, checkpoint_every=1, rank=1)
         check_seeds(self.seed, self.seeds)
         non_negative("process_noise", 0.0 if self.process_noise is None else self.process_noise)
@@ -113,11 +116,11 @@ class Options(Located):
 
     @classmethod
     def kind(cls, name: str) -> str:
-        """The agent called "kind:rank+policy.variant", without rank, policy and variant."""
+        """The agent "kind:rank+policy.variant" without rank, policy and variant."""
         return contenders.split(name, cls.choices["agents"].known).kind
 
     def agent(self, name: str, env: Environment, **other: Any) -> Agent:
-        """The agent called "kind:rank+policy.variant", with the options that it takes and `other` keywords."""
+        """The agent "kind:rank+policy.variant", with the options that it takes and `other` keywords."""
         contender = contenders.split(name, self.choices["agents"].known)
         kind, rank, policy, variant = contender
         if variant == "published":
@@ -136,16 +139,16 @@ class Options(Located):
         return agent if self.logs or agent.exact_propensity else contenders.without_estimate(agent)
 
     def network_of(self, kind: str, env: Environment) -> nn.Module | Network | None:
-        """The network of the agents called `kind`; None leaves it to them."""
+        """The network of the agents `kind`; None leaves it to them."""
         del kind, env
         return self.model
 
     def presets(self, kind: str) -> dict[str, Any]:
-        """Keywords of the agents called `kind`, besides the network, where the options give no others."""
+        """Default keywords of the agents `kind`, besides the network."""
         return dict(self.tuned.get(kind, {}))
 
     def of_paper(self, kind: str, env: Environment) -> dict[str, Any]:
-        """Keywords of the agents called `kind` in the paper. Raises ValueError where it states none."""
+        """Keywords of the agents `kind` in the paper. Raises ValueError if unknown."""
         del env
         if kind not in self.paper:
             remedy = f"but those of {', '.join(self.paper)}" if self.paper else f"nor of any other agent: take {kind}"
@@ -153,7 +156,7 @@ class Options(Located):
         return dict(self.paper[kind])
 
     def found(self) -> dict[str, dict[str, Any]]:
-        """What `seqdec tune` found for each kind of agent. Raises OSError or ValueError for a file that holds none."""
+        """Results of `seqdec tune` by kind. Raises OSError or ValueError for an invalid file."""
         return {} if self.settings is None else read_settings(self.settings, self.name)
 
     def response(self) -> dict[str, Any]:
@@ -161,7 +164,7 @@ class Options(Located):
         return {}
 
     def kept(self, name: str) -> tuple[str, ...]:
-        """The diagnostics to keep of an agent."""
+        """Kept diagnostics of an agent."""
         del name
         return ("observation",) if self.logs else ()
 
@@ -209,24 +212,24 @@ class Options(Located):
 
 @dataclass(frozen=True, kw_only=True)
 class Bandit(Options):
-    """Options of bandits, whose feedback is the reward of the action."""
+    """A bandit: feedback is the action's reward."""
 
     noise_variance: float | None = None
-    """Variance of the observation noise, of the filtering agents."""
+    """Observation noise variance of filter agents."""
 
     def response(self) -> dict[str, Any]:
         return {} if self.noise_variance is None else {"noise_variance": self.noise_variance}
 
 
 def checkpoints(options: Any) -> dict[str, Any]:
-    """Keywords of `seqdec.run` for the checkpoints that the options ask for."""
+    """Checkpoint keywords of `seqdec.run`."""
     if options.checkpoint_every is None:
         return {}
     return {"checkpoint": options.out / CHECKPOINT, "checkpoint_every": options.checkpoint_every}
 
 
 def write_report(folder: Path, runs: Mapping[str, Run], shown: Mapping[str, "Figure"] | None = None) -> "pd.DataFrame":
-    """Write summary.csv and figures of `runs`, by default those of `pictures`; returns the table of `readable`."""
+    """Write summary.csv and figures, by default `pictures`; returns the table of `readable`."""
     table = compare(runs)
     write_summary(folder, table, pictures(runs) if shown is None else shown)
     return readable(table)
@@ -240,7 +243,7 @@ def pictures(runs: Mapping[str, Run]) -> dict[str, "Figure"]:
 
 
 def noted(shown: dict[str, "Figure"], captions: Mapping[str, str]) -> dict[str, "Figure"]:
-    """The figures, each with a line on the published figure of its file name, if there is one."""
+    """The figures, with a line on the published ones."""
     from seqdec import figures
 
     for name in shown.keys() & captions.keys():

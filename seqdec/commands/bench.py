@@ -1,7 +1,7 @@
-"""Time and memory of the filters against their algorithm boxes as printed, on one machine in one run.
+"""Time and memory of the filters and of their algorithm boxes as printed.
 
-A step is that of a bandit: moments of all arms, a draw, an update with the outcome of the chosen arm. Networks are
-LeNet5 and MLPs of a given number of parameters; inputs are random, because time does not depend on them.
+A step is that of a bandit: moments of all arms, a draw, an update with the chosen arm's outcome. Networks are LeNet5
+and MLPs; inputs are random.
 
 DIR/manifest.json              options
 DIR/filters.parquet, .md, .png measurements, table and figure
@@ -40,7 +40,7 @@ NAMES: tuple[str, ...] = ("lrkf", "lolofi", "hilofi")
 _TABLE = "filters.parquet"
 _STD, _Q, _NOISE = 1.0, 1e-4, 0.01
 _LONG = 2.0
-"""Least seconds for the measurements of one program."""
+"""Least seconds to measure a program."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class Bench(Located):
     filters: str = "lrkf,lolofi,hilofi"
     """Filters, separated by commas."""
     sizes: tuple[int, ...] = (0, 40_000, 400_000, 2_000_000)
-    """Parameters of the networks; 0 is LeNet5, which has 43,902 with ten arms."""
+    """Parameters of the networks; 0: LeNet5 (43,902 with ten arms)."""
     ranks: tuple[int, ...] = (10, 50, 200)
     """Ranks d of the hidden layers' covariance."""
     rank_last: int = 50
@@ -68,7 +68,7 @@ class Bench(Located):
     boxes: bool = True
     """Measure the boxes too."""
     repeats: int = 5
-    """Measurements of each figure, the median of which is reported."""
+    """Measurements of each figure; their median is reported."""
     out: Path = Path("results/bench")
     """Folder for filters.parquet, filters.md and filters.png."""
 
@@ -114,7 +114,7 @@ class Workload(NamedTuple):
 
 
 def workload(size: int, arms: int) -> Workload:
-    """LeNet5 for size 0, else an MLP on 64 inputs, with 80 units at last and at most `size` parameters."""
+    """LeNet5 for size 0, else an MLP on 64 inputs, the last hidden layer of 80 units, at most `size` parameters."""
     width = (size - _mlp_size(0, arms)) // (_mlp_size(1, arms) - _mlp_size(0, arms))
     module = models.MLP(arms, features=(width, 80)) if size else models.LeNet5(arms)
     shape = (64,) if size else (28, 28)
@@ -125,12 +125,12 @@ def workload(size: int, arms: int) -> Workload:
 
 
 def _mlp_size(width: int, arms: int) -> int:
-    """Parameters of the MLP whose first hidden layer has `width` units."""
+    """Parameters of the MLP with `width` units in the first hidden layer."""
     return 65 * width + 80 * (width + 1) + 81 * arms
 
 
 def make(name: str, network: Network, rank: int, rank_last: int, *, dtype: Any = None) -> Filter:
-    """The filter called `name` with the settings of the bench."""
+    """The filter `name` with the bench's settings."""
     likelihood, numerics = likelihoods.gaussian(_NOISE), filters.Numerics(dtype=dtype)
     if name == "lrkf":
         return filters.lrkf(network, likelihood, rank=rank, initial_std=_STD, process_noise=_Q, numerics=numerics)
@@ -193,7 +193,7 @@ def _case(name: str, work: Workload, rank: int, options: Bench, copied: float) -
 
 
 def bandit_step(flt: Filter) -> Callable[[Any, tuple[Array, Array]], tuple[Any, Array]]:
-    """(belief, (x, key)) -> (belief, action): act by predictive sampling, learn that arm 0 pays."""
+    """(belief, (x, key)) -> (belief, action): predictive sampling; arm 0 pays."""
 
     def step(belief, seen):
         x, key = seen
@@ -207,7 +207,7 @@ def bandit_step(flt: Filter) -> Callable[[Any, tuple[Array, Array]], tuple[Any, 
 
 
 def _stepping(flt: Filter, belief: Any, inputs: Array, steps: int) -> tuple[Callable[[], float], int]:
-    """A function that takes `steps` steps and returns the seconds of one; and peak memory in bytes."""
+    """(steps -> seconds of one step), and peak memory in bytes."""
 
     def chunk(belief, keys, inputs):
         def step(belief, at):
@@ -234,7 +234,7 @@ def _stepping(flt: Filter, belief: Any, inputs: Array, steps: int) -> tuple[Call
 
 
 def _in_turns(chunks: Sequence[Callable[[], float]], repeats: int) -> list[float]:
-    """Median of what each returns, called in turns, so that other load on the machine affects all alike."""
+    """Medians of functions called in turns, under equal load."""
     for chunk in chunks:
         chunk()
     times: list[list[float]] = []
@@ -245,7 +245,7 @@ def _in_turns(chunks: Sequence[Callable[[], float]], repeats: int) -> list[float
 
 
 def _rows(work: Workload, params: Any, x: Array, *, hidden: bool = False) -> Rows:
-    """Rows of the Jacobian of all arms, by all parameters or by those of the hidden layers."""
+    """Rows of the Jacobian of all arms, by all or hidden parameters."""
     count, structure = len(jax.tree.leaves(params)), jax.tree.structure(params)
     found = jacobians.rows(lambda params, x: (work.network.apply(params, x), ()), params, x)[2]
     places = parameters.split(structure.unflatten(range(count)), work.network.is_last)[0] if hidden else range(count)
@@ -257,7 +257,7 @@ def _jacobians(work: Workload) -> Callable[[Any, Array], Rows]:
 
 
 def _products(work: Workload, name: str) -> Callable[[Any, Array], Pieces]:
-    """The Jacobian, and both products with the hidden layers' basis: for the moments and for the mean."""
+    """The Jacobian and its products with the hidden layers' basis, for moments and mean."""
 
     def products(arguments, x):
         params, factor = arguments
@@ -268,7 +268,7 @@ def _products(work: Workload, name: str) -> Callable[[Any, Array], Pieces]:
 
 
 def _passing(function: Callable[[Any, Array], Rows], arguments: Any, inputs: Array) -> Callable[[], float]:
-    """A function that passes through the inputs and returns the seconds of one function(arguments, x)."""
+    """A pass through the inputs -> seconds of one function(arguments, x)."""
 
     def passes(arguments, inputs):
         # Returned whole: XLA would not compute elements that nothing reads.
@@ -289,7 +289,7 @@ def _passing(function: Callable[[Any, Array], Rows], arguments: Any, inputs: Arr
 
 
 def copy_bandwidth(size: int = 2**28) -> float:
-    """Bytes a second, read and written, of copying `size` numbers of four bytes within pages in use; best of five."""
+    """Bytes per second, read and written, of copying `size` four-byte numbers within pages in use; best of five."""
     source, target = np.ones(size, np.float32), np.ones(size, np.float32)
     times = []
     for _ in range(6):
@@ -319,7 +319,7 @@ COLUMNS = {
 
 
 def exponents(table: pd.DataFrame, by: str, within: str) -> Iterator[tuple[str, int, float]]:
-    """(filter, value of `within`, exponent b of a fit ms ~ by^b) wherever the MLPs give three points or more."""
+    """(filter, value of `within`, exponent b of ms ~ by^b) where the MLPs give at least three points."""
     mlp = table[table["network"] == "MLP"]
     for name in sorted(set(mlp["filter"])):
         for value in sorted(set(mlp[within])):
@@ -329,7 +329,7 @@ def exponents(table: pd.DataFrame, by: str, within: str) -> Iterator[tuple[str, 
 
 
 def text(table: pd.DataFrame) -> str:
-    """The table in markdown, the exponents of its fits, and what its columns are."""
+    """The table in markdown, with exponents and a legend."""
     digits = {name: 2 if name.startswith("ms") else 1 for name in COLUMNS} | {"bandwidth": 2}
     shown = table.drop(columns="gb_per_s_copy")
     for name in shown.select_dtypes("floating"):
@@ -342,7 +342,6 @@ def text(table: pd.DataFrame) -> str:
 
 
 def _markdown(table: pd.DataFrame) -> str:
-    """A table in markdown."""
     cells = [
         [*table.columns],
         *(
@@ -358,7 +357,7 @@ def _markdown(table: pd.DataFrame) -> str:
 
 
 def picture(table: pd.DataFrame, repeats: int) -> "Figure":
-    """Milliseconds a step against what varies of D and d, on log axes; the boxes dashed."""
+    """Milliseconds per step against D or d on log axes; boxes dashed."""
     colors = dict(zip(NAMES, ("#0072B2", "#009E73", "#D55E00"), strict=True))
     mlp = table.loc[table["network"] == "MLP"]
     mlp = mlp if len(mlp) else table

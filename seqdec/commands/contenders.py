@@ -1,6 +1,6 @@
-"""Agents of an experiment by "kind:rank+policy.variant", as in hilofi:20+greedy; all but the kind may be missing.
+"""Agents by "kind:rank+policy.variant", as in hilofi:20+greedy; only the kind is required.
 
-Variants: `rehearsal` moves the mean by a step of AdamW after each update; `published` has the settings of the paper.
+Variants: `rehearsal` adds a step of AdamW after each update; `published` has the paper's settings.
 """
 
 import re
@@ -23,17 +23,17 @@ class Contender(NamedTuple):
 
     kind: str
     rank: int | None
-    """None where the name has none"""
+    """None if absent"""
     policy: str
-    """"" where the name has none"""
+    """empty if absent"""
     variant: str
-    """"" where the name has none"""
+    """empty if absent"""
 
 
 def split(name: str, known: Collection[str]) -> Contender:
-    """The parts of "kind:rank+policy.variant"; kinds such as koala++ contain "+", and "module:function" is a kind.
+    """The parts of "kind:rank+policy.variant"; a kind may contain "+" (koala++), or be "module:function".
 
-    Raises ValueError where the rank is not an integer, or the kind has no rank or no policy.
+    Raises ValueError for a rank that is not an integer, or a kind without rank or policy.
     """
     variant = next((variant for variant in _VARIANTS if name.endswith(f".{variant}")), "")
     name = name.removesuffix(f".{variant}")
@@ -51,7 +51,7 @@ def split(name: str, known: Collection[str]) -> Contender:
 
 
 def rehearsal(contender: Contender) -> dict[str, agents.Rehearsal]:
-    """Keyword of the variant `rehearsal`. Raises ValueError where agents of that kind cannot rehearse."""
+    """Keyword of the variant `rehearsal`. Raises ValueError for agents that cannot rehearse."""
     if contender.variant != "rehearsal":
         return {}
     if not agents.capabilities(contender.kind).rehearses:
@@ -60,22 +60,21 @@ def rehearsal(contender: Contender) -> dict[str, agents.Rehearsal]:
 
 
 def has_rank(kind: str) -> bool:
-    """Whether agents called `kind` have a rank."""
+    """Whether agents `kind` have a rank."""
     return kind in agents.REGISTRY and agents.capabilities(kind).rank is not None
 
 
 def has_filter(kind: str) -> bool:
-    """Whether the agent is a filter with a policy, to which `filter_settings` applies."""
+    """Whether `filter_settings` applies: a filter with a policy."""
     return agents.capabilities(kind).kind == "filter"
 
 
 def filter_settings(
     kind: str, tuned: Mapping[str, Any], *, rank: int | None, process_noise: float | None
 ) -> dict[str, Any]:
-    """Rank and process noise, unless None, as keywords of the agent called `kind`, and contexts not standardized.
+    """Rank and process noise, unless None, as keywords of agents `kind`, with raw contexts.
 
-    Where an agent has several, they are those of the hidden layers. HiLoFi's last layer has the same process noise
-    unless `tuned` gives it another.
+    They are those of the hidden layers. HiLoFi's last layer shares the process noise unless `tuned` sets another.
     """
     own = agents.capabilities(kind)
     given = {own.rank: rank} if own.rank else {}
@@ -86,13 +85,13 @@ def filter_settings(
 
 
 def checked(agent: Agent, name: str) -> Agent:
-    """The agent under `name`. Raises ValueError where a setting does not fit the network, without computing."""
+    """The agent. Raises ValueError for settings that do not fit the network, without computing."""
     jax.eval_shape(agent.init, jax.random.key(0))
     return agent._replace(name=name)
 
 
 def without_estimate(agent: Agent) -> Agent:
-    """The agent without the estimate of its propensity, which then costs nothing in a compiled loop."""
+    """The agent without estimates of propensities."""
 
     def act(key, state, observation):
         return agent.act(key, state, observation)._replace(propensity=jnp.full((), jnp.nan))

@@ -1,4 +1,4 @@
-"""The folder of an experiment: a manifest, results and what is made from them.
+"""The folder of an experiment.
 
 DIR/manifest.json              experiment, options, names of the runs, versions, whether it has finished
 DIR/runs/NAME/steps.parquet    all steps of one agent
@@ -41,10 +41,9 @@ T = TypeVar("T")
 
 @contextmanager
 def opened(folder: Path) -> Iterator[None]:
-    """Make and lock `folder`, and remove what killed processes left in the folder of an experiment.
+    """Make and lock `folder`, and remove remains of killed processes.
 
-    Raises FileExistsError when it is in use or holds a manifest that is not an experiment's, and OSError when it cannot
-    be written.
+    Raises FileExistsError if in use or with a foreign manifest, OSError if not writable.
     """
     check_folder_name(folder)
     check_writable(folder)
@@ -60,9 +59,9 @@ def opened(folder: Path) -> Iterator[None]:
 
 
 def resumed(kind: type[T], folder: Path) -> T:
-    """The options, of the class `kind`, with which the experiment in `folder` was started; it may have been moved.
+    """The options, of class `kind`, of the experiment in `folder`, which may have been moved.
 
-    Raises as `read_manifest`, and ValueError for options that another version of seqdec wrote.
+    Raises as `read_manifest`, and ValueError for another version's options.
     """
     saved = read_manifest(folder)["options"]
     known = {field.name: get_type_hints(kind)[field.name] for field in fields(kind)}  # pyright: ignore (a dataclass)
@@ -85,12 +84,12 @@ def _typed(value: Any, hint: Any) -> Any:
 
 
 def save_parts(path: Path, table: "pd.DataFrame") -> None:
-    """Write the table of all parts so far, in the folder of an experiment."""
+    """Write the table of all parts so far."""
     write_table(path, table, {"started": started(path.parent)})
 
 
 def saved_parts(path: Path, keys: Sequence[str]) -> "list[pd.DataFrame]":
-    """The parts that the present command wrote by `save_parts`, one for each combination of the columns `keys`."""
+    """The parts that the present command saved, one for each combination of `keys`."""
     if not path.is_file():
         return []
     table, manifest = read_table(path)
@@ -100,17 +99,16 @@ def saved_parts(path: Path, keys: Sequence[str]) -> "list[pd.DataFrame]":
 
 
 def key_of(part: "pd.DataFrame", keys: Sequence[str]) -> tuple[Any, ...]:
-    """The values of the columns `keys`, which are the same in all rows of a part."""
+    """The values of the columns `keys`, constant in a part."""
     return tuple(part[keys].iloc[0])
 
 
 def write_manifest(
     folder: Path, options: Any, runs: Sequence[str] = (), *, command: str | None = None, **results: Any
 ) -> None:
-    """Write the manifest of the experiment `options`: its name and options, the names of its runs, other `results`.
+    """Write the manifest of `options`: name, options, names of runs, other `results`.
 
-    `command` identifies the command, so that a resumed one does not take an earlier one's results for its own; None
-    keeps what the present manifest says.
+    `command` identifies the command for resuming; None keeps the present one.
     """
     results["started"] = command or started(folder)
     name = commands.EVERY.name_of(type(options))
@@ -119,17 +117,17 @@ def write_manifest(
 
 
 def started(folder: Path) -> str | None:
-    """Which command wrote the manifest in `folder`; None where there is none."""
+    """The command in the manifest of `folder`; None without one."""
     return read_manifest(folder).get("started") if (folder / "manifest.json").is_file() else None
 
 
 def finish(folder: Path) -> None:
-    """Note in the manifest that the experiment has computed everything that was asked for."""
+    """Mark the experiment as finished in its manifest."""
     write_json(folder / "manifest.json", read_manifest(folder) | {"finished": True})
 
 
 def finished(folder: Path) -> bool:
-    """Whether the experiment in `folder`, or the one whose part it is, has finished."""
+    """Whether the experiment in `folder`, or the one it is part of, has finished."""
     command = started(folder)
     places = [place for place in (folder, folder.parent) if (place / "manifest.json").is_file()]
     manifests = [read_manifest(place) for place in places]
@@ -137,7 +135,7 @@ def finished(folder: Path) -> bool:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of an experiment. Raises FileNotFoundError where there is none, ValueError where it is not one."""
+    """The manifest of an experiment. Raises FileNotFoundError if missing, ValueError if invalid."""
     path = folder / "manifest.json"
     if not path.is_file():
         reason = "there is no manifest.json in it" if folder.is_dir() else "there is no such folder"
@@ -156,12 +154,12 @@ def save_run(folder: Path, name: str, run: Run) -> None:
 
 
 def runs_of(folder: Path) -> list[Path]:
-    """The folders of the saved runs, in order. Raises as `read_manifest`."""
+    """The folders of the runs, in order. Raises as `read_manifest`."""
     return [folder / "runs" / name for name in read_manifest(folder)["runs"]]
 
 
 def load_runs(folder: Path) -> dict[str, Run]:
-    """The runs of an experiment, in order. Raises as `Run.load` and `read_manifest`, and ValueError where none is."""
+    """The runs, in order. Raises as `Run.load` and `read_manifest`, and ValueError without runs."""
     paths = runs_of(folder)
     if not paths:
         raise ValueError(f"{folder} holds no finished run yet")
@@ -169,16 +167,16 @@ def load_runs(folder: Path) -> dict[str, Run]:
 
 
 def finished_runs(folder: Path) -> list[tuple[str, Run]]:
-    """The runs that were not interrupted, by name."""
+    """Uninterrupted runs by name."""
     runs = load_runs(folder) if read_manifest(folder)["runs"] else {}
     return [(name, run) for name, run in runs.items() if not run.interrupted]
 
 
 class Reported(NamedTuple):
-    """What a report has written."""
+    """Files of a report."""
 
     formats: tuple[str, ...]
-    """suffixes of the files in which figures are written besides PNG: "svg", "pdf" """
+    """suffixes of figures besides PNG: svg, pdf"""
     tables: "dict[Path, pd.DataFrame]"
     """by file"""
     figures: dict[Path, str]
@@ -191,7 +189,7 @@ _UNDATED: Mapping[str, dict[str, None]] = {"png": {}, "svg": {"Date": None}, "pd
 
 @contextmanager
 def reporting(*formats: str) -> Iterator[Reported]:
-    """Notes what is written by `save_table` and `save_figure` in this context, figures in further formats too."""
+    """Collects what `save_table` and `save_figure` write, and adds formats of figures."""
     reported = Reported(formats, {}, {})
     token = _REPORTED.set(reported)
     try:
@@ -201,14 +199,14 @@ def reporting(*formats: str) -> Iterator[Reported]:
 
 
 def write_summary(folder: Path, table: "pd.DataFrame", figures: Mapping[str, "Figure"]) -> None:
-    """Write the table as summary.csv, and the figures as PNG files of the given names."""
+    """Write the table as summary.csv, and the figures as PNG."""
     save_table(folder / "summary.csv", table)
     for name, figure in figures.items():
         save_figure(folder / name, figure)
 
 
 def save_table(path: Path, table: "pd.DataFrame", *, index: bool = True) -> None:
-    """Write a table of a report as CSV."""
+    """Write a table as CSV."""
     write_file(path, lambda temporary: table.to_csv(temporary, index=index))
     reported = _REPORTED.get()
     if reported is not None:
@@ -216,7 +214,7 @@ def save_table(path: Path, table: "pd.DataFrame", *, index: bool = True) -> None
 
 
 def save_figure(path: Path, figure: "Figure") -> None:
-    """Write `figure` as a PNG, and beside it in the formats of `reporting`, with letters that remain text in a PDF."""
+    """Write `figure` as PNG and in the formats of `reporting`, with text as text in PDF."""
     from matplotlib import rc_context
 
     reported = _REPORTED.get()
@@ -231,7 +229,7 @@ def save_figure(path: Path, figure: "Figure") -> None:
 
 
 def _title_of(figure: "Figure") -> str:
-    """The title of a figure, and those of its panels."""
+    """Titles of a figure and its panels."""
     panels = [axis.get_title(loc="left") or axis.get_title() for axis in figure.axes if axis.get_visible()]
     return ". ".join(dict.fromkeys(part for part in (figure.get_suptitle(), "; ".join(filter(None, panels))) if part))
 
@@ -240,7 +238,7 @@ SETTINGS = "seqdec settings 1"
 
 
 def read_settings(path: Path, experiment: str) -> dict[str, dict[str, Any]]:
-    """What was found for each agent. Raises ValueError for a file that is missing, damaged or another experiment's."""
+    """Settings by agent. Raises ValueError for a missing, damaged or foreign file."""
     if not path.is_file():
         raise ValueError(f"settings: there is no file {path}")
     content = read_json(path)
@@ -256,12 +254,12 @@ def read_settings(path: Path, experiment: str) -> dict[str, dict[str, Any]]:
 
 
 def write_settings(path: Path, experiment: str, found: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write what was found for each agent. Raises OSError."""
+    """Write settings by agent. Raises OSError."""
     write_json(path, {"format": SETTINGS, "experiment": experiment, "agents": dict(found)})
 
 
 def described(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """One line for each agent: its settings, and how they were found."""
+    """A line for each agent: settings, and how they were found."""
     lines = []
     for kind, entry in found.items():
         numbers = ", ".join(f"{keyword} {value:.3g}" for keyword, value in entry["settings"].items())

@@ -1,4 +1,4 @@
-"""The log of a service at a glance: rewards over time, arms, propensities, late rewards, and drift of the contexts.
+"""A summary of a service's log: rewards, arms, propensities, late rewards, drift of contexts.
 
 DIR/manifest.json, history.parquet   options; all decisions (`seqdec.service.read_history`)
 DIR/periods.csv, arms.csv, drift.csv the tables of `Summary`
@@ -25,9 +25,9 @@ from seqdec.service.store import COLLECTED, REPORTED
 from seqdec.statistics import mean_and_margin
 
 _SHARE = 4
-"""The first and the last part of a log are each one in so many decisions."""
+"""The first and last parts are one in so many decisions each."""
 _SHOWN = 12
-"""Rows of a table that are printed and drawn."""
+"""Most rows of a table shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Monitor(Located):
     folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FOLDER")]
     """Folder of an OnlineAgent, or its decisions.sqlite."""
     periods: int = 20
-    """Parts of equally many decisions that the log is cut into."""
+    """Parts of equally many decisions."""
     out: Path = Path("results/monitor")
     """Folder for the tables, the figure and the page."""
 
@@ -78,16 +78,17 @@ class Monitor(Located):
 
 
 class Summary(NamedTuple):
-    """What a log says, as lines and tables."""
+    """Lines and tables of a log."""
 
     facts: tuple[str, ...]
     periods: pd.DataFrame
     """by period: start, decisions, known (share with a reward), reward and margin (95%), least and mean propensity"""
     arms: pd.DataFrame | None
-    """by arm: decisions, share in the first and the last part, reward and margin, least propensity; None for points"""
+    """by arm: decisions, shares in the first and last part, reward and margin, least propensity; None for points"""
     drift: pd.DataFrame
-    """by number of the context, the largest first: shift of the mean from the first to the last part in deviations of
-    the first, distance (Kolmogorov-Smirnov), and whether it is beyond chance at 1% over all numbers together"""
+    """by context number, the largest first: shift of the mean from the first to the last part in standard deviations of
+    the first, Kolmogorov-Smirnov distance, and whether it is beyond chance at 1% over all numbers together
+    """
 
 
 def summary(history: Any, periods: int = 20) -> Summary:
@@ -131,7 +132,7 @@ def _period(part: Any) -> dict[str, object]:
 
 
 def _mean(rewards: Any) -> tuple[float, float]:
-    """Mean and half-width of its 95% interval, of the rewards that are known."""
+    """Mean known reward and its 95% half-width."""
     known = rewards.dropna().to_numpy()
     mean, margin = mean_and_margin(known) if len(known) else (np.nan, np.nan)
     return float(mean), float(margin)
@@ -175,7 +176,7 @@ def _drift(first: Any, last: Any) -> pd.DataFrame:
 
 
 def _distance(before: np.ndarray, after: np.ndarray) -> float:
-    """The largest difference of the two distribution functions (Kolmogorov-Smirnov)."""
+    """Kolmogorov-Smirnov distance."""
     places = np.concatenate([before, after])
     below = [np.searchsorted(np.sort(values), places, side="right") / len(values) for values in (before, after)]
     return float(np.abs(below[0] - below[1]).max())
@@ -213,7 +214,7 @@ def monitor_figure(history: pd.DataFrame, found: Summary, title: str) -> Figure:
 
 
 def _tables(found: Summary) -> list[tuple[str, pd.DataFrame]]:
-    """The tables with their titles, those of many rows cut."""
+    """Titled tables, cut to the rows shown."""
     arms = [] if found.arms is None else [("Arms", found.arms.nlargest(_SHOWN, "decisions"))]
     return [("Periods", found.periods.tail(_SHOWN)), *arms, ("Drift of the contexts", found.drift.head(_SHOWN))]
 

@@ -1,9 +1,9 @@
-"""Off-policy evaluation of a log: what another policy would have earned, by every estimator, with intervals.
+"""Off-policy evaluation of a log by every estimator, with intervals.
 
 DIR/manifest.json                 options, overlap of the two policies, mean rewards
 DIR/estimates.parquet, .csv       value, interval and standard error of each estimator
 DIR/estimates.png                 the same as a figure
-DIR/weights.parquet, .png         the weight of each row: the policy's probability of its action over the propensity
+DIR/weights.parquet, .png         the weight of each row
 """
 
 import os
@@ -33,7 +33,7 @@ from seqdec.persistence import located, read_any_table, read_table, write_table
 from seqdec.service.logs import is_database, read_log
 
 _LOGGED = ("uniform", "bts")
-"""Policies that act without a belief."""
+"""Policies without a belief."""
 _COLUMNS = ("context", "action", "reward", "propensity", "time")
 _ESTIMATED, _NONE = "estimated", "none"
 MODELS = ("linear", "hilofi", "lolofi", "lrkf")
@@ -51,18 +51,20 @@ class Evaluation(Located):
     }
 
     log: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="LOG")]
-    """Parquet or CSV file with the columns timestamp, action, reward, propensity, context_0, ..., or others that the
-    options below name; a .vw file of Vowpal Wabbit; the folder of an OnlineAgent, or its decisions.sqlite; or
-    open-bandit, open-bandit-men or open-bandit-women."""
+    """Parquet or CSV file with the columns timestamp, action, reward, propensity, context_0, ..., or those named below;
+    a .vw file of Vowpal Wabbit; the folder of an OnlineAgent, or its decisions.sqlite; or open-bandit, open-bandit-men
+    or open-bandit-women.
+    """
     policy: str = "greedy"
     """Policy to value: one of `seqdec list`, acting on the model's belief; uniform; bts, for open-bandit; or a file
-    (parquet, or CSV, also compressed) with the columns probability_0, probability_1, ..."""
+    (parquet, or CSV, also compressed) with the columns probability_0, probability_1, ...
+    """
     model: str = "hilofi"
-    """Filter that the policy acts on: linear, hilofi, lolofi or lrkf; linear has no hidden layer, the others one of 32
-    units. With folds, rewards are predicted by it or by a model of scikit-learn, whichever has the higher held-out
-    likelihood."""
+    """Filter of the policy: linear, hilofi, lolofi or lrkf, all but linear with a hidden layer of 32 units. With folds,
+    rewards are predicted by it or by scikit-learn, whichever has the higher held-out likelihood.
+    """
     folds: int = 5
-    """Folds of the cross-fitting; 0 is prequential: each row is predicted from those before it."""
+    """Folds of the cross-fitting; 0: prequential, each row from those before it."""
     context: str | None = None
     """Columns of the contexts, separated by commas: numbers, text, dates, encoded as by seqdec.features.Encoder.fit."""
     action: str = "action"
@@ -70,13 +72,13 @@ class Evaluation(Located):
     reward: str = "reward"
     """Column of the rewards."""
     propensity: str = "propensity"
-    """Column of the propensities; estimated: by a calibrated classifier; none: left out, for the direct method only."""
+    """Column of the propensities; estimated: by a calibrated classifier; none: for the direct method only."""
     time: str | None = None
     """Column of the times; by default timestamp, or the order of the rows."""
     actions: int | None = None
-    """Number of actions, for a log with neither masks nor names nor features of the actions."""
+    """Number of actions, for a log without masks, names and features of actions."""
     estimators: str | None = None
-    """Estimators separated by commas, with their settings: "auto, snips, dr(shrinkage=slope)"."""
+    """Estimators and settings, separated by commas: "auto, snips, dr(shrinkage=slope)"."""
     samples: int = 1000
     """Bootstrap samples."""
     seed: int = 0
@@ -85,7 +87,6 @@ class Evaluation(Located):
     """Folder for the table and the figure."""
 
     def __post_init__(self) -> None:
-        """The log and the policy may be files too."""
         super().__post_init__()
         if self.log not in CAMPAIGNS:
             object.__setattr__(self, "log", str(located(self.log)))
@@ -113,7 +114,7 @@ class Evaluation(Located):
         self._check_columns()
 
     def _check_columns(self) -> None:
-        """Raises ValueError for columns that the options name and the log does not have."""
+        """Raises ValueError for named columns that the log lacks."""
         given = {name: getattr(self, name) for name in _COLUMNS}
         if self.propensity in (_ESTIMATED, _NONE):
             del given["propensity"]
@@ -161,20 +162,20 @@ class Evaluation(Located):
 
 
 class Result(NamedTuple):
-    """Estimates, and what the log says of their reliability."""
+    """Estimates and their reliability."""
 
     estimates: pd.DataFrame
     overlap: Overlap
     logged: tuple[float, float]
     """mean reward of the log and its standard error"""
     known: tuple[float, float] | None
-    """the policy's own mean reward and its standard error, where its own log exists"""
+    """the policy's own mean reward and its standard error; None without a log of it"""
     weights: np.ndarray
-    """(n,) of the rows, NaN where propensities are unknown"""
+    """(n,), NaN where propensities are unknown"""
 
 
 def evaluate(options: Evaluation) -> Result:
-    """Value the policy on the log. Raises ValueError or OSError where that is impossible."""
+    """Value the policy on the log. Raises ValueError or OSError."""
     campaign, policy, target, known = CAMPAIGNS.get(options.log), options.policy, None, None
     if campaign is None:
         log = _read(options)
@@ -204,9 +205,9 @@ def evaluate(options: Evaluation) -> Result:
 
 
 def _learn(log: Log, options: Evaluation, policy: str | None) -> tuple[np.ndarray, Any]:
-    """Predicted rewards (n, k) of a model that has not seen the row, and the law (n, k) of a policy on the filter.
+    """Predicted rewards (n, k) out of sample, and the law (n, k) of a policy on the filter.
 
-    The predictions are those of the filter or of `ope.predict_rewards`, whichever has the higher held-out likelihood.
+    Predictions are the filter's or `ope.predict_rewards`, whichever has the higher held-out likelihood.
     """
     scaled, seed = ope.standardized(log), options.seed
     law = None if policy is None else policies.make(policy).probabilities
@@ -226,7 +227,7 @@ def _learn(log: Log, options: Evaluation, policy: str | None) -> tuple[np.ndarra
 def model_for(log: Log, kind: str) -> Learner:
     """A filter over a small network for `seqdec.ope.inputs(log)`.
 
-    The prior is as wide as rewards vary: R = Var[r], and last layers start with standard deviation 0.3 sqrt(R).
+    R = Var[r], and last layers start with standard deviation 0.3 sqrt(R).
     """
     example = jnp.zeros(ope.inputs(log).shape[-1])
     hidden = () if kind == "linear" else _HIDDEN
@@ -251,7 +252,7 @@ def model_for(log: Log, kind: str) -> Learner:
 
 
 def _is_file(policy: str) -> bool:
-    """Whether an option is a path, not the name of a policy or a misspelled one."""
+    """Whether an option is a path, not a name."""
     return not _is_policy(policy) and (bool(Path(policy).suffix) or os.path.exists(policy))
 
 
@@ -267,7 +268,7 @@ def _mean(rewards: np.ndarray) -> tuple[float, float]:
 def _facts(
     policy: str, logged: tuple[float, float], known: tuple[float, float] | None, overlap: Overlap
 ) -> Iterator[str]:
-    """Lines on the log, the policy's own log if there is one, and how much they overlap."""
+    """Lines on the log, the policy's own log, and their overlap."""
     yield f"the log itself: {logged[0]:.5g}, standard error {logged[1]:.2g}, {overlap.rows:,} rows"
     if known is not None:
         yield f"{policy} itself: {known[0]:.5g}, standard error {known[1]:.2g}"
@@ -288,11 +289,11 @@ def _facts(
 CAMPAIGNS: Mapping[str, str] = MappingProxyType(
     {"open-bandit": "all", "open-bandit-men": "men", "open-bandit-women": "women"}
 )
-"""Campaigns of the Open Bandit Dataset by the name of their log"""
+"""Campaigns of the Open Bandit Dataset by log name."""
 
 
 def _read(options: Evaluation) -> Log:
-    """The log in a file, or of an `OnlineAgent`: its folder or the database in it."""
+    """The log in a file or of an `OnlineAgent`."""
     path, size = options.log, options.actions
     if _is_vowpal_wabbit(path):
         return ope.load_vowpal_wabbit(path, num_actions=size)
@@ -317,7 +318,7 @@ def _read(options: Evaluation) -> Log:
 
 
 def as_log(shown: data.OpenBandit) -> Log:
-    """The Open Bandit log as a `seqdec.ope.Log`: the context is place and user, the features are those of the items."""
+    """The Open Bandit log as a `seqdec.ope.Log`: contexts are place and user, features those of the items."""
     return ope.make_log(
         action=shown.item,
         reward=shown.click,
@@ -329,7 +330,7 @@ def as_log(shown: data.OpenBandit) -> Log:
 
 
 def read_policy(path: str, log: Log) -> np.ndarray:
-    """Probabilities (n, k) from the columns probability_0, probability_1, ... of a file, or probability_<name>, ..."""
+    """(n, k) probabilities in the columns probability_0, ... or probability_<name>, ... of a file."""
     table = read_any_table(Path(path))
     names = [f"probability_{i}" for i in range(table.shape[1])]
     if log.action_names is not None and not set(names) <= set(table.columns):

@@ -1,4 +1,4 @@
-"""What the folder of an experiment holds, as one page of HTML, and its tables in LaTeX."""
+"""An experiment's folder as a page of HTML, and its tables in LaTeX."""
 
 import shlex
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ _POSITIONAL = get_args(tyro.conf.Positional[int])[1]
 
 
 def write(file: Path, folder: Path, text: str, reported: Reported) -> None:
-    """Write the page of an experiment, whose report was `text` and wrote what is `reported`.
+    """Write the page of an experiment with the report `text` and its files `reported`.
 
     Raises as `seqdec.pages.write` and `read_manifest`.
     """
@@ -50,7 +50,7 @@ def latex(folder: Path, reported: Reported) -> str:
 
 
 def warnings(folder: Path) -> Iterator[str]:
-    """What a reader has to know of the results: interrupted or missing runs and rejected updates."""
+    """Interrupted or missing runs and rejected updates."""
     if not finished(folder):
         state = " A checkpoint of the run in progress is saved." if (folder / CHECKPOINT).exists() else ""
         yield (
@@ -66,7 +66,7 @@ def warnings(folder: Path) -> Iterator[str]:
 
 
 def command(manifest: dict[str, Any]) -> str:
-    """The command with the options that differ from their defaults."""
+    """The command, without defaults."""
     name = manifest["experiment"]
     kind: Any = commands.EVERY[name]
     hints = get_type_hints(kind, include_extras=True)
@@ -96,7 +96,7 @@ def _figures(folder: Path, reported: Reported) -> Iterator[str]:
 
 
 def _configuration(folder: Path, manifest: dict[str, Any]) -> Iterator[str]:
-    """The file of a sweep that names its agents and environments, wherever its folder is by now."""
+    """The configuration file of a sweep, wherever its folder is."""
     if "config" in manifest["options"]:
         yield pages.heading("Configuration")
         yield pages.preformatted(read_text(folder / Path(manifest["options"]["config"]).name))

@@ -1,7 +1,7 @@
-"""Agents x environments x settings, each with several seeds, on the cores of a machine or of a cluster.
+"""Agents x environments x settings, each with several seeds, on a machine or a cluster.
 
 DIR/config.toml           the configuration; its form is in docs/sweeps.md
-DIR/cells/KEY.parquet     a finished cell, one row for each seed; KEY is a digest of all that determines the cell
+DIR/cells/KEY.parquet     a finished cell, a row for each seed; KEY is a digest of all that determines it
 DIR/sweep.parquet         all finished cells, sorted: the same bytes whatever computed them, in whatever order
 DIR/summary.csv, DIR/rewards.png
 """
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 _FORMAT = "seqdec cell 1"
 _NUMBERS: Mapping[str, tuple[int, int | None]] = {"steps": (1, None), "seeds": (1, 1)}
-"""Least value and default of the numbers of a configuration."""
+"""Least value and default."""
 _GROUPS: Mapping[str, tuple[str, Registry[Any]]] = {
     "environments": ("environment", envs.REGISTRY),
     "agents": ("agent", agents.REGISTRY),
 }
 _NAMED: Mapping[str, Registry[Any]] = {"policy": policies.REGISTRY, "env": envs.REGISTRY}
-"""Keywords whose values are names."""
+"""Keywords that take names."""
 
 
 class Part(NamedTuple):
@@ -60,7 +60,7 @@ class Part(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """One agent with one choice of settings in one environment, for several seeds."""
+    """An agent with settings in an environment, for several seeds."""
 
     environment: Part
     agent: Part
@@ -69,7 +69,7 @@ class Cell(NamedTuple):
     seed: int
 
     def key(self) -> str:
-        """A digest of all that determines the result: versions, and the files of factories from outside the library."""
+        """Digest of all that determines the result, including versions and files of external factories."""
         named = [(envs.REGISTRY, self.environment.kind), (agents.REGISTRY, self.agent.kind)]
         named += [
             (_NAMED[key], value)
@@ -99,11 +99,11 @@ class Sweep(Located):
     config: tyro.conf.Positional[Path]
     """TOML file with steps, seeds, environments and agents; its form is in docs/sweeps.md."""
     backend: str = "local"
-    """local: processes on this machine; ray: the workers of a Ray cluster (pip install 'seqdec[ray]')."""
+    """local: processes on this machine; ray: a Ray cluster (pip install 'seqdec[ray]')."""
     address: str | None = None
-    """Address of the Ray cluster, such as auto or ray://head:10001; by default one is started on this machine."""
+    """Address of the Ray cluster, such as auto or ray://head:10001; by default one is started here."""
     workers: int | None = None
-    """Processes on this machine; by default one for each core."""
+    """Processes on this machine; by default one per core."""
     out: Path = Path("results/sweep")
     """Folder of the results."""
 
@@ -143,7 +143,7 @@ class Sweep(Located):
             raise RuntimeError(f"{len(failed)} of {len(cells)} cells failed, among them {cells[key]}: {reason}")
 
     def _completed(self, cells: Mapping[str, Cell]) -> Iterator[tuple[str, pd.DataFrame | BaseException]]:
-        """(key, table) or (key, error) of each cell, as they are completed. Leaving the iteration ends all workers."""
+        """(key, table) or (key, error) of each cell when completed. Closing it ends all workers."""
         if not cells:
             return
         executor = self._executor()
@@ -180,12 +180,11 @@ class Sweep(Located):
 
 
 def _file(folder: Path, key: str) -> Path:
-    """Where a cell is saved."""
     return folder / "cells" / f"{key}.parquet"
 
 
 def run_cell(cell: Cell, key: str) -> pd.DataFrame:
-    """One row for each seed. Raises RuntimeError where this process has other versions than that of the key."""
+    """A row for each seed. Raises RuntimeError where versions differ from the key's."""
     if cell.key() != key:
         raise RuntimeError(f"a worker has other versions than this machine: {_present()}")
     env = build(cell.environment)
@@ -208,13 +207,13 @@ def run_cell(cell: Cell, key: str) -> pd.DataFrame:
 
 @functools.cache
 def _present() -> str:
-    """The versions that decide what a cell computes."""
+    """Versions that determine results."""
     known = versions()
     return ", ".join(f"{package} {known[package]}" for package in ("seqdec", "jax", "jaxlib"))
 
 
 def build(part: Part) -> Environment:
-    """The environment; equal ones are built once in a process."""
+    """The environment, built once in a process."""
     return _build(part.kind, part.settings())
 
 
@@ -224,7 +223,7 @@ def _build(kind: str, settings: str) -> Environment:
 
 
 def read_cells(path: Path) -> list[Cell]:
-    """The cells of a configuration. Raises ValueError or OSError naming the key, the value and the remedy."""
+    """The cells of a configuration. Raises ValueError or OSError naming key, value and remedy."""
     try:
         text = read_text(path)
     except FileNotFoundError as error:
@@ -252,7 +251,6 @@ def read_cells(path: Path) -> list[Cell]:
 
 
 def _integer(path: Path, config: Mapping[str, Any], name: str) -> int:
-    """A number of the configuration."""
     least, default = _NUMBERS[name]
     value = config.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -261,7 +259,7 @@ def _integer(path: Path, config: Mapping[str, Any], name: str) -> int:
 
 
 def _parts(path: Path, config: Mapping[str, Any], group: str) -> list[Part]:
-    """The environments or the agents, one for each combination of the values in lists."""
+    """Environments or agents, one for each combination of listed values."""
     word, registry = _GROUPS[group]
     tables = config.get(group)
     if not isinstance(tables, dict) or not tables:
@@ -284,7 +282,7 @@ def _parts(path: Path, config: Mapping[str, Any], group: str) -> list[Part]:
 
 
 def _built(path: Path, group: str, part: Part, make: Callable[[], Any]) -> Any:
-    """What `make` returns. Raises ValueError naming the key for whatever values of any type lead to."""
+    """What `make` returns. Raises ValueError naming the key for any failure."""
     try:
         part.settings()  # TOML has dates, JSON and keywords have not
         return make()
@@ -296,14 +294,14 @@ def _built(path: Path, group: str, part: Part, make: Callable[[], Any]) -> Any:
 
 
 CELL = ["environment", "environment_settings", "agent", "settings"]
-"""The columns that tell one cell from another."""
+"""Columns that identify a cell."""
 _MEASURES = {"reward": "reward", "last_reward": "reward a step, last tenth", "regret": "regret"}
 _CELLS, _ENVIRONMENTS = 20, 30
-"""The largest number of cells of an environment, and of environments, that the figure shows."""
+"""Most cells of an environment, and environments, in the figure."""
 
 
 def summarize(table: pd.DataFrame) -> pd.DataFrame:
-    """One row for each cell: means over seeds with the 95% half-widths `_95`."""
+    """A row for each cell: means over seeds, 95% half-widths `_95`."""
     rows = []
     cell: Any
     for cell, group in table.groupby(CELL, sort=False):
@@ -316,7 +314,7 @@ def summarize(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def readable(summary: pd.DataFrame) -> pd.DataFrame:
-    """The table of `summarize` as strings, the highest reward of each environment first."""
+    """The table of `summarize` as strings, by falling reward in each environment."""
     place = ["environment", "environment_settings"]
     ordered = summary.sort_values([*place, "reward"], ascending=[True, True, False], kind="stable", ignore_index=True)
     columns: dict[str, Any] = {
@@ -335,12 +333,11 @@ def short(settings: str) -> str:
 
 
 def _labels(table: pd.DataFrame, name: str, settings: str) -> list[str]:
-    """Names with their settings."""
     return [f"{one} {short(more)}".strip() for one, more in zip(table[name], table[settings], strict=True)]
 
 
 def rewards_figure(summary: pd.DataFrame) -> "Figure":
-    """Reward of each cell (mean, 95% interval), a panel for each environment, the best cells from the top."""
+    """Reward of each cell (mean, 95% interval), a panel for each environment, the best on top."""
     from matplotlib.figure import Figure
 
     from seqdec import figures

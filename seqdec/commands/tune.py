@@ -1,4 +1,4 @@
-"""Search for an agent's settings in an experiment, on another order of its data than is reported.
+"""Search for an agent's settings on a reshuffled prefix of an experiment's data.
 
 DIR/manifest.json      options
 DIR/trials.parquet     settings, mean reward and seconds of every trial, of all agents tuned in this folder
@@ -48,13 +48,13 @@ class Plan(NamedTuple):
     """What the trials need."""
 
     kind: str
-    """the agent, without its policy"""
+    """the agent without its policy"""
     start: dict[str, float]
-    """present settings, which are the first trial"""
+    """settings of the first trial"""
     space: list[bo.Real]
-    """range of each of them"""
+    """their ranges"""
     reward: Callable[[Mapping[str, float]], float]
-    """settings -> mean reward of a trial"""
+    """settings -> mean reward"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,17 +70,17 @@ class Tune(Located):
     experiment: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="EXPERIMENT")]
     """A bandit among the experiments of `seqdec list`."""
     agent: str
-    """Agent, as in --agents of the experiment: hilofi, or hilofi+greedy for a policy of its own."""
+    """Agent, as in --agents of the experiment: hilofi, or hilofi+greedy."""
     budget: int = 20
-    """Trials, the first of them with the present settings."""
+    """Trials, the first with the present settings."""
     steps: int = 1000
     """Steps of a trial, the first of the stream."""
     seed: int = 1000
-    """Seed of the order of the data; not one that the experiment reports."""
+    """Seed of the data's order, not one that is reported."""
     seeds: int = 1
-    """Orders of a trial: SEED, SEED + 1, ..., whose mean counts."""
+    """Orders of a trial, SEED, SEED + 1, ..., whose mean counts."""
     out: Path = Path("results/tune")
-    """Folder for settings, trials and the figure; agents tuned one after the other may share it."""
+    """Folder for settings, trials and the figure, shared by several agents."""
 
     def check(self) -> Plan:
         check_minimum(self, budget=1, steps=1)
@@ -185,12 +185,11 @@ _FIXED = ("agent", "kind", "trial", "reward", "seconds")
 
 
 def _experiment(name: str) -> Any:
-    """The class of the experiment's options."""
     return commands.REGISTRY[name]
 
 
 def _takes(make: Callable[..., Agent], keyword: str, limits: tuple[float, float]) -> bool:
-    """Whether a keyword has an effect in the agent's environment: it is refused elsewhere, unless it is the default."""
+    """Whether a keyword has an effect in the agent's environment."""
     try:
         for value in limits:
             make(**{keyword: value})
@@ -200,7 +199,7 @@ def _takes(make: Callable[..., Agent], keyword: str, limits: tuple[float, float]
 
 
 def _objective(make: Callable[..., Agent], env: Environment, asked: Tune) -> Callable[[Mapping[str, float]], float]:
-    """Settings -> mean reward. One program for all settings, which are its arguments."""
+    """Settings -> mean reward, by one compiled program."""
 
     def mean_reward(settings, key, params):
         return play(make(**settings), env, asked.steps, key, params).reward.mean()
@@ -218,7 +217,7 @@ def _objective(make: Callable[..., Agent], env: Environment, asked: Tune) -> Cal
 
 
 def _picture(trials: pd.DataFrame, options: Mapping[str, Any]) -> "Figure":
-    """Reward of each trial, and the best so far, by agent; the options are those of the last tuning."""
+    """Reward of each trial and the best so far, by agent."""
     from matplotlib.figure import Figure
 
     from seqdec import figures

@@ -53,9 +53,8 @@ def predict_rewards(
 def choose_model(log: Log, *, seed: int, folds: int = 5) -> Any:
     """The unfitted candidate with the highest `held_out_likelihood`.
 
-    Candidates: a constant, ridge regression (logistic for rewards 0 and 1), gradient boosting. Arguments and errors as
-        in
-    `predict_rewards`.
+    Candidates: a constant, ridge regression (logistic for rewards 0 and 1), gradient boosting. Arguments and errors
+    as in `predict_rewards`.
     """
     check_log(log)
     member = folds_of(log, folds, seed)
