@@ -14,11 +14,7 @@ from seqdec.persistence import reading
 
 
 def load_digits() -> Split:
-    """Images (1797, 64) uint8 with values from 0 to 16, labels 0 to 9.
-
-    Read from scikit-learn's file, whose import takes longer than a run on these digits; by scikit-learn if the file is
-    somewhere else.
-    """
+    """Images (1797, 64) uint8 from 0 to 16, labels 0 to 9, read from scikit-learn's file, else by scikit-learn."""
     file = _file()
     if file.is_file():
         with reading(file, "install scikit-learn again"), gzip.open(file, "rt") as lines:

@@ -1,4 +1,4 @@
-"""Where data sets are looked for, downloads with progress on standard error, and text files that are cut."""
+"""Folders of data sets, downloads, truncated text files."""
 
 import os
 from pathlib import Path
@@ -8,13 +8,13 @@ from seqdec.persistence import located
 
 
 def data_folder(name: str) -> Path | None:
-    """The folder `name` in $SEQDEC_DATA, which need not exist; None where the variable is not set."""
+    """The folder `name` in $SEQDEC_DATA, existing or not; None where it is not set."""
     home = os.environ.get("SEQDEC_DATA")
     return located(home) / name if home else None
 
 
 def downloader(timeout: float) -> Any:
-    """The `downloader` of `pooch.retrieve`; `timeout` is in seconds."""
+    """A `downloader` of `pooch.retrieve`; `timeout` in seconds."""
 
     def download(url: str, output_file: Any, source: Any) -> None:
         import pooch
@@ -29,7 +29,7 @@ def downloader(timeout: float) -> Any:
 
 
 def check_last_line(path: Path, remedy: str) -> None:
-    """Refuse a text file that does not end with a whole line. Raises ValueError naming the file and the remedy."""
+    """Raises ValueError, naming file and remedy, for a text file without a whole last line."""
     with path.open("rb") as file:
         file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
         if file.read() != b"\n":

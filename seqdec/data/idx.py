@@ -1,7 +1,7 @@
-"""The idx format of MNIST and similar data sets, plain or gzipped.
+"""The idx format of MNIST, plain or gzipped.
 
-A file is a magic number (two zero bytes, a type code, the number of axes), the length of every axis as a big-endian
-32-bit integer, and the values in row-major order, big-endian too. Source: LeCun, Cortes, Burges, the MNIST database.
+A magic number (two zero bytes, type code, number of axes), the length of every axis as a big-endian 32-bit integer, and
+big-endian values in row-major order. Source: LeCun, Cortes, Burges, the MNIST database.
 """
 
 import gzip
@@ -25,23 +25,22 @@ class Split(NamedTuple):
     images: np.ndarray
     """(n, ...) uint8; MNIST: (n, 28, 28)."""
     labels: np.ndarray
-    """(n,) int32, from 0 on."""
+    """(n,) int32 from 0"""
 
 
 class Dataset(NamedTuple):
-    """The two halves of a data set, as published."""
+    """The published halves of a data set."""
 
     train: Split
-    """Examples to learn from."""
+    """Training examples."""
     test: Split
-    """Examples to measure with."""
+    """Test examples."""
 
 
 def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
-    """The array in an idx file, in native byte order; gzip is recognized by the content, not by the name.
+    """The array in an idx file, in native byte order; gzip is recognized by content.
 
-    Raises FileNotFoundError when there is no such file, and ValueError naming the file, what is wrong and the remedy
-    when it is truncated, damaged, or not an idx file.
+    Raises FileNotFoundError, and ValueError naming file, fault and remedy for a truncated, damaged or other file.
     """
     path = located(path)
     content = _decompress(path)
@@ -59,13 +58,12 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
 
 
 def load_idx_folder(path: str | os.PathLike[str]) -> Dataset:
-    """The data set in the four idx files of a folder, each plain or gzipped; the plain one is read if both are there.
+    """The data set in the four idx files of a folder, plain ones before gzipped.
 
-    Their names must contain "train-images", "train-labels", "t10k-images" (or "test-images") and "t10k-labels" (or
-    "test-labels").
+    Names contain "train-images", "train-labels", "t10k-images" (or "test-images") and "t10k-labels" (or "test-labels").
 
-    Raises FileNotFoundError when the folder or a file is missing, and ValueError when a file is damaged, when two files
-    match the same part, or when images and labels do not fit together.
+    Raises FileNotFoundError for a missing folder or file, ValueError for a damaged or ambiguous file, or images and
+    labels that do not fit together.
     """
     folder = located(path)
     if not folder.is_dir():

@@ -1,8 +1,7 @@
 """KuaiRec: watch ratios of 1,411 users (small matrix) or 7,176 users (big matrix) of a video app.
 
-The files are read as published: small_matrix.csv or big_matrix.csv (user_id, video_id, date, timestamp, watch_ratio and
-three columns that are not read) and item_daily_features.csv (video_id, date, eight counts, 47 columns not read).
-The reward is log(1 + watch_ratio), the features of a video are log(1 + count) of the day before.
+Reads small_matrix.csv or big_matrix.csv (user_id, video_id, date, timestamp, watch_ratio) and item_daily_features.csv
+(video_id, date, eight counts). Rewards are log(1 + watch_ratio), features of a video log(1 + count) of the day before.
 
 Source: Gao, Li, Lei, Chen, Li, Jiang, He, Mao, Chua, KuaiRec: A Fully-observed Dataset and Insights for Evaluating
 Recommender Systems, CIKM 2022. The replay in blocks of ten: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy,
@@ -33,15 +32,15 @@ COUNTS = (
     "reply_comment_cnt",
     "download_cnt",
 )
-"""The counts of item_daily_features.csv that become features, in this order."""
+"""Counts that become features, in their order."""
 
 WATCH_RATIO = RewardUnit("watch ratio", np.log1p, np.expm1)
-"""The reward is log(1 + watch_ratio)."""
+"""log(1 + watch_ratio)."""
 
 FEATURES = "item_daily_features.csv"
 SLICE = "random_exposures.txt"
 SYNTHETIC = "SYNTHETIC.txt"
-"""Marks a folder of generated files: the name of their log then says SYNTHETIC."""
+"""Marks generated files."""
 _URL = "https://zenodo.org/records/18164998/files/KuaiRec.zip"
 _CACHE_VERSION = 3
 _MATRIX = {
@@ -83,24 +82,23 @@ def load_kuairec(
     feature_lag: int = 1,
     cache: bool = True,
 ) -> RecommenderLog:
-    """The log in the official CSV files of a folder, or of its subfolder data or KuaiRec/data.
+    """The log in the CSV files of a folder, or of its subfolder data or KuaiRec/data.
 
-    Rows without a time, rows without features for their day and exact duplicates are left out and counted in
-    `dropped`; rows may be in any order. An empty count is read as 0. The result is cached by the names, sizes and times
-    of the files, and a damaged cache is replaced with a warning. Files of `write_kuairec` have SYNTHETIC in their name.
+    Rows without time or features and exact duplicates are left out and counted in `dropped`. An empty count is 0. The
+    cache depends on names, sizes and times of the files; a damaged one is replaced with a warning. Logs of
+    `write_kuairec` have SYNTHETIC in their name.
 
     Args:
-        folder: the folder with the files.
+        folder: of the files.
         matrix: "small_matrix.csv" or "big_matrix.csv".
-        size: candidates in a block: a user's next `size` videos.
-        keep_short: keep the last block of a user even if it is not full.
-        feature_lag: 1: counts of the day before; -1: of the day after, which are not known on the day, but which
-            published code uses; for comparison with it only.
+        size: candidates in a block, a user's next videos.
+        keep_short: keep a user's last, shorter block.
+        feature_lag: 1: counts of the day before; -1: of the day after, unknown on the day, as in published code.
         cache: read and write the cache.
 
     Raises:
-        FileNotFoundError: a file is missing; the message says where to get it.
-        ValueError: a file differs from the published form; the message names file, line, column and remedy.
+        FileNotFoundError: a missing file, with its source.
+        ValueError: another form, naming file, line, column and remedy.
     """
     import pooch
 
@@ -130,7 +128,7 @@ def _find(folder: Path, name: str) -> Path:
 
 
 def _read(path: Path, types: dict[str, str], *, header: bool = True) -> _Table:
-    """The columns in `types`, read in chunks, so that the other columns never take memory."""
+    """The columns in `types`, read in chunks."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -230,7 +228,7 @@ def _join(rows: _Table, daily: _Table, size: int, keep_short: bool, feature_lag:
 
 
 def _look_up(daily: _Table, video: np.ndarray, day: np.ndarray, lag: int) -> tuple[np.ndarray, np.ndarray]:
-    """(features (m, 8), for each video the row of its features on its day, -1 if there is none)."""
+    """(features (m, 8), row of each video's features on its day or -1)."""
     dates, inverse = np.unique(daily.columns["date"], return_inverse=True)
     shifted = np.array([_shift(int(date), lag, daily.path) for date in dates])
     key = daily.columns["video_id"].astype(np.int64) * 10**8 + shifted[inverse]
@@ -254,7 +252,7 @@ def _shift(date: int, days: int, path: Path) -> int:
 
 
 def _without_repetitions(rows: _Table, kept: np.ndarray, time: np.ndarray, ratio: np.ndarray) -> np.ndarray:
-    """`kept` without duplicates of user, video and time, which must not differ in the watch ratio."""
+    """`kept` without duplicates of user, video and time; their watch ratios must agree."""
     user, video = rows.columns["user_id"], rows.columns["video_id"]
     order = kept[np.lexsort((kept, video[kept], time[kept], user[kept]))]
     same = np.ones(len(order) - 1, bool)
@@ -269,12 +267,10 @@ def _without_repetitions(rows: _Table, kept: np.ndarray, time: np.ndarray, ratio
 
 
 def load_random_exposures(path: str | os.PathLike[str] | None = None, *, size: int = 10) -> RecommenderLog:
-    """The slice random_exposures.txt: user_id, video_id, watch_ratio without header, time or features.
+    """The slice random_exposures.txt: user_id, video_id, watch_ratio, no header, time or features.
 
-    Read from `path`, by default from $SEQDEC_DATA/kuairec. A user's videos form blocks of `size` in the order of the
-    file; the last block of a user may be shorter.
-
-    Raises FileNotFoundError if there is no such file, and ValueError naming line and column if it is damaged.
+    Read from `path`, by default from $SEQDEC_DATA/kuairec. Blocks of `size` are a user's videos in the order of the
+    file; the last may be shorter. Raises FileNotFoundError, and ValueError naming line and column.
     """
     file = (data_folder("kuairec") or located("kuairec")) / SLICE if path is None else located(path)
     if not file.is_file():
@@ -298,7 +294,7 @@ def _save(log: RecommenderLog, path: Path) -> None:
 
 
 def _load(path: Path) -> RecommenderLog | None:
-    """The log in the cache; None if the file is damaged."""
+    """The cached log; None if damaged."""
     try:
         parts, facts = read_arrays(path)
     except ValueError as error:

@@ -1,20 +1,18 @@
-r"""SYNTHETIC logs with the schema of KuaiRec: a small latent-factor world, written as the published CSV files.
+r"""SYNTHETIC logs in KuaiRec's published CSV form, of a latent-factor world.
 
-Every user sees every video once, at a random time in 63 days, as in the small matrix. With a user's factors p_u and
-a video's factors g_v, both in R^2, day t and N(0, 1) noise e,
+Every user sees every video once, at a random time in 63 days. With factors p_u of users and g_v of videos, both in R^2,
+day t and N(0, 1) noise e,
 
     appeal_v(t)  = 0.8 quality_v + drift_v(t)                  drift: a random walk over days, final deviation 0.5
     s            = appeal_v(t) + match p_u . g_v / sqrt 2 + generosity_u + day effect(t) - 0.3 log-length_v
     watch_ratio  = 2.2 sigmoid(s - 0.6) exp(0.45 e - 0.1)
 
-Ratios are higher on weekends and on some other days. A video's daily counts are Poisson with mean plays(t) times a
-rate; plays are nearly independent of appeal; the rates of the other counts rise with appeal, each with a random offset
-per video. A linear model of the log counts can estimate the drifting appeal but no taste, a running mean for each video
-its average appeal alone, and a network with embeddings of users and videos all of it.
+Day effects are higher on weekends and some other days. Daily counts are Poisson with mean plays(t) times a rate; plays
+are nearly independent of appeal, the other rates rise with it, with a random offset per video.
 
-The random-exposure slice of the real data has 36% of the variance of log(1 + watch_ratio) in videos, 3% in users, and
-no measurable low-rank interaction. Here 28% is in videos, 3% in users, and 30% in taste, which `match=0` removes. 3% of
-the rows have no time, 1% of the days of a video no features, 0.5% of the counts are empty.
+The variance of log(1 + watch_ratio) is 28% in videos (36% in the real random-exposure slice), 3% in users (3%), and 30%
+in taste (none measurable), which `match=0` removes. 3% of the rows have no time, 1% of a video's days no features, 0.5%
+of the counts are empty.
 """
 
 import os
@@ -68,7 +66,7 @@ class World(NamedTuple):
 
 
 def world(users: int, videos: int, *, match: float = 1.0, seed: int) -> World:
-    """The latent factors of a synthetic log."""
+    """Latent factors of a synthetic log."""
     draw = np.random.default_rng([checks.seed("seed", seed), 0])
     quality = draw.normal(size=videos)
     drift = np.cumsum(draw.normal(scale=0.5 / _DAYS**0.5, size=(videos, _DAYS)), axis=1)
@@ -89,10 +87,9 @@ def world(users: int, videos: int, *, match: float = 1.0, seed: int) -> World:
 def write_kuairec(folder: str | os.PathLike[str], *, users: int, videos: int, match: float = 1.0, seed: int) -> None:
     """Write small_matrix.csv (users * videos rows) and item_daily_features.csv of a synthetic world into `folder`.
 
-    The matrix has the published columns, the features those that are read. Equal arguments give equal files, in memory
-    that does not grow with the users. SYNTHETIC.txt makes `load_kuairec` mark the log, its tables and figures.
+    Equal arguments give equal files; memory does not grow with users. SYNTHETIC.txt makes `load_kuairec` mark the log.
 
-    Raises ValueError for fewer than one user or video, and OSError if the folder cannot be written.
+    Raises ValueError for fewer than one user or video, OSError if the folder cannot be written.
     """
     from pyarrow import csv
 
@@ -122,7 +119,7 @@ def write_kuairec(folder: str | os.PathLike[str], *, users: int, videos: int, ma
 def synthetic_kuairec(
     *, users: int = 420, videos: int = 500, match: float = 1.0, seed: int = 0, keep_short: bool = False
 ) -> RecommenderLog:
-    """A synthetic log, written and read back; by default some 20,000 blocks. `keep_short` as in `load_kuairec`."""
+    """A synthetic log, by default of some 20,000 blocks. `keep_short` as in `load_kuairec`."""
     with tempfile.TemporaryDirectory() as folder:
         write_kuairec(folder, users=users, videos=videos, match=match, seed=seed)
         return load_kuairec(folder, keep_short=keep_short, cache=False)
@@ -154,7 +151,7 @@ def _rows(truth: World, users: range, seed: int) -> "pa.Table":
 
 
 def _of_user(truth: World, user: int, draw: np.random.Generator) -> tuple[np.ndarray, ...]:
-    """(videos in the order of time, seconds since the first day, watch ratios, which times are missing)."""
+    """(videos in order of time, seconds since the first day, watch ratios, whether times are missing)."""
     videos = len(truth.length)
     seconds = np.sort(draw.uniform(0, 86400 * _DAYS, size=videos)).round(3)
     seconds = np.minimum(seconds, 86400 * _DAYS - 1)
@@ -172,7 +169,7 @@ def _of_user(truth: World, user: int, draw: np.random.Generator) -> tuple[np.nda
 
 
 def _daily(truth: World, seed: int) -> "pa.Table":
-    """The counts of every video on every day, and on the day before the first."""
+    """Counts of every video on every day, from the day before the first."""
     import pyarrow as pa
 
     draw = np.random.default_rng([seed, 2])

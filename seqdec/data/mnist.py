@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST: 60,000 + 10,000 labeled images of 28 x 28 pixels, from disk or downloaded.
+"""MNIST and Fashion-MNIST: 60,000 + 10,000 labeled images of 28 x 28 pixels.
 
 Sources: LeCun, Cortes, Burges, the MNIST database; Xiao, Rasul, Vollgraf, Fashion-MNIST, 2017.
 """
@@ -20,11 +20,11 @@ class Source(NamedTuple):
     """Mirrors and files of a data set."""
 
     name: str
-    """Name of its folder."""
+    """its folder"""
     mirrors: tuple[str, ...]
-    """URL prefixes, preferred ones first."""
+    """URL prefixes by preference"""
     sha256: Mapping[str, str]
-    """File name -> SHA-256 of the file."""
+    """file name -> SHA-256"""
 
 
 MNIST = Source(
@@ -60,17 +60,15 @@ FASHION_MNIST = Source(
 def load_mnist(root: str | os.PathLike[str] | None = None) -> Dataset:
     """Handwritten digits: images (60000, 28, 28) and (10000, 28, 28) uint8, labels 0 to 9.
 
-    Read from `root`, by default from $SEQDEC_DATA/mnist; without that folder downloaded once, checked against the
-    SHA-256, and kept in the user's cache folder.
+    Read from `root`, by default $SEQDEC_DATA/mnist, else downloaded once into the user's cache and checked by SHA-256.
 
-    Raises FileNotFoundError with instructions if the files are neither there nor downloadable, and ValueError naming
-    the file if one is damaged.
+    Raises FileNotFoundError with instructions if neither works, ValueError naming a damaged file.
     """
     return _load(MNIST, root)
 
 
 def load_fashion_mnist(root: str | os.PathLike[str] | None = None) -> Dataset:
-    """Images of clothes, in the shapes of MNIST; read, downloaded and checked as by `load_mnist`.
+    """Clothes, in the shapes of MNIST; read, downloaded and checked as by `load_mnist`.
 
     The folder is $SEQDEC_DATA/fashion-mnist. Labels: T-shirt, trouser, pullover, dress, coat, sandal, shirt, sneaker,
     bag, ankle boot.
@@ -92,7 +90,7 @@ def _load(source: Source, root: str | os.PathLike[str] | None) -> Dataset:
 
 
 def _download(source: Source) -> Path:
-    """The folder in the cache, with the files that it lacked: each from the first mirror that works, verified."""
+    """The folder in the cache; missing files from the first mirror that works, verified."""
     import pooch
 
     folder = Path(pooch.os_cache("seqdec")) / source.name

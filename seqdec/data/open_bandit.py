@@ -1,6 +1,6 @@
-"""Open Bandit Dataset: recommendations of a fashion shop, by a uniform policy and by Bernoulli Thompson sampling.
+"""Open Bandit Dataset: a fashion shop's recommendations, by a uniform policy and Bernoulli Thompson sampling.
 
-A row is one of the three places of a page: the item shown there, its probability, and whether it was clicked.
+A row is one of three places of a page: item, probability, click.
 
 Source: Saito, Aihara, Matsutani, Narita, Open Bandit Dataset and Pipeline, NeurIPS 2021; https://research.zozo.com.
 """
@@ -27,7 +27,7 @@ class OpenBandit(NamedTuple):
     """The log of one policy, in the order of time."""
 
     context: np.ndarray
-    """(n, d) float32 one-hot: the place on the page (3), then the four user features."""
+    """(n, d) float32 one-hot: place (3), then four user features"""
     item: np.ndarray
     """(n,) int64 from 0"""
     place: np.ndarray
@@ -35,11 +35,11 @@ class OpenBandit(NamedTuple):
     click: np.ndarray
     """(n,) float64, 0 or 1"""
     propensity: np.ndarray
-    """(n,) float64, probability of the item in this place"""
+    """(n,) float64, of the item in this place"""
     timestamp: np.ndarray
-    """(n,) datetime64[ns], UTC, increasing; places of one page, which share a time, are one nanosecond apart"""
+    """(n,) datetime64[ns], UTC, increasing; places of one page are one nanosecond apart"""
     item_features: np.ndarray
-    """(n, items, 2) float32: the item's number as published (item_feature_0), and the user's past clicks on it"""
+    """(n, items, 2) float32: item_feature_0 as published, and the user's past clicks on the item"""
 
 
 def load_open_bandit(
@@ -49,9 +49,8 @@ def load_open_bandit(
 
     Args:
         policy: "random" or "bts".
-        root: folder with the files as published, such as random/all/all.csv and random/all/item_context.csv; folders
-            may also be called random_all. None is $SEQDEC_DATA/open_bandit. The sample of 10,000 rows in the package
-            obp has the same form.
+        root: folder of the published files, or of the sample in the package obp, such as random/all/all.csv and
+            random/all/item_context.csv; random_all also serves as a folder. None: $SEQDEC_DATA/open_bandit.
         campaign: one of `CAMPAIGNS`.
 
     Raises:
@@ -91,14 +90,13 @@ def load_open_bandit(
 
 
 def average_policy(log: OpenBandit) -> np.ndarray:
-    """(3, items) probability of each item in each place under the logging policy, averaged over time.
+    """(3, items) the logging policy's probabilities, averaged over time, by place.
 
-    The log holds the propensity of the shown item only. Item a is shown with probability p_t(a), so the mean of
-    1 / p_t(a) over its rows is one over the average of p_t(a) over time:
+    Over the rows of item a, the mean of 1 / p_t(a) is one over the average of p_t(a):
 
         pi(a) = n_a / sum_{i: a_i = a} 1 / p_i,        0 for items never shown, then scaled to sum to 1
 
-    If p_t(a) is constant, one row is enough for the exact value.
+    One row is enough if p_t(a) is constant.
     """
     shape = (_PLACES, log.item_features.shape[1])
     counts, inverses = np.zeros(shape), np.zeros(shape)
@@ -113,7 +111,7 @@ def _one_hot(codes: np.ndarray, size: int | None = None) -> np.ndarray:
 
 
 def _read(path: Path, numbers: list[str], others: tuple[str, ...] = ()) -> Any:
-    """The table in a CSV file, with finite `numbers`, and with `others`, of which the features of users are known."""
+    """The table in a CSV file, with finite `numbers`, and `others`, the user features without gaps."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no {path}; put it beside the log, as published")
     import pandas as pd
@@ -140,7 +138,7 @@ def _read(path: Path, numbers: list[str], others: tuple[str, ...] = ()) -> Any:
 
 
 def _in_time(table: Any, path: Path) -> Any:
-    """Sorted by time; places of one page are one nanosecond apart."""
+    """Sorted by time; places of a page one nanosecond apart."""
     import pandas as pd
 
     times: Any = pd.to_datetime(table["timestamp"], utc=True, errors="coerce", format="ISO8601")

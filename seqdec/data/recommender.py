@@ -1,7 +1,4 @@
-"""Logs of a recommender in which the reward of every candidate is known.
-
-A log is a list of blocks: a user's next ten items, of which an agent chooses one, and the rewards of all of them.
-"""
+"""Recommender logs with known rewards of all candidates, in blocks: a user's next items, one of which is chosen."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -12,17 +9,17 @@ from seqdec.boundary.checks import as_array, count, entries
 
 
 class RewardUnit(NamedTuple):
-    """The quantity that rewards were computed from, in which results are reported."""
+    """The unit of reported results."""
 
     name: str
-    """Shown in tables and figures."""
+    """in tables and figures"""
     to_reward: Callable[[np.ndarray], np.ndarray]
-    """values in this unit -> rewards, elementwise and increasing"""
+    """values -> rewards, elementwise and increasing"""
     from_reward: Callable[[np.ndarray], np.ndarray]
     """its inverse"""
 
     def convert(self, rewards: np.ndarray, regret: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(rewards, regret) -> (values, differences to the best values), both in this unit."""
+        """(rewards, regret) -> (values, differences to the best values)."""
         values = self.from_reward(rewards)
         return values, self.from_reward(rewards + regret) - values
 
@@ -32,36 +29,36 @@ def _identity(values: np.ndarray) -> np.ndarray:
 
 
 REWARD = RewardUnit("reward", _identity, _identity)
-"""Rewards reported as they are."""
+"""No conversion."""
 
 
 class RecommenderLog(NamedTuple):
-    """Blocks of candidates, in the order in which they are to be replayed."""
+    """Blocks of candidates in the order of replay."""
 
     rewards: np.ndarray
-    """(blocks, n) float32; values without a candidate are ignored."""
+    """(blocks, n) float32, ignored without a candidate"""
     candidates: np.ndarray
-    """(blocks, n) bool: which places hold a candidate; in short blocks the last ones do not."""
+    """(blocks, n) bool; short blocks lack the last ones"""
     ids: Mapping[str, np.ndarray]
-    """name ("user", "video") -> (blocks, n) int32, counted from 0 without gaps."""
+    """name ("user", "video") -> (blocks, n) int32, from 0 without gaps"""
     labels: Mapping[str, np.ndarray]
-    """name -> the published ids; entry i is that of number i."""
+    """name -> published ids by number"""
     features: np.ndarray | None
-    """(m, f) float32 feature vectors; None where there are none."""
+    """(m, f) float32, or None"""
     feature_rows: np.ndarray | None
-    """(blocks, n) int32 row of `features` of each candidate."""
+    """(blocks, n) int32 rows of `features`"""
     days: np.ndarray | None
-    """(blocks,) int32 the day of the block's first row, yyyymmdd; None if times are not known."""
+    """(blocks,) int32 day of the first row, yyyymmdd; None if unknown"""
     name: str
-    """Shown in tables and figures."""
+    """in tables and figures"""
     dropped: Mapping[str, int]
-    """why -> number of rows left out."""
+    """reason -> number of rows left out"""
     unit: RewardUnit = REWARD
-    """What the rewards were computed from."""
+    """of the reward"""
 
 
 def check_log(log: RecommenderLog) -> RecommenderLog:
-    """`log` with numpy arrays. Raises ValueError, naming block and remedy, for one that cannot be replayed."""
+    """`log` with numpy arrays. Raises ValueError, naming block and remedy, for an invalid one."""
     names = ("rewards", "candidates", "features", "feature_rows", "days")
     plain = {name: _array(name, getattr(log, name)) for name in names}
     nested = {
@@ -101,7 +98,6 @@ def check_log(log: RecommenderLog) -> RecommenderLog:
 
 
 def _array(name: str, values: Any) -> Any:
-    """Ids, numbers or dates as a numpy array; None stays."""
     if values is None:
         return None
     array = entries(name, values)
@@ -133,27 +129,25 @@ def form_blocks(
 ) -> RecommenderLog:
     """Rows (one user, one item, one reward each) as blocks of a user's next `size` items.
 
-    The rows of a user are sorted by time, or without times kept in the order given. Blocks are sorted by the time of
-    their first row, or without times by their number within the user, so that users alternate. The rows of a user after
-    the last full block form a short block with `keep_short`, and are left out otherwise. Row i of one array belongs to
-    row i of all others, whatever the index of a pandas Series says.
+    A user's rows are in order of time, or as given. Blocks are in order of their first row's time, or of their number
+    within the user. An index of pandas is ignored.
 
     Args:
-        user, item: (rows,) ids: integers or text.
-        reward: (rows,) rewards.
-        time: (rows,) seconds, or dates.
+        user, item: (rows,) integers or text.
+        reward: (rows,).
+        time: (rows,) seconds or dates.
         day: (rows,) yyyymmdd.
-        features: (m, f) feature vectors.
-        feature_row: (rows,) index into `features` of each row.
+        features: (m, f).
+        feature_row: (rows,) indices into `features`.
         size: candidates in a block.
-        keep_short: keep the blocks that are not full.
-        name: shown in tables and figures.
-        unit: what the rewards were computed from.
-        dropped: reason -> number of rows left out before; those left out here are added.
+        keep_short: keep a user's last, shorter block.
+        name: in tables and figures.
+        unit: of the reward.
+        dropped: reason -> number of rows left out before, to which others are added.
 
     Raises:
         TypeError: an array of the wrong kind.
-        ValueError: no rows, arrays of different lengths, a missing id or time, or no block left.
+        ValueError: no rows, different lengths, a missing id or time, or no block left.
     """
     size = count("size", size)
     user, item, reward, time, day, feature_row = _columns(
@@ -209,11 +203,11 @@ _KINDS = {
     "day": ("iu", "integers yyyymmdd"),
     "feature_row": ("iu", "integers, the rows of features"),
 }
-"""Columns of rows: numpy's kinds, and what they are."""
+"""Columns of rows: numpy kinds, description."""
 
 
 def _columns(**given: Any) -> Iterator[Any]:
-    """The columns of `_KINDS` as numpy arrays of one length; None stays."""
+    """The columns of `_KINDS` as numpy arrays of one length, or None."""
     import pandas as pd
 
     arrays = {name: _array(name, values) for name, values in given.items()}
@@ -232,6 +226,6 @@ def _columns(**given: Any) -> Iterator[Any]:
 
 
 def _contiguous(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(the distinct ids, sorted; for each entry, its index among them)."""
+    """(sorted distinct ids, index of each entry)."""
     labels, numbers = np.unique(ids, return_inverse=True)
     return labels, numbers.astype(np.int32)

@@ -1,8 +1,7 @@
 """Tables for contextual bandits: mushroom, adult, statlog, covertype, census, stock prices, jester.
 
-Each is read from a folder, or downloaded once. Categorical columns are one-hot encoded, and every column is shifted and
-scaled to mean 0 and standard deviation 1, then clipped at five standard deviations, so that rare categories and
-outliers do not dominate.
+Read from a folder, or downloaded once. Columns, one-hot where categorical, have mean 0 and standard deviation 1,
+clipped at five.
 
 Sources: UCI machine learning repository; Riquelme, Tucker, Snoek, Deep Bayesian Bandits Showdown, ICLR 2018 (rewards,
 stock prices); Goldberg et al., Eigentaste, 2001 (jester).
@@ -23,23 +22,23 @@ _RATING = 10.0
 
 
 class Table(NamedTuple):
-    """Contexts and the reward of every action in each."""
+    """Contexts and rewards of every action."""
 
     features: np.ndarray
     """(n, d) float32, standardized."""
     rewards: np.ndarray
-    """(n, k) float32, expected reward of each action."""
+    """(n, k) float32, expected"""
     spread: np.ndarray | None = None
-    """(n, k) float32: the reward is the expected one plus or minus this, with equal probability; None is 0."""
+    """(n, k) float32: rewards are expected plus or minus this, equally probable; None is 0"""
 
 
 class _Source(NamedTuple):
-    """A file as published."""
+    """A published file."""
 
     name: str
     url: str
     sha256: str | None
-    """None if not known: a download is then checked only by parsing it."""
+    """None if unknown: downloads are checked by parsing"""
 
 
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
@@ -72,13 +71,12 @@ Root = str | os.PathLike[str] | None
 
 
 def load_mushroom(root: Root = None) -> Table:
-    """Eat a mushroom (action 1) or not (0): 8,124 mushrooms with 22 categorical features.
+    """Eat a mushroom (action 1) or not (0): 8,124 rows, 22 categorical features.
 
-    Eating pays 5, but a poisonous one pays -35 with probability 1/2; not eating pays 0.
+    Eating pays 5, or -35 with probability 1/2 for a poisonous one; not eating pays 0.
 
-    As for all functions here, the file is read from the folder `root`, by default $SEQDEC_DATA/tabular; if it is not
-    there, it is downloaded once and checked. Raises FileNotFoundError with instructions if it is neither there nor
-    downloadable, and ValueError naming file, line and remedy if it is damaged.
+    All functions here read from `root`, by default $SEQDEC_DATA/tabular, else download once and check. They raise
+    FileNotFoundError with instructions, and ValueError naming file, line and remedy for a damaged file.
     """
     table = _read(_MUSHROOM, root, ",", 23)
     _refuse(~table[0].isin(["e", "p"]).to_numpy(), table, 0, "none of e, p", _MUSHROOM)
@@ -91,9 +89,9 @@ def load_mushroom(root: Root = None) -> Table:
 
 
 def load_adult(root: Root = None) -> Table:
-    """Guess a person's occupation: reward 1 if right, else 0; 30,718 people whose occupation is known, 14 occupations.
+    """Guess a person's occupation: reward 1 if right, else 0; 30,718 people, 14 occupations.
 
-    The features are the other columns of the census extract, including income; "unknown" is a category.
+    Features are the other columns, including income; "unknown" is a category.
     """
     table = _read(_ADULT, root, ",", 15)
     known = table[table[6] != "?"]
@@ -112,7 +110,7 @@ def load_adult(root: Root = None) -> Table:
 def load_statlog(root: Root = None) -> Table:
     """Guess the state of a space shuttle's radiator: reward 1 if right, else 0; 43,500 rows, 9 numbers, 7 states.
 
-    78% of the rows are of one state, and the rarest has six.
+    78% of the rows are of one state; the rarest has six.
     """
     table = _read(_STATLOG, root, " ", 10)
     numbers = _all_numbers(table, _STATLOG)
@@ -128,8 +126,7 @@ def load_covertype(root: Root = None) -> Table:
 def load_census(root: Root = None, *, rows: int = 100_000) -> Table:
     """Guess a person's kind of occupation (dOccup): reward 1 if right, else 0; 9 kinds, 66 columns of codes.
 
-    Reads the first `rows` of the 2,458,285 people, whose order is random. Its checksum is not known: a
-    download is checked by its form only.
+    Reads the first `rows` of 2,458,285 people in random order. Downloads have no checksum.
     """
     table = _read(_CENSUS, root, ",", 69, header=True, rows=rows)
     if "dOccup" not in table:
@@ -144,9 +141,9 @@ def load_stocks(root: Root = None) -> np.ndarray:
 
 
 def load_jester(root: Root = None) -> Table:
-    """Choose one of eight jokes for a person whose ratings of 32 others are known; reward: the rating, -10 to 10.
+    """Choose one of eight jokes for a person with known ratings of 32 others; reward: the rating, -10 to 10.
 
-    19,181 people. Its checksum is not known: a download is checked by its form only.
+    19,181 people. Downloads have no checksum.
     """
     path = _find(_JESTER, root)
     with reading(path, f"it is no array of numbers; get {_JESTER.url}"):
@@ -160,14 +157,14 @@ def load_jester(root: Root = None) -> Table:
 
 
 def standardize(numbers: np.ndarray) -> np.ndarray:
-    """(n, d) -> (n, d) float32 of mean 0 and standard deviation 1, clipped at five; constant columns become 0."""
+    """(n, d) float32 of mean 0 and standard deviation 1, clipped at five; constant columns become 0."""
     std = numbers.std(axis=0)
     scaled = (numbers - numbers.mean(axis=0)) / np.where(std > 0, std, 1)
     return np.clip(scaled, -_CUT, _CUT).astype(np.float32)
 
 
 def _features(table: Any) -> np.ndarray:
-    """Float columns, and one-hot columns for others, standardized."""
+    """Standardized float and one-hot columns."""
     import pandas as pd
 
     columns = (table[name] for name in table)
@@ -178,13 +175,13 @@ def _features(table: Any) -> np.ndarray:
 
 
 def _one_hot(column: Any) -> np.ndarray:
-    """(n,) -> (n, number of distinct values), which are sorted."""
+    """(n,) -> (n, number of distinct values), sorted."""
     values, codes = np.unique(np.asarray(column), return_inverse=True)
     return np.eye(len(values), dtype=np.float32)[codes]
 
 
 def _refuse(wrong: np.ndarray, table: Any, column: int, what: str, source: _Source) -> None:
-    """Raise ValueError about the first row of a column in which `wrong` (n,) is true."""
+    """Raise ValueError for the first row in which `wrong` (n,) is true."""
     if wrong.any():
         row = int(np.argmax(wrong))
         raise ValueError(
@@ -225,7 +222,7 @@ def _read(
     skip: int = 0,
     rows: int | None = None,
 ) -> Any:
-    """The table in a text file, with the lines as index, checked for its columns; leading spaces are removed."""
+    """The checked table in a text file, indexed by line, without leading spaces."""
     import pandas as pd
 
     path = _find(source, root)
