@@ -1,4 +1,4 @@
-"""Rows of mixed columns as numbers: `Encoder`, and the kinds of columns that it knows."""
+"""Rows of mixed columns as numbers."""
 
 from seqdec.features.encoder import Encoder
 from seqdec.features.kinds import (

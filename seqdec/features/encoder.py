@@ -21,11 +21,10 @@ _SHOWN = 12
 
 
 class Encoder:
-    """Encodes a row of mixed columns, as a dict or in a table, as float32 numbers.
+    """Encodes a row of mixed columns, as a dict or in a table, as float32 numbers, bit for bit the same.
 
-    A column has the features of its kind (`seqdec.features.KINDS`) and one more, which is 1 where the value is missing
-    (None, NaN, NaT, pandas.NA, or a key that a dict lacks) and the others are 0. Other columns are ignored. A row has
-    the same bits in a dict and in a table.
+    A column has the features of its kind (`seqdec.features.KINDS`) and one that is 1 where the value is missing (None,
+    NaN, NaT, pandas.NA, or an absent key), the others then being 0. Other columns are ignored.
 
     >>> encoder = Encoder.fit([{"city": "Rome", "age": 30}, {"city": "Oslo", "age": 40}])
     >>> dict(zip(encoder.names, encoder({"city": "Rome", "age": 40}).tolist()))
@@ -35,7 +34,7 @@ class Encoder:
     def __init__(self, kinds: Mapping[str, Kind]):
         """An encoder of declared columns, such as {"age": Numeric(mean=40, std=12), "city": Categorical(("Rome",))}.
 
-        Raises TypeError or ValueError for a column that is not declared by a kind with valid settings.
+        Raises TypeError or ValueError for an invalid kind.
         """
         if not isinstance(kinds, Mapping):
             raise TypeError(f"kinds must be a dict from columns to kinds; got {kinds!r:.80}: see Encoder.fit")
@@ -49,7 +48,7 @@ class Encoder:
         self.kinds: Mapping[str, Kind] = MappingProxyType({name: kind.checked(name) for name, kind in kinds.items()})
         """Of the columns."""
         self.columns = tuple(self.kinds)
-        """Names of the columns that are encoded; others are ignored."""
+        """Names of the encoded columns."""
         features, limits, self._writers, origins = [], [], [], []
         for name, kind in self.kinds.items():
             write = kind.writer(name, len(features))
@@ -60,12 +59,12 @@ class Encoder:
             limits.append((0.0, 1.0))
             origins += [name] * (len(features) - len(origins))
         self.names: tuple[str, ...] = tuple(features)
-        """Of the features, in their order."""
+        """Of the features, in order."""
         self.column_of: tuple[str, ...] = tuple(origins)
-        """The column of each feature; the feature's own name where a fitted transformer does not tell."""
+        """Column of each feature; its own name if a transformer does not tell."""
         low, high = np.array(limits, np.float32).T
         self.space = spaces.Box(low, high, dtype=np.float32)
-        """Holds every row that is encoded: the observation space of an agent."""
+        """Observation space of encoded rows."""
 
     @classmethod
     def fit(
@@ -79,20 +78,20 @@ class Encoder:
     ) -> "Encoder":
         """The encoder of a table's columns.
 
-        The kind of a column is that of its values: numbers, bools, dates, lists of tags. Text is a date where all of it
-        is ISO 8601, else categorical up to `max_levels` different ones, else free text where most values have several
-        words, else hashed. A column of a categorical type is categorical or ordered.
+        Kinds are those of the values: numbers, bools, dates (also ISO 8601 text), lists of tags. Other text is
+        categorical up to `max_levels`, else free text where most values have several words, else hashed. Categorical
+        types are categorical or ordered.
 
         Args:
             table: of pandas, polars or pyarrow, or a list of dicts.
-            columns: those to encode; None for all.
-            kinds: of some columns, by name or declared, such as {"size": Ordered(("S", "M", "L")), "zip": "hashed"}.
+            columns: to encode; None for all.
+            kinds: of some columns, such as {"size": Ordered(("S", "M", "L")), "zip": "hashed"}.
             max_levels: levels or tags of a column, beyond which they are hashed.
-            buckets: features of a column that is hashed.
+            buckets: features of a hashed column.
 
         Raises:
             TypeError: not a table, or values of another kind than the column's.
-            ValueError: no rows, a column that is not there, twice, or without any value, or an unknown kind.
+            ValueError: no rows, a missing, repeated or empty column, or an unknown kind.
         """
         max_levels, buckets = checks.count("max_levels", max_levels), checks.count("buckets", buckets)
         wanted = None if columns is None else checks.ordered("columns", columns, "a list of names")
@@ -118,19 +117,19 @@ class Encoder:
 
     @classmethod
     def of(cls, transformer: Any, columns: Iterable[str], *, example: Mapping[str, Any] | None = None) -> "Encoder":
-        """The encoder that a fitted transformer or pipeline of scikit-learn is, called with a table of pandas.
+        """The encoder of a fitted transformer or pipeline of scikit-learn, called with tables of pandas.
 
-        It has no JSON form and no digest: save the transformer by its own means, such as skops. A row takes about a
-        millisecond. Missing values reach the transformer as NaN.
+        A row takes about a millisecond; missing values are NaN. There is no JSON form and no digest: save the
+        transformer itself, as by skops.
 
         Args:
-            transformer: fitted; what it returns must be numbers of shape (n, F), and may be sparse.
-            columns: those that it takes.
-            example: a row, for a transformer that cannot name its features.
+            transformer: fitted, to numbers of shape (n, F), dense or sparse.
+            columns: its inputs.
+            example: a row, if it cannot name its features.
 
         Raises:
-            TypeError: it has no method transform.
-            ValueError: it is not fitted, or neither names its features nor has an example.
+            TypeError: no method transform.
+            ValueError: not fitted, or neither names of features nor an example.
         """
         from seqdec.features.transformed import Transformed
 
@@ -139,8 +138,8 @@ class Encoder:
     def __call__(self, row: Mapping[str, Any]) -> np.ndarray:
         """The features (F,) of one row.
 
-        Raises TypeError for what is not a dict or a value of another type than the column's, ValueError for a value
-        that has no encoding, or none of the columns.
+        Raises TypeError for anything but a dict, or a value of another type; ValueError for a value without encoding,
+        or none of the columns.
         """
         self._check_row(row)
         encoded, get = np.zeros(len(self.names), np.float32), row.get
@@ -153,9 +152,9 @@ class Encoder:
         return encoded
 
     def transform(self, table: Any) -> np.ndarray:
-        """The features (n, F) of a table, of any kind that `fit` accepts.
+        """The features (n, F) of a table, as for `fit`.
 
-        Raises as `__call__`, naming the row, and for a column that is not there or twice.
+        Raises as `__call__`, naming the row, and for a missing or repeated column.
         """
         rows, found = columns_of(table, list(self.kinds))
         encoded = np.zeros((rows, len(self.names)), np.float32)
@@ -171,13 +170,13 @@ class Encoder:
         return encoded
 
     def to_json(self) -> str:
-        """The columns as JSON, from which `from_json` makes an equal encoder."""
+        """The columns as JSON, for `from_json`."""
         columns = [{"name": name, "kind": NAMES[type(kind)], **vars(kind)} for name, kind in self.kinds.items()]
         return json.dumps({"format": _FORMAT, "columns": columns})
 
     @classmethod
     def from_json(cls, text: str) -> "Encoder":
-        """The encoder that `to_json` described. Raises ValueError for any other text."""
+        """The encoder of `to_json`. Raises ValueError for other text."""
         try:
             content = json.loads(text)
         except (TypeError, ValueError, RecursionError) as error:
@@ -198,7 +197,7 @@ class Encoder:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the JSON form: equal for equal encoders only."""
+        """SHA-256 of the JSON form."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def __eq__(self, other: object) -> bool:

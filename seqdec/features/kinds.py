@@ -1,7 +1,4 @@
-"""The kinds of columns: numbers, bools, dates, levels, text, tags; and which one the values of a column have.
-
-Levels are compared as text: 3, 3.0 and "3" are one level.
-"""
+"""Kinds of columns and their choice. Levels are compared as text: 3, 3.0 and "3" are one level."""
 
 import abc
 import math
@@ -19,9 +16,9 @@ from seqdec.features import values
 from seqdec.registry import unknown
 
 CUT = 5.0
-"""Standard deviations from the mean at which a number is clipped, so that one outlier does not dominate."""
+"""Standard deviations at which numbers are clipped."""
 _MOST = 2**20
-"""Buckets."""
+"""Most buckets."""
 _CYCLES = ("hour", "weekday", "yearday")
 _DAY, _YEAR = 86_400.0, 365.25
 _WORD = re.compile(r"(?u)\b\w\w+\b")
@@ -29,17 +26,16 @@ _WORD = re.compile(r"(?u)\b\w\w+\b")
 
 @dataclass(frozen=True)
 class Kind(abc.ABC):
-    """How a column becomes features; the fields are its settings.
+    """How a column becomes features; fields are settings.
 
-    Those that `fitted` fits to values, all but the hashed ones, have `fit(column, known)`, which raises TypeError for
-    values of another kind.
+    All but hashed kinds have `fit(column, known)`, which raises TypeError for values of another kind.
     """
 
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    """Of each feature."""
+    """of each feature"""
 
     def checked(self, column: str) -> "Kind":
-        """With settings in their plain form. Raises ValueError or TypeError for invalid ones."""
+        """With normalized settings. Raises ValueError or TypeError for invalid ones."""
         return self
 
     def features(self, column: str) -> list[str]:
@@ -48,23 +44,23 @@ class Kind(abc.ABC):
 
     @abc.abstractmethod
     def writer(self, column: str, at: int) -> values.Write:
-        """The encoding, with the first feature at index `at`."""
+        """The encoding, with the first feature at `at`."""
 
 
 @dataclass(frozen=True)
 class Numeric(Kind):
-    """A number x as clip((x - mean) / std, -5, 5); 0, the mean, where it is missing."""
+    """clip((x - mean) / std, -5, 5) of a number x; 0 where missing."""
 
     mean: float
-    """Subtracted."""
+    """subtracted"""
     std: float
-    """Divides; above zero."""
+    """divides; above zero"""
 
     bounds = (-CUT, CUT)
 
     @classmethod
     def fit(cls, column: str, known: list[Any]) -> Self:
-        """Mean and standard deviation; equal values have the deviation 1."""
+        """Mean and standard deviation, 1 for equal values."""
         numbers = [cls.number(column, value) for value in known]
         with np.errstate(over="ignore", invalid="ignore"):
             mean, std = float(np.mean(numbers)), float(np.std(numbers))
@@ -94,11 +90,11 @@ class Numeric(Kind):
 
 @dataclass(frozen=True)
 class Date(Numeric):
-    """The cycles of a date in UTC as sine and cosine, and its trend.
+    """A date in UTC: sine and cosine of its cycles, and trend.
 
-    With the day t since the year 1, fractions included, its part f = t mod 1, the day of the week w from Monday and
-    of the year y, both from 0, the angles are 2 pi f, 2 pi (w + f) / 7 and 2 pi (y + f) / 365.25, and the trend is
-    clip((t - mean) / std, -5, 5). Mean and std are those of t, in days.
+    With the day t since the year 1, f = t mod 1, the day w of the week from Monday and y of the year, both from 0,
+    angles are 2 pi f, 2 pi (w + f) / 7 and 2 pi (y + f) / 365.25, and the trend is clip((t - mean) / std, -5, 5), mean
+    and std in days.
     """
 
     @staticmethod
@@ -124,7 +120,7 @@ class Date(Numeric):
 
 @dataclass(frozen=True)
 class Bool(Kind):
-    """True as 1, False and a missing value as 0; numbers that equal 1 or 0 are accepted."""
+    """True or 1 as 1, False, 0 and a missing value as 0."""
 
     @classmethod
     def fit(cls, column: str, known: list[Any]) -> Self:
@@ -141,10 +137,10 @@ class Bool(Kind):
 
 @dataclass(frozen=True)
 class Categorical(Kind):
-    """A level as 1 in its own feature, and any level that is not known as 1 in the feature "other"."""
+    """A known level as 1 in its feature, others as 1 in "other"."""
 
     levels: Sequence[Any]
-    """Those that are known, in the order of their features."""
+    """known ones, in the order of features"""
 
     @classmethod
     def fit(cls, column: str, known: list[Any]) -> Self:
@@ -173,23 +169,23 @@ class Categorical(Kind):
 
 @dataclass(frozen=True)
 class Tags(Categorical):
-    """A list of levels as 1 in the feature of each, and any that are not known as 1 in the feature "other"."""
+    """A list of levels, each 1 in its feature; unknown ones as 1 in "other"."""
 
     of = staticmethod(values.tags)
 
 
 @dataclass(frozen=True)
 class Ordered(Kind):
-    """Level i of k, counted from 0, as 2 i / (k - 1) - 1; a level that is not known as 0 and 1 in "other"."""
+    """Level i of k, from 0, as 2 i / (k - 1) - 1; an unknown one as 0 and 1 in "other"."""
 
     levels: Sequence[Any]
-    """From the lowest to the highest."""
+    """from the lowest to the highest"""
 
     bounds = (-1.0, 1.0)
 
     @classmethod
     def fit(cls, column: str, known: list[Any]) -> Self:
-        """The levels in the order of their numbers."""
+        """Levels in numeric order."""
         try:
             numbers = {values.level(column, value): values.number(column, value) for value in known}
         except TypeError:
@@ -216,10 +212,10 @@ class Ordered(Kind):
 
 @dataclass(frozen=True)
 class Hashed(Kind):
-    """A level as 1 in the bucket of its MurmurHash3; levels may share a bucket, and none has to be known."""
+    """A level as 1 in the bucket of its MurmurHash3; buckets may be shared."""
 
     buckets: int
-    """Features."""
+    """features"""
 
     of = staticmethod(values.levels)
     """(column, value) -> the levels in a cell"""
@@ -245,17 +241,17 @@ class Hashed(Kind):
 
 @dataclass(frozen=True)
 class HashedTags(Hashed):
-    """A list of levels as 1 in the bucket of each, as in `Hashed`."""
+    """A list of levels, each 1 in its bucket, as in `Hashed`."""
 
     of = staticmethod(values.tags)
 
 
 @dataclass(frozen=True)
 class Text(Hashed):
-    """Words w, in lower case and of two letters or more, counted in the buckets of their MurmurHash3.
+    """Lowercase words w of two letters or more, counted in buckets of their MurmurHash3.
 
-    With c_b = sum_w s(w) [b(w) = b], the signs s(w) = +-1 of the hashes and their buckets b(w), feature b is
-    c_b / |c|: what scikit-learn's HashingVectorizer computes by default. Without words all features are 0.
+    With c_b = sum_w s(w) [b(w) = b], signs s(w) = +-1 and buckets b(w), feature b is c_b / |c|, or 0 without words, as
+    in scikit-learn's HashingVectorizer.
     """
 
     bounds = (-1.0, 1.0)
@@ -289,13 +285,13 @@ KINDS: dict[str, type[Kind]] = {
     "tags": Tags,
     "hashed_tags": HashedTags,
 }
-"""By the names that `Encoder.fit` and JSON use."""
+"""Names in `Encoder.fit` and JSON."""
 
 NAMES = {kind: name for name, kind in KINDS.items()}
 
 
 def fitted(column: str, kind: str | None, known: list[Any], *, max_levels: int, buckets: int) -> Kind:
-    """A kind fitted to the values of a column that are not missing; None chooses it. Many levels are hashed."""
+    """A kind fitted to the values that are not missing; None chooses it. Many levels are hashed."""
     if kind is not None and not (isinstance(kind, str) and kind in KINDS):
         raise ValueError(unknown(f"kind of column {column}", kind, KINDS))
     if not known and kind not in ("bool", "hashed", "text", "hashed_tags"):
@@ -341,7 +337,7 @@ def _kind_of(column: str, known: list[Any], max_levels: int) -> str:
 
 
 def _family(value: Any) -> str | None:
-    """The kind of one value, "text" for every str; None for what no kind accepts."""
+    """The kind of one value, "text" for str; None if none accepts it."""
     if isinstance(value, str):
         return "text"
     if isinstance(value, bool | np.bool_):
@@ -354,7 +350,7 @@ def _family(value: Any) -> str | None:
 
 
 def _is_date(text: str) -> bool:
-    """Whether a text is a date with a dash: digits alone are more often a number."""
+    """Whether a text is a date with a dash."""
     try:
         return "-" in text and bool(values.moment("", text))
     except (TypeError, ValueError):
@@ -362,7 +358,7 @@ def _is_date(text: str) -> bool:
 
 
 def _checked_levels(column: str, levels: Iterable[Any]) -> tuple[str, ...]:
-    """Levels as text: at least one, and none twice."""
+    """Distinct levels as text, at least one."""
     given = checks.ordered(f"the levels of column {column}", levels, "a list of levels")
     known = tuple(values.level(column, level) for level in given)
     if not known:
@@ -374,12 +370,12 @@ def _checked_levels(column: str, levels: Iterable[Any]) -> tuple[str, ...]:
 
 
 def _clipped(scaled: float) -> float:
-    """A number of standard deviations, at most `CUT` on either side."""
+    """Clipped at +-`CUT`."""
     return min(max(scaled, -CUT), CUT)
 
 
 def _part(when: datetime) -> float:
-    """The fraction of the day that has passed."""
+    """Fraction of the day."""
     return (when.hour * 3600 + when.minute * 60 + when.second + when.microsecond / 1e6) / _DAY
 
 

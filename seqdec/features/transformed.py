@@ -1,4 +1,4 @@
-"""The encoder that a fitted transformer or pipeline of scikit-learn is."""
+"""Encoders by scikit-learn's fitted transformers."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 
 class Transformed(Encoder):
-    """What `Encoder.of` returns. Encoders are equal where they hold the same transformer and columns."""
+    """What `Encoder.of` returns; equal for the same transformer and columns."""
 
     def __init__(self, transformer: Any, columns: Iterable[str], example: Mapping[str, Any] | None = None):
         """Arguments and errors as in `Encoder.of`."""
         self.transformer = transformer
         """As given."""
         self.columns = tuple(checks.ordered("columns", columns, "a list of names"))
-        """Those that it takes."""
+        """Its inputs."""
         self.kinds = {}
         self.names = self.column_of = self._names(example)
         self.space = spaces.Box(-np.inf, np.inf, (len(self.names),), np.float32)
 
     def _names(self, example: Mapping[str, Any] | None) -> tuple[str, ...]:
-        """Those of the features, numbered if it has none and there is an example row."""
+        """Names of the features, numbered if there are none and an example row."""
         transformer = self.transformer
         if not callable(getattr(transformer, "transform", None)):
             raise TypeError(f"transformer must have a method transform; got {transformer!r:.80}")
@@ -72,7 +72,7 @@ class Transformed(Encoder):
     def transform(self, table: Any) -> np.ndarray:
         """The features (n, F) of a table.
 
-        Raises what the transformer raises, and ValueError for results that are not finite numbers of shape (n, F).
+        Raises what the transformer raises, and ValueError for anything but finite numbers of shape (n, F).
         """
         encoded, width = self._numbers(table), len(self.names)
         if not len(encoded):
@@ -105,7 +105,7 @@ class Transformed(Encoder):
 
 
 def _filled(cells: list[Any]) -> "pd.Series":
-    """The values with NaN in the place of every missing one; objects where all are missing, as they may be of text."""
+    """The values with missing ones as NaN; objects where all are missing."""
     import pandas as pd
 
     filled = [float("nan") if values.missing(value) else value for value in cells]

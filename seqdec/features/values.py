@@ -1,7 +1,7 @@
-"""Single values of a table or of a request, as plain Python: missing ones, numbers, levels, dates, hashes.
+"""Single values as plain Python: missing ones, numbers, levels, dates, hashes.
 
-Every function takes the name of the column for its errors: TypeError for a value of another type, ValueError for one
-that has no result. The same value gives the same result in a column of NumPy, pandas or Arrow, in a dict, or from JSON.
+Functions take the column's name for errors: TypeError for another type, ValueError for no result. Results are the same
+for NumPy, pandas, Arrow, a dict or JSON.
 """
 
 import functools
@@ -17,20 +17,20 @@ import numpy as np
 from seqdec.boundary import checks
 
 _EXACT = 2**53
-"""Up to here every integer is a double."""
+"""Largest range of exact integers in doubles."""
 _YEAR = re.compile(r"\d{4}")
 _LOWEST = -(2**31)
 _KNOWN = frozenset({str, int, bool, datetime, date, list, tuple})
-"""Types of which no value is missing: a shortcut."""
+"""Types without missing values."""
 _WORDS = 2**14
-"""Hashes that are kept."""
+"""Cached hashes."""
 
 Write = Callable[[np.ndarray, Any], None]
-"""(row (F,) of zeros, value that is not missing) -> None: its numbers are in the row"""
+"""(row (F,) of zeros, value) -> None, filling the row"""
 
 
 def missing(value: Any) -> bool:
-    """Whether a value stands for an unknown one: None, NaN, NaT or pandas.NA."""
+    """Whether a value is None, NaN, NaT or pandas.NA."""
     if value is None:
         return True
     if type(value) in _KNOWN:
@@ -58,14 +58,14 @@ def number(column: str, value: Any) -> float:
 
 
 def flag(column: str, value: Any) -> float:
-    """True or False, or a number equal to one of them, as 1.0 or 0.0."""
+    """True or 1 as 1.0, False or 0 as 0.0."""
     if (checks.is_number(value) or isinstance(value, Decimal)) and value in (0, 1):
         return float(value)
     raise TypeError(f"column {column}: {value!r:.80} is not True or False")
 
 
 def level(column: str, value: Any) -> str:
-    """A text, or a number or bool as text, so that 3, 3.0 and "3" are one level."""
+    """Text, or a number or bool as text: 3, 3.0 and "3" are one level."""
     if isinstance(value, str):
         return str.__str__(value)  # of a member of an Enum its value
     if isinstance(value, bool | np.bool_):
@@ -95,10 +95,7 @@ def tags(column: str, value: Any) -> list[str]:
 
 
 def moment(column: str, value: Any) -> datetime:
-    """A date, with or without a time, as UTC without a time zone: of Python, NumPy or pandas, or text in ISO 8601.
-
-    What has no time zone is taken as UTC.
-    """
+    """A date or time of Python, NumPy, pandas or ISO 8601 text, as naive UTC; without a time zone it is UTC already."""
     found = value
     if isinstance(value, str):
         try:
@@ -125,7 +122,7 @@ def moment(column: str, value: Any) -> datetime:
 
 
 def _parsed(column: str, text: str) -> Any:
-    """Forms of ISO 8601 that Python does not read, such as "2024-05"."""
+    """ISO 8601 that Python does not read, such as "2024-05"."""
     import pandas as pd
 
     try:
@@ -139,7 +136,7 @@ def _parsed(column: str, text: str) -> Any:
 
 
 def hasher(buckets: int) -> Callable[[str], tuple[int, bool]]:
-    """Text -> (bucket below `buckets`, whether its sign is negative), from MurmurHash3 as in scikit-learn's hashers."""
+    """Text -> (bucket below `buckets`, whether its sign is negative), by MurmurHash3 as in scikit-learn."""
     from sklearn.utils import murmurhash3_32
 
     @functools.lru_cache(_WORDS)
