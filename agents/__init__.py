@@ -1,24 +1,24 @@
 """Learners that act: a filter joined with a policy, or a network with an optimizer.
 
-    auto                        the default: contexts, images, candidates, Box actions, worlds that change
-    linear                      rewards that are linear in contexts or features: a tenth of the time of auto
-    hilofi, lrkf, lolofi, lofi  networks learned by one Kalman step for each reward, without a memory of observations
+    auto                        the default
+    linear                      rewards linear in contexts or features: a tenth of the time of auto
+    hilofi, lrkf, lolofi, lofi  networks learned by one Kalman step per reward, without a memory of observations
     ekf                         the same with a full covariance, for small models; process_noise follows a drift
     subspace                    a Kalman filter in a random subspace of the weights
-    popularity                  candidates that are items, whoever the user is
-    random                      logs with known propensities, and the least that any other must beat
+    popularity                  the best item for all users
+    random                      uniform, with known propensities
 
-Baselines of the papers, which train on a memory:
+Baselines of the papers, trained on a memory:
 
     adamw, muon, koala++        a network and its optimizer, epsilon-greedy
-    replay_*                    the same on minibatches of all that was seen: no uncertainty, hard to beat on images
+    replay_*                    the same on minibatches of all observations, without uncertainty
     last_layer_laplace          a belief over the last layer of a trained network by its curvature
     neural_linear               the same by Bayesian linear regression
     vbll, on_vbll               the same by variational inference, on a memory and online
-    ensemble                    networks trained on bootstrap samples: uncertainty by disagreement
+    ensemble                    networks trained on bootstrap samples
     gp                          a Gaussian process on the last observations: few, expensive decisions
 
-`capabilities(name)` says on which spaces each acts. `agent` makes one of any `seqdec.core.Learner` and policy,
+`capabilities(name)` lists the spaces of each. `agent` builds one of any `seqdec.core.Learner` and policy,
 `from_filter` of a filter, `neural` of a network and an optimizer.
 """
 

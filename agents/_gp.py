@@ -2,13 +2,12 @@ r"""Gaussian process on a buffer of the last observations, with fixed hyperparam
 
     f_j ~ GP(0, s k(|x - x'| / l)), k Matern-5/2         y_j = f_j(x) + e,  Var[e] = v
 
-independently for each of n Discrete actions j, on the context x; for Box actions and Dict candidates one process on the
-rows of context and action. With the rows X of the buffer at which action j was observed and their responses y,
+independently for each of n Discrete actions j on the context x; for Box actions and Dict candidates, one process on
+rows of context and action. With the rows X of the buffer in which action j was observed and their responses y,
 
     mean(x) = k(x, X) (K + v I)^{-1} y        cov(x, x') = k(x, x') - k(x, X) (K + v I)^{-1} k(X, x')
 
-A draw is one of the responses at all candidates together, the same for the same key and the same candidates.
-Cost of an update: O(n B^3) for a buffer of B, of a decision O(n B^2).
+A draw is joint over the candidates. Cost of an update: O(n B^3) for a buffer of B; of a decision: O(n B^2).
 
 Source: Rasmussen, Williams, "Gaussian processes for machine learning", 2006, section 2.2.
 """
@@ -31,25 +30,21 @@ from seqdec.memory import MemoryState
 
 
 class Process(NamedTuple):
-    """The rows of the buffer, and what predictions need of them."""
-
     memory: MemoryState
     """rows `Experience`"""
     roots: Array
-    """(n, B, B) W with W^T W = (K + v I)^{-1}"""
+    """(n, B, B) W, W^T W = (K + v I)^{-1}"""
     weights: Array
     """(n, B) (K + v I)^{-1} y"""
 
 
 class Kernel(NamedTuple):
-    """The covariance of responses."""
-
     length_scale: float
     scale: float
     noise_variance: float
 
     def __call__(self, a: Array, b: Array) -> Array:
-        """Covariance of rows (r, d) and (m, d): (r, m)."""
+        """Rows (r, d) and (m, d) -> (r, m)."""
         return self.scale * kernels.matern52(a / self.length_scale, b / self.length_scale)
 
 
@@ -68,13 +63,13 @@ def gp(
     Args:
         spaces: anything with observation_space and action_space; a Dict of candidates with numbers only.
         policy: name or acquisition of `seqdec.policies`.
-        buffer: B, how many observations are kept.
+        buffer: B, observations kept.
         length_scale: l, in units of the observation.
         scale: prior variance s of an expected response.
         noise_variance: v.
         num_candidates: points drawn per decision, for Box actions only; None is 256.
 
-    Raises TypeError or ValueError for row numbers of a table, other spaces, and a setting out of its range.
+    Raises TypeError or ValueError for row numbers of a table, other spaces, and a setting out of range.
     """
     buffer = checks.count("buffer", buffer)
     for setting, value in (("length_scale", length_scale), ("scale", scale), ("noise_variance", noise_variance)):
@@ -99,7 +94,6 @@ def gp(
         innovation = innovation_of(newest, ask(newest.x), single=observed is not None)
         loss = 0.5 * jnp.sum(innovation**2)
         good = usable(newest) & jnp.isfinite(loss)
-        # The last rows are kept without a draw, so the key is not used.
         fresh = condition(kernel, remember(memory, jax.random.key(0), state.memory, newest, good))
         roots, weights = (
             jnp.where(good, new.astype(old.dtype), old)
@@ -123,13 +117,12 @@ def _check_numbers(spaces: HasSpaces) -> None:
 
 
 def _rows(x: PyTree, by_row: bool) -> Array:
-    """Inputs of the process (r, d): one row for each candidate, or one for a context."""
+    """Inputs (r, d): a row per candidate, or one for a context."""
     leaves = [leaf.reshape(len(leaf) if by_row else 1, -1) for leaf in jax.tree.leaves(x)]
     return jnp.concatenate([leaf.astype(float) for leaf in leaves], axis=1)
 
 
 def condition(kernel: Kernel, memory: MemoryState) -> Process:
-    """The posterior given a memory."""
     x, present = _rows(memory.rows.x, True), memories.present(memory)
     cov = kernel(x, x)
 
@@ -147,7 +140,7 @@ def _posterior(kernel: Kernel, state: Process, by_row: bool) -> Posterior:
     keep = rows.observed & memories.present(state.memory)[:, None]
 
     def cross(candidates):
-        """(n, B) covariance of each response with those of its buffer, or (r, B) by row."""
+        """(n, B) covariance of each response with its buffer, or (r, B) by row."""
         known = kernel(_rows(candidates, by_row), _rows(rows.x, True))
         return jnp.where(keep.T, known, 0)
 

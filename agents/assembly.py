@@ -1,4 +1,4 @@
-"""An agent from what learns and a policy: the policy scores actions by the posterior, and feedback is learned from."""
+"""An agent from a learner and a policy, which scores actions by the posterior."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -38,18 +38,18 @@ def agent(
 ) -> Agent:
     """Learner x policy.
 
-    Scalar feedback is the response of the action, a vector that of every action. Feedback for an action out of range,
-    or with numbers that are not finite or as large as 1e15, is NaN for the learner, which rejects it.
+    Scalar feedback is the response of the action, a vector that of every action. For an action out of range, or
+    feedback not finite or as large as 1e15, the learner gets NaN and rejects it.
 
     Args:
-        learner: of one response per Discrete action; where observations are a Dict of candidates, of one for each of
-            them; for Box actions, of one for each row of observation and action, concatenated.
+        learner: of one response per Discrete action, per candidate of a Dict, or, for Box actions, per concatenated
+            row of observation and action.
         policy: name or acquisition of `seqdec.policies`.
         spaces: anything with observation_space and action_space.
         name: shown in tables and figures.
-        settings: recorded in the manifest of a run, with the name of the policy unless they have it.
+        settings: recorded in the manifest of a run; the policy's name is added where missing.
         num_candidates: points drawn per decision, for Box actions only; None is 256.
-        refine: for Box actions, offer as many points again near the best of those drawn.
+        refine: for Box actions, offer as many points again near the best.
 
     Raises TypeError or ValueError for other spaces, and for a policy that needs uncertainty where the learner has none.
     """
@@ -111,7 +111,7 @@ def agent(
 
 
 def decide(key: Key, acquisition: Acquisition, question: Posterior, choices: Choices, observation: PyTree) -> Action:
-    """Score the candidates of the observation and play the best; see `Action.propensity` for what has no score."""
+    """Play the candidate with the best score; see `Action.propensity` for those without scores."""
     obs, mask = _unmasked(observation)
     offer, score, estimate = jax.random.split(key, 3)
     candidates = choices.candidates(offer, obs)

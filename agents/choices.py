@@ -1,4 +1,4 @@
-"""The actions of a space as candidates of a posterior, and feedback as evidence of a learner."""
+"""Actions of a space as candidates of a posterior, and feedback as evidence of a learner."""
 
 import functools
 from collections.abc import Callable
@@ -16,26 +16,26 @@ from seqdec.core import Array, HasSpaces, Key, Posterior, PyTree
 from seqdec.params import at_least_float32
 
 _WHOLE = 2**24
-"""Largest integer up to which float32, in which models take actions, has all of them."""
+"""Largest integer up to which float32 represents all."""
 _POINTS = 256
-"""Points of a box that are offered for a decision, where the user does not say how many."""
+"""Default number of points of a box per decision."""
 _NEAR = (0.1, 0.01)
-"""Standard deviations of further points of a box around the best before them, in edges of the box."""
+"""Standard deviations of further points around the best, in edges of the box."""
 
 
 class Choices(NamedTuple):
-    """How the actions of a space become candidates of a posterior, and back."""
+    """Conversion between actions of a space and candidates."""
 
     candidates: Callable[[Key, PyTree], PyTree]
-    """(key, observation) -> what the model is applied to, one response per candidate"""
+    """(key, observation) -> inputs of the model, one response per candidate"""
     action: Callable[[PyTree, Array], Array]
     """(candidates, index) -> action"""
     evidence: Callable[[PyTree, Array, Array], tuple[PyTree, Array, Array | None]]
     """(observation, action, feedback) -> x, y, observed of `seqdec.core.Learner.update`"""
     sound: Callable[[PyTree], Array]
-    """(observation) -> () bool: no number is NaN, infinite or too large, integers are in the range of the space"""
+    """(observation) -> () bool: numbers are finite and not too large, integers in range"""
     indexed: bool
-    """whether the candidates are all actions, in their order"""
+    """whether candidates are all actions in their order"""
 
 
 def choices_for(spaces: HasSpaces, num_candidates: int | None = None) -> Choices:
@@ -70,8 +70,6 @@ def choices_for(spaces: HasSpaces, num_candidates: int | None = None) -> Choices
 
 
 def _of_discrete(observe: Callable[[PyTree], Array], sound: Callable[[PyTree], Array], num_actions: int) -> Choices:
-    """One response of the model per action."""
-
     def evidence(observation, action, feedback):
         # JAX would clamp an index out of range silently; with a NaN reward the learner rejects the update.
         feedback = _as_floats(feedback)
@@ -90,7 +88,7 @@ def _of_discrete(observe: Callable[[PyTree], Array], sound: Callable[[PyTree], A
 def _of_box(
     observe: Callable[[PyTree], Array], sound: Callable[[PyTree], Array], space: gym_spaces.Box, num_candidates: int
 ) -> Choices:
-    """Uniform points of the box, in its dtype; the model's input is the observation and the point, concatenated."""
+    """Uniform points of the box in its dtype; the input is observation and point, concatenated."""
     dtype = jax.dtypes.canonicalize_dtype(space.dtype)
     whole = not jnp.issubdtype(dtype, jnp.floating)
     low, high = (bound.ravel() for bound in (map(jnp.int32, (space.low, space.high)) if whole else limits(space)))
@@ -119,7 +117,7 @@ def _of_box(
 
 
 def near_best(choices: Choices, question: Posterior, space: gym_spaces.Box) -> Choices:
-    """`choices`, with as many points near the best of the mean, first within a tenth, then a hundredth of the box."""
+    """`choices` with as many points near the best of the mean, within a tenth, then a hundredth of the box."""
     low, high = (bound.ravel()[None] for bound in limits(space))
     whole, size = not np.issubdtype(space.dtype, np.floating), low.size
     if not size:
@@ -143,7 +141,7 @@ def near_best(choices: Choices, question: Posterior, space: gym_spaces.Box) -> C
 
 
 def limits(space: gym_spaces.Box) -> tuple[Array, Array]:
-    """The least and the largest points of a box of floats among those of 32 bits."""
+    """Least and largest points of a box of floats in float32."""
     low, high = (bound.astype(np.float32) for bound in (space.low, space.high))
     inner = np.where(low < space.low, np.nextafter(low, np.float32(np.inf)), low)
     outer = np.where(high > space.high, np.nextafter(high, np.float32(-np.inf)), high)
@@ -151,12 +149,12 @@ def limits(space: gym_spaces.Box) -> tuple[Array, Array]:
 
 
 def _as_floats(feedback: Any) -> Array:
-    """Feedback in JAX's default dtype of floats, in which agents keep and average it."""
+    """Feedback in JAX's default float dtype."""
     return jnp.asarray(feedback).astype(float)
 
 
 def _wide(values: Any) -> Array:
-    """Floats with 32 bits at least, because linear algebra has none that are narrower; integers as they are."""
+    """Floats with at least 32 bits, for linear algebra; integers unchanged."""
     values = jnp.asarray(values)
     narrow = jnp.issubdtype(values.dtype, jnp.floating) and values.dtype.itemsize < 4
     return values.astype(jnp.float32) if narrow else values

@@ -1,6 +1,6 @@
-"""The agents of the filters: Kalman filters over the weights of a network, with settings for rewards of order one.
+"""Kalman filters over the weights of a network as agents, with settings for rewards of order one.
 
-Ranks are those of the paper's MNIST bandit, and so are HiLoFi's initial covariances.
+Ranks, and HiLoFi's initial covariances, are those of the paper's MNIST bandit.
 """
 
 import inspect
@@ -28,7 +28,7 @@ from seqdec.registry import check_keywords, keywords, load
 
 NOISE_VARIANCE, STD = 0.01, math.sqrt(0.1)
 _MANY = 64
-"""Candidates beyond which their covariance is not computed for the sake of its diagonal."""
+"""Candidates beyond which only the diagonal of their covariance is computed."""
 
 
 def hilofi(
@@ -58,20 +58,20 @@ def hilofi(
         spaces: anything with observation_space and action_space: an Environment, a gymnasium.Env.
         policy: name or acquisition of `seqdec.policies`.
         model: flax module or `seqdec.models.Network` with one output per action; None is LeNet5 for 28 x 28 images,
-            `seqdec.agents.scorer` for candidates, else an MLP with two hidden layers of 50 units. Its output layer is
-            detected, or given by a Network's `is_last`.
+            `seqdec.agents.scorer` for candidates, else an MLP with two hidden layers of 50 units. The output layer is
+            detected, or a Network's `is_last`.
         likelihood: of `seqdec.likelihoods`; None is gaussian(noise_variance).
         noise_variance: observation variance R.
         num_candidates: points drawn per decision, for Box actions only; None is 256.
-        rehearsal: of past observations; None keeps none.
-        average: a in [0, 1), decay of the moving average of the means, which acts (`seqdec.agents.averaging`); 0: the
-            latest mean acts.
-        standardize: give the model contexts of at most 256 numbers, numbers of candidates, and Box actions in standard
-            units (`seqdec.agents.wrappers.standard`). False gives it all as they are.
+        rehearsal: of past observations; None: none.
+        average: decay a in [0, 1) of the moving average of means, by which it acts (`seqdec.agents.averaging`); 0:
+            none.
+        standardize: contexts of at most 256 numbers, numbers of candidates, and Box actions in standard units
+            (`seqdec.agents.wrappers.standard`).
         rank: and all others, as in `seqdec.filters.hilofi`.
 
     Raises:
-        ValueError, TypeError: a setting or a space does not fit; the message names it.
+        ValueError, TypeError: a setting or a space does not fit.
     """
     own = {
         "rank": rank, "initial_std_hidden": initial_std_hidden, "initial_std_last": initial_std_last,
@@ -108,7 +108,7 @@ def lolofi(
 ) -> Agent:
     """LoLoFi: low-rank beliefs over the last layer and over the hidden layers.
 
-    Arguments up to `standardize` are those of `seqdec.agents.hilofi`, the others those of `seqdec.filters.lolofi`.
+    Arguments up to `standardize` as in `seqdec.agents.hilofi`, the others as in `seqdec.filters.lolofi`.
     """
     own = {
         "rank_hidden": rank_hidden, "rank_last": rank_last, "initial_std_hidden": initial_std_hidden,
@@ -142,7 +142,7 @@ def lofi(
 ) -> Agent:
     """LoFi: one belief over all parameters whose precision is a diagonal and a low-rank matrix.
 
-    Arguments up to `standardize` are those of `seqdec.agents.hilofi`, the others those of `seqdec.filters.lofi`.
+    Arguments up to `standardize` as in `seqdec.agents.hilofi`, the others as in `seqdec.filters.lofi`.
     """
     own = {
         "rank": rank, "initial_std": initial_std, "process_noise": process_noise,
@@ -174,7 +174,7 @@ def lrkf(
 ) -> Agent:
     """LRKF: one low-rank belief over all parameters.
 
-    Arguments up to `standardize` are those of `seqdec.agents.hilofi`, the others those of `seqdec.filters.lrkf`.
+    Arguments up to `standardize` as in `seqdec.agents.hilofi`, the others as in `seqdec.filters.lrkf`.
     """
     own = {
         "rank": rank, "initial_std": initial_std, "process_noise": process_noise, "initial_span": initial_span,
@@ -204,7 +204,7 @@ def ekf(
 ) -> Agent:
     """EKF: one dense belief over all parameters, for small networks.
 
-    Arguments up to `standardize` are those of `seqdec.agents.hilofi`, the others those of `seqdec.filters.ekf`.
+    Arguments up to `standardize` as in `seqdec.agents.hilofi`, the others as in `seqdec.filters.ekf`.
     """
     own = {
         "initial_std": initial_std, "process_noise": process_noise, "initial_std_table": initial_std_table,
@@ -234,7 +234,7 @@ def subspace(
 ) -> Agent:
     """Subspace EKF: a dense belief over d random directions of parameter space, all others are fixed.
 
-    Arguments up to `standardize` are those of `seqdec.agents.hilofi`, the others those of `seqdec.filters.subspace`.
+    Arguments up to `standardize` as in `seqdec.agents.hilofi`, the others as in `seqdec.filters.subspace`.
     """
     own = {"rank": rank, "initial_std": initial_std, "initial_std_table": initial_std_table, "numerics": numerics}
     return _of_filter(
@@ -244,7 +244,7 @@ def subspace(
 
 
 class FromFilter:
-    """The agents of a filter: a factory (spaces, *, keywords) -> agent, as `from_filter` returns it."""
+    """Agent factory of a filter, (spaces, *, keywords) -> agent, as from `from_filter`."""
 
     def __init__(self, make_filter: Callable[..., Filter], policy: str, presets: Mapping[str, Any]) -> None:
         self.filter, self.policy, self.presets = make_filter, policy, presets
@@ -252,7 +252,7 @@ class FromFilter:
 
     @property
     def keywords(self) -> tuple[str, ...]:
-        """Those of every agent of a filter, and those of this filter."""
+        """Keywords of the agents."""
         return (*_COMMON, *keywords(self.filter))
 
     def __call__(
@@ -269,7 +269,7 @@ class FromFilter:
         standardize: bool = True,
         **settings: Any,
     ) -> Agent:
-        """The agent; `settings` are those of the filter."""
+        """The agent; `settings` go to the filter."""
         check_keywords(self.__name__, settings, self.keywords)
         return _of_filter(
             self, self.filter, {**self.presets, **settings}, spaces, self.policy if policy is None else policy, model,
@@ -284,8 +284,8 @@ def from_filter(factory: Callable[..., Filter] | str, policy: str, **presets: An
     """The agent factory of a filter: (spaces, *, keywords of `hilofi` up to standardize and of the filter) -> agent.
 
     Args:
-        factory: (network, likelihood, *, keywords) -> Filter, or "module:function". Where it takes `numerics`, the
-            linearization is shared between acting and learning if the policy linearizes too.
+        factory: (network, likelihood, *, keywords) -> Filter, or "module:function". With a keyword `numerics`, acting
+            and learning share the linearization if the policy linearizes too.
         policy: the default.
         **presets: values of the filter's keywords.
     """
@@ -306,7 +306,7 @@ def _of_filter(
     average: float,
     standardize: bool,
 ) -> Agent:
-    """What the function `public` returns: (network, likelihood, **own) -> filter, as a learner in its wrappers."""
+    """The agent of `public`: (network, likelihood, **own) -> filter, as a learner in its wrappers."""
     name, settings = public.__name__, dict(own)
     if likelihood is not None:
         refuse_unused(public, {"noise_variance": noise_variance}, "with a likelihood, which has its own")
@@ -344,7 +344,7 @@ def _of_filter(
 
 
 def _mean_of(flt: Filter, rehearses: bool) -> tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]:
-    """How `averaging` gets and puts the mean of the belief in the state of the learner."""
+    """Get and put of `averaging` for the mean of the belief."""
     recenter = flt.recenter
     assert recenter is not None
     if not rehearses:

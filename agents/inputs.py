@@ -1,4 +1,4 @@
-"""What an agent is given: checked where its functions are called from Python; keywords without effect are refused."""
+"""Checks of an agent's arguments."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -14,12 +14,12 @@ from seqdec.runtime import alike, check_process
 
 
 def refuse_unused(factory: Callable[..., Any], given: Mapping[str, Any], where: str) -> None:
-    """Refuse keywords of a factory that have another value than their default although they have no effect.
+    """Refuse keywords without effect that differ from their default.
 
     Args:
-        factory: with the defaults of the keywords.
-        given: their values.
-        where: in which case they have no effect, such as "with a likelihood".
+        factory: with the defaults.
+        given: values of the keywords.
+        where: when they have no effect, such as "with a likelihood".
 
     Raises:
         TypeError: a value is not the default.
@@ -31,12 +31,12 @@ def refuse_unused(factory: Callable[..., Any], given: Mapping[str, Any], where: 
 
 
 def checked(agent: Agent, spaces: HasSpaces) -> Agent:
-    """`agent`, which refuses what does not fit the spaces that it was built for, and records them."""
+    """`agent`, which refuses what does not fit its spaces, and records them."""
     check_process()
     rows = spaces_of(spaces)
 
     def explained(function: Any, state: Any, *arguments: Any) -> Any:
-        """The function's result; an error says so if the state is of another agent."""
+        """The function's result, or an error if the state is another agent's."""
         try:
             return function(*arguments)
         except Exception as error:

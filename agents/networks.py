@@ -16,10 +16,9 @@ from seqdec.modules import Model, Module
 
 
 def network_for(spaces: HasSpaces, model: Model | None = None) -> models.Network:
-    """One response per Discrete action, or one response per row of observation and action for Box actions.
+    """One response per Discrete action, or per row of observation and action for Box actions.
 
-    Where the observation is a Dict, its arrays describe the n Discrete actions, row by row: the network takes one row
-    of each and has one output.
+    For a Dict of n candidates the network takes one row of each array and has one output.
 
     Args:
         spaces: anything with observation_space and action_space.
@@ -37,10 +36,7 @@ def network_for(spaces: HasSpaces, model: Model | None = None) -> models.Network
 
 
 def network_of_one(spaces: HasSpaces, model: Model | None = None) -> models.Network:
-    """`network_for` before it is applied to rows: of one candidate, or of one observation and Box action.
-
-    It can be the model of an agent.
-    """
+    """`network_for` of one candidate, or of one observation and Box action; it can be the model of an agent."""
     spaces = spaces_of(spaces)
     actions = spaces.action_space
     if isinstance(spaces.observation_space, gym_spaces.Dict):
@@ -68,17 +64,16 @@ def scorer(
     """The network of a bandit with candidates: embeddings of their integer entries, and a module on top.
 
     Args:
-        spaces: anything whose observation_space is a Dict with one row for each candidate; integers are row numbers of
-            a table, counted from 0.
-        module: flax module that takes the dict of a candidate, embeddings and features, and has one output. A
-            `models.Score` or `models.Linear` gets all floating-point entries in one vector, "features". None is
-            `models.Score` with intercepts, the product of the embeddings, a direct path of the features, and one hidden
-            layer of 20 units.
+        spaces: anything whose observation_space is a Dict with a row per candidate; integers are row numbers of a
+            table, from 0.
+        module: flax module of the dict of a candidate, embeddings and features, with one output. A `models.Score` or
+            `models.Linear` gets all floats as one vector, "features". None is `models.Score` with intercepts, the
+            product of the embeddings, a direct path of the features, and a hidden layer of 20 units.
         tables: names of the entries with embeddings; None is all integers. Other integers are left out.
         width: numbers in an embedding.
         std: of the initial embeddings; intercepts start at zero.
 
-    Raises TypeError for observations of another kind, and for a table whose entry is not a row number per candidate.
+    Raises TypeError for other observations, and for a table whose entry is not a row number per candidate.
     """
     parts = spaces_of(spaces).observation_space
     if not isinstance(parts, gym_spaces.Dict):
@@ -98,7 +93,7 @@ def scorer(
 
 
 def _joined(candidate: Mapping[str, Array]) -> dict[str, Array]:
-    """The candidate with all its numbers in one vector, "features", whatever their names and shapes are."""
+    """The candidate with all its floats in one vector, "features"."""
     plain = [name for name, entry in candidate.items() if jnp.issubdtype(jnp.result_type(entry), jnp.floating)]
     rows = {name: entry for name, entry in candidate.items() if name not in plain}
     if not plain:
@@ -107,13 +102,12 @@ def _joined(candidate: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _has_table(part: gym_spaces.Space, name: str, tables: Collection[str] | None) -> bool:
-    """Whether an entry of candidates holds row numbers of a table with embeddings."""
     integers = isinstance(part, gym_spaces.Box) and np.issubdtype(part.dtype, np.integer)
     return integers and (tables is None or name in tables)
 
 
 def row_count(name: str, part: Any) -> int:
-    """The rows of the table of an entry. Raises TypeError where it does not hold one row number for each candidate."""
+    """Rows of the table of an entry; TypeError unless it holds one row number per candidate."""
     if len(part.shape) != 1:
         raise TypeError(
             f"integers of candidates are row numbers of a table, one for each candidate; {name} is {part}: make one "
@@ -133,7 +127,7 @@ def row_count(name: str, part: Any) -> int:
 
 
 def check_candidates(spaces: HasSpaces) -> None:
-    """Raises TypeError unless the observation is a Dict of arrays with one row for each Discrete action."""
+    """TypeError unless the observation is a Dict of arrays with one row per Discrete action."""
     parts, actions = spaces_of(spaces)
     if not isinstance(parts, gym_spaces.Dict) or not isinstance(actions, gym_spaces.Discrete):
         if not isinstance(actions, gym_spaces.Discrete | gym_spaces.Box):
@@ -150,7 +144,6 @@ def check_candidates(spaces: HasSpaces) -> None:
 
 
 def _candidate(parts: gym_spaces.Dict) -> dict[str, Array]:
-    """One candidate of zeros, in JAX's dtypes."""
     return {
         name: jnp.zeros((part.shape or ())[1:], jax.dtypes.canonicalize_dtype(part.dtype))
         for name, part in parts.items()
@@ -158,7 +151,7 @@ def _candidate(parts: gym_spaces.Dict) -> dict[str, Array]:
 
 
 def _checked(model, example, outputs: int, actions: gym_spaces.Space) -> models.Network:
-    """The network of a model, with the number of outputs that it must have."""
+    """The network of a model; errors for another number of outputs."""
     network = models.of(model, example)
     found = jax.eval_shape(lambda: network.apply(network.init(jax.random.key(0)), example)).shape
     if found != (outputs,):

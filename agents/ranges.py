@@ -1,7 +1,6 @@
-"""Where to search for an agent's settings: a range for each keyword that is a plain number.
+"""Search ranges of an agent's settings, by keyword, on a logarithmic scale.
 
-An agent is tuned in those of its keywords that are listed here, so that a new agent needs no entry as long as it calls
-its settings by the usual names. All ranges are searched on a logarithmic scale.
+An agent is tuned in the keywords listed here.
 """
 
 from collections.abc import Mapping
@@ -25,7 +24,7 @@ _OWN: Mapping[str, Mapping[str, tuple[float, float]]] = {
     "koala++": {"learning_rate": (1e-2, 1e2)},
     "replay_koala++": {"learning_rate": (1e-2, 1e2)},
 }
-"""agent -> keyword -> range, where it is another"""
+"""agent -> keyword -> a range of its own"""
 
 
 def ranges(kind: str, defaults: Mapping[str, object]) -> dict[str, tuple[float, float]]:
@@ -33,8 +32,7 @@ def ranges(kind: str, defaults: Mapping[str, object]) -> dict[str, tuple[float, 
 
     Args:
         kind: name of the agent.
-        defaults: values of its keywords. A number that is 0 stays 0: there is no process noise then, which is another
-            program. What is no number is left out.
+        defaults: of its keywords; 0 stays 0, others than numbers are left out.
     """
     known = {**RANGES, **_OWN.get(kind, {})}
     numbers = [name for name, value in defaults.items() if isinstance(value, float | int) and value > 0]

@@ -1,4 +1,4 @@
-"""Baselines: random play, and for bandits with candidates popularity and a linear Kalman filter."""
+"""Baselines: random play, and for candidates popularity and a linear Kalman filter."""
 
 from typing import Any, NamedTuple
 
@@ -20,11 +20,11 @@ class Info(NamedTuple):
     """Result of an update."""
 
     rejected: Array
-    """() bool: the reward was not finite or the action out of range, and nothing was learned"""
+    """() bool: reward not finite or action out of range, nothing learned"""
 
 
 class Counts(NamedTuple):
-    """Rewards and plays of the items so far."""
+    """Rewards and plays of items."""
 
     totals: Array
     """(items,) sums of rewards"""
@@ -74,8 +74,8 @@ def popularity(
     Args:
         spaces: observations that are a Dict with row numbers of items.
         item: their name in it.
-        prior_plays: how many average plays each item starts with, > 0.
-        policy: of `seqdec.policies`, one that asks for the expected responses only.
+        prior_plays: average plays each item starts with, > 0.
+        policy: of `seqdec.policies`, one that needs only the expected responses.
 
     Raises TypeError without such row numbers, ValueError for other settings.
     """
@@ -114,12 +114,12 @@ def _unknown(_):
 def linear(spaces: HasSpaces, *, intercepts: bool = True, **options: Any) -> Agent:
     """A Kalman filter on a linear model: LinTS with a sampling policy, LinUCB with `policy="ucb"`.
 
-    The response is weights . features + c, with `intercepts` also + one number for each row of every table. Weights and
-    c have a full covariance, each intercept has a variance of its own.
+    The response is weights . features + c, with `intercepts` plus a number for each row of every table. Weights and c
+    have a full covariance, each intercept its own variance.
 
     Args:
         spaces: observations that are a Dict with one row for each candidate.
-        intercepts: False leaves out everything but the features.
+        intercepts: False: features only.
         **options: of `seqdec.agents.ekf`; `initial_std_table` is the prior standard deviation of the intercepts.
     """
     tables = None if checks.flag("intercepts", intercepts) else ()

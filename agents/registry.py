@@ -1,4 +1,4 @@
-"""Agents by name, and what each of them is: experiments and tests ask `capabilities` instead of reading signatures."""
+"""Agents by name, and their capabilities."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -13,11 +13,13 @@ class Capabilities(NamedTuple):
 
     kind: str
     """"filter"; "network", trained by an optimizer, without uncertainty; "head", a trained network with a belief about
-    its responses; "regression"; "process", a Gaussian process; or "baseline". One from outside the library is a
-    "filter" if it takes the keywords of all filters, else a "regression" if it takes `policy`, else a "baseline\""""
+    its responses; "regression"; "process", a Gaussian process; or "baseline". Outside the library: "filter" with the
+    keywords of all filters, else "regression" with `policy`, else "baseline"
+    """
     spaces: frozenset[str] = frozenset({"contexts", "points", "features", "ids"})
-    """what it acts on: "contexts", Box or Discrete observations and Discrete actions; "points", Box actions;
-    "features" and "ids", observations that are a Dict of candidates with numbers, with row numbers of tables"""
+    """"contexts", Box or Discrete observations and Discrete actions; "points", Box actions; "features" and "ids",
+    observations that are a Dict of candidates with numbers, with row numbers of tables
+    """
     policy: bool = True
     """takes `policy`"""
     model: bool = False
@@ -27,13 +29,13 @@ class Capabilities(NamedTuple):
     rehearses: bool = False
     """takes `rehearsal`"""
     rank: str | None = None
-    """keyword of the rank of its covariance, of the hidden layers where there are several; None where it has none"""
+    """keyword of the rank of its covariance, or of the hidden layers'; None: none"""
     process_noise: tuple[str, ...] = ()
-    """keywords of process noise, that of the hidden layers first"""
+    """keywords of process noise, the hidden layers' first"""
 
     @property
     def uncertain(self) -> bool:
-        """Whether it has a belief about expected responses, so that any policy fits."""
+        """Whether it has a belief about expected responses, for any policy."""
         return self.kind not in ("network", "baseline")
 
 
@@ -78,7 +80,7 @@ AGENTS: Mapping[str, Entry] = {
     "subspace": Entry(filtered.subspace, _RANKED),
     "vbll": Entry("seqdec.agents._neural.vbll:vbll", HEAD),
 }
-"""A new agent is one row here."""
+"""Agents of the library."""
 
 REGISTRY: Registry[Agent] = Registry(
     "agent",
@@ -96,14 +98,14 @@ def make(name: str, spaces: HasSpaces, **options: Any) -> Agent:
     """The agent called `name`; `options` go to the function of that name in `seqdec.agents`.
 
     Raises:
-        ValueError: no agent has that name; the message suggests one.
+        ValueError: unknown name, with a suggestion.
         ValueError, TypeError: an option or a space does not fit.
     """
     return REGISTRY.make(name, spaces, **options)
 
 
 def capabilities(name: str) -> Capabilities:
-    """What the agent called `name` is; of one from outside the library, its keywords say it.
+    """Capabilities of the agent called `name`; outside the library, from its keywords.
 
     Raises ValueError, with a suggestion, for an unknown name.
     """

@@ -1,4 +1,4 @@
-"""The agents that are a network and its optimizer, without uncertainty, learning online or from a memory."""
+"""Agents that are a network and its optimizer, without uncertainty, online or on a memory."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from seqdec.memory import Memory, reservoir
 from seqdec.modules import Model
 
 REPLAYED = 40_000
-"""Rows of the reservoir of the networks that learn from all that was seen."""
+"""Rows of the reservoir."""
 
 
 def adamw(
@@ -53,7 +53,7 @@ def koala_plus_plus(
 ) -> Agent:
     """Network trained by KOALA++ on the newest observation; arguments as in `seqdec.agents.neural`.
 
-    Rate and steps are the best of ten settings on the digits bandit.
+    Defaults are the best of ten settings on the digits bandit.
     """
     return _trained("koala++", spaces, optim.koala_plus_plus, policy, model, learning_rate, inner_steps, num_candidates)
 
@@ -69,7 +69,7 @@ def replay_adamw(
     capacity: int = REPLAYED,
     num_candidates: int | None = None,
 ) -> Agent:
-    """Network trained by AdamW on minibatches of all that was seen.
+    """Network trained by AdamW on minibatches of all observations.
 
     Args:
         spaces: anything with observation_space and action_space.
@@ -77,7 +77,7 @@ def replay_adamw(
         model: as in `seqdec.agents.hilofi`.
         learning_rate: of the optimizer.
         inner_steps: gradient steps per observation.
-        batch_size: rows of a minibatch, the newest included; None is the whole memory.
+        batch_size: rows of a minibatch with the newest; None is the whole memory.
         capacity: rows of the reservoir, a uniform sample of all observations.
         num_candidates: points drawn per decision, for Box actions only; None is 256.
 
@@ -101,7 +101,7 @@ def replay_koala_plus_plus(
     capacity: int = REPLAYED,
     num_candidates: int | None = None,
 ) -> Agent:
-    """Network trained by KOALA++ on minibatches of all that was seen; arguments as in `replay_adamw`."""
+    """Network trained by KOALA++ on minibatches; arguments as in `replay_adamw`."""
     replayed = batch_size, reservoir(capacity)
     return _trained(
         "replay_koala++",
@@ -127,7 +127,7 @@ def replay_muon(
     capacity: int = REPLAYED,
     num_candidates: int | None = None,
 ) -> Agent:
-    """Network trained by Muon on minibatches of all that was seen; arguments as in `replay_adamw`."""
+    """Network trained by Muon on minibatches; arguments as in `replay_adamw`."""
     replayed = batch_size, reservoir(capacity)
     return _trained(
         "replay_muon", spaces, contrib.muon, policy, model, learning_rate, inner_steps, num_candidates, *replayed
@@ -145,7 +145,7 @@ def replay_sgd(
     capacity: int = REPLAYED,
     num_candidates: int | None = None,
 ) -> Agent:
-    """Network trained by SGD on minibatches of all that was seen; arguments as in `replay_adamw`."""
+    """Network trained by SGD on minibatches; arguments as in `replay_adamw`."""
     replayed = batch_size, reservoir(capacity)
     return _trained(
         "replay_sgd", spaces, optax.sgd, policy, model, learning_rate, inner_steps, num_candidates, *replayed

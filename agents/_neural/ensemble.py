@@ -1,17 +1,15 @@
 r"""Bootstrapped ensemble: networks with different initial weights, each trained on a resampling of the observations.
 
-Member m weighs observation i with w_im ~ Poisson(1), the limit of the bootstrap, or 2 Bernoulli(1/2), drawn once and
-remembered, and minimizes the mean over a minibatch
+Member m weighs observation i with w_im ~ Poisson(1), the limit of the bootstrap, or 2 Bernoulli(1/2), drawn once, and
+minimizes over a minibatch shared by all members
 
     sum_i w_im 1/2 |y_i - f_m(x_i)|^2 / sum_i w_im
 
-A minibatch is drawn once for all members. A draw of the posterior is one member, chosen at random; the expected
-response is the mean of the members, its covariance that of the members. With randomized priors,
+A draw of the posterior is a random member; mean and covariance are those of the members. With randomized priors,
 
     f_m(x) = f(x; theta_m) + g_m(x)
 
-where g_m is a network of the same form that is never trained, with last weights N(0, beta^2 / F): where there are no
-data the members keep to their priors, and so apart.
+where g_m is an untrained network of the same form with last weights N(0, beta^2 / F).
 
 Cost of an update: that of the network times the members.
 
@@ -36,21 +34,21 @@ from seqdec.modules import Model
 
 _BOOTSTRAPS = ("poisson", "bernoulli", "none")
 _MOST = 12
-"""Copies of a row in a bootstrap sample: a Poisson(1) number is larger with a probability of 1e-10."""
+"""Largest Poisson(1) weight; larger ones have probability 1e-10."""
 
 
 def members_head(
     *, members: int = 10, bootstrap: str = "poisson", prior_scale: float = 0.0, noise_variance: float = 0.01
 ) -> Callable[[Network], Head]:
-    """The head of an ensemble, for optimizers that treat each number by itself, as SGD and Adam do.
+    """The head of an ensemble, for elementwise optimizers such as SGD and Adam.
 
     Args:
-        members: how many networks.
+        members: number of networks.
         bootstrap: "poisson", "bernoulli", or "none" for weights of 1.
-        prior_scale: beta of the randomized priors; 0 is without.
+        prior_scale: beta of the randomized priors; 0: none.
         noise_variance: observation variance of predictive distributions.
 
-    Raises TypeError or ValueError for a setting out of its range.
+    Raises TypeError or ValueError for a setting out of range.
     """
     members = checks.count("members", members)
     checks.choice("bootstrap", bootstrap, _BOOTSTRAPS)
@@ -145,9 +143,9 @@ def ensemble(
     noise_variance: float = 0.01,
     num_candidates: int | None = None,
 ) -> Agent:
-    """Bootstrapped ensemble of networks, trained by AdamW on minibatches of all that was seen.
+    """Bootstrapped ensemble of networks, trained by AdamW on minibatches of all observations.
 
-    Arguments from `members` to `noise_variance` are those of `seqdec.agents.members_head`, the others those of
+    Arguments from `members` to `noise_variance` as in `seqdec.agents.members_head`, the others as in
     `seqdec.agents.replay_adamw`.
     """
     told = {"members": members, "bootstrap": bootstrap, "prior_scale": prior_scale, "noise_variance": noise_variance}

@@ -1,10 +1,10 @@
-"""What a step teaches, as rows of a `seqdec.memory.Memory`: inputs of the network, and the responses observed.
+"""Observations as rows of a `seqdec.memory.Memory`: inputs of the network and observed responses.
 
     Discrete actions                    x the context, y (n,) one response per action
-    Box actions, and Dict candidates    x (1, ...) the row that was played, y (1,)
+    Box actions, and Dict candidates    x (1, ...) the row played, y (1,)
 
-Rows of the first kind hold a mask of what was observed: one entry for a scalar reward, all under full information. Full
-information on a Dict of n candidates is n rows of the second kind.
+Rows of the first kind have a mask: one entry for a scalar reward, all under full information. Full information on a
+Dict of n candidates is n rows of the second kind.
 """
 
 from collections.abc import Callable
@@ -33,22 +33,19 @@ class Experience(NamedTuple):
     observed: Array
     """(n,) bool"""
     weights: Array | None = None
-    """(members,) of the networks of an ensemble"""
+    """(members,) for an ensemble"""
     step: Array | None = None
-    """() int32 number of the observation, for beliefs that forget"""
+    """() int32 number of the observation"""
 
 
 class Recorder(NamedTuple):
-    """How what a learner is told becomes rows."""
-
     example: Experience
     """shapes of one row"""
     rows: Callable[..., Experience]
-    """(x, y, observed) -> (k, ...) rows: k = n under full information on a Dict, else 1"""
+    """(x, y, observed) -> (k, ...) rows; k = n under full information on a Dict, else 1"""
 
 
 def rows_of(spaces: HasSpaces) -> Recorder:
-    """The `Recorder` of an agent in these spaces."""
     choices = choices_for(spaces)
     by_row = isinstance(spaces.observation_space, gym_spaces.Dict)
     outputs = int(spaces.action_space.n) if isinstance(spaces.action_space, gym_spaces.Discrete) else 1
@@ -69,7 +66,7 @@ def rows_of(spaces: HasSpaces) -> Recorder:
     example = jax.eval_shape(zeros)
 
     def alike(x, y, observed):
-        """The rows in the dtypes of the example, in which a memory keeps them."""
+        """Rows in the dtypes of the example."""
         return jax.tree.map(lambda leaf, kept: leaf.astype(kept.dtype), rows(x, y, observed), example)
 
     return Recorder(example, alike)
@@ -82,22 +79,21 @@ def _zeros(space: gym_spaces.Space) -> PyTree:
 
 
 def first(rows: PyTree) -> PyTree:
-    """The first of rows (k, ...)."""
     return jax.tree.map(lambda leaf: leaf[0], rows)
 
 
 def finite(rows: PyTree) -> Array:
-    """() bool: no array of the tree has an entry that is not finite."""
+    """() bool: all entries are finite."""
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(rows)]))
 
 
 def usable(rows: PyTree) -> Array:
-    """() bool: every entry is finite and so small that sums of its squares stay finite in float32."""
+    """() bool: all entries are finite, and sums of their squares in float32."""
     return jnp.all(jnp.stack([jnp.all(moderate(leaf)) for leaf in jax.tree.leaves(rows)]))
 
 
 def remember(memory: Memory, key: Key, state: MemoryState, rows: PyTree, accept: Array) -> MemoryState:
-    """The memory with all rows (k, ...) added one after the other, unchanged unless `accept` () bool."""
+    """The memory with the rows (k, ...) added in order, unchanged unless `accept` () bool."""
     keys = jax.random.split(key, len(jax.tree.leaves(rows)[0]))
 
     def add(state, at):
@@ -107,18 +103,16 @@ def remember(memory: Memory, key: Key, state: MemoryState, rows: PyTree, accept:
 
 
 class Batch(NamedTuple):
-    """Rows to learn from."""
-
     rows: PyTree
     """(b, ...) the newest first"""
     weights: Array
-    """(b,) 1, or 0 for a row that is not there yet"""
+    """(b,) 1, or 0 for an absent row"""
 
 
 def minibatch(memory: Memory, key: Key, state: MemoryState, newest: PyTree, size: int | None) -> Batch:
-    """The newest rows (k, ...), and others of the memory, which does not hold the newest yet.
+    """The newest rows (k, ...), filled up to b = `size` with draws from the memory, which lacks them, and the newest.
 
-    They are b = `size`, filled up with draws from the memory and the newest; None is the newest and the whole memory.
+    `size` None: the newest and the whole memory.
     """
     new = len(jax.tree.leaves(newest)[0])
     if size is None:
@@ -132,7 +126,7 @@ def minibatch(memory: Memory, key: Key, state: MemoryState, newest: PyTree, size
 
 
 def key_numbers(key: Key) -> Array:
-    """The numbers of a key as a state keeps it: of JAX's default generator, to whose keys others are mapped."""
+    """Data of a key of JAX's default generator; other keys are mapped to it."""
     default = jax.eval_shape(jax.random.key, 0).dtype
     if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.dtype != default:
         key = jax.random.key(jax.random.bits(key))
@@ -140,7 +134,6 @@ def key_numbers(key: Key) -> Array:
 
 
 def _drawn(memory: Memory, key: Key, state: MemoryState, newest: PyTree, count: int) -> PyTree:
-    """Rows drawn from the memory and the newest rows together."""
     new = len(jax.tree.leaves(newest)[0])
     old, draw = jax.random.split(key)
     which = jax.random.randint(draw, (count,), 0, new + memories.filled(state))

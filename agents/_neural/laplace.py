@@ -1,12 +1,12 @@
-r"""Laplace approximation of the last layer: a Gaussian around the trained weights, for exploration.
+r"""Laplace approximation of the last layer: a Gaussian around the trained weights.
 
-For a Gaussian likelihood with variance R and the features phi of `seqdec.agents._neural.last_layer`, the log posterior
-of the weights of a group has the curvature of a linear model,
+For a Gaussian likelihood with variance R and the features phi of `seqdec.agents._neural.last_layer`, a group of weights
+has
 
     Lambda = I / sigma_0^2 + sum_i phi_i phi_i^T / R,        w ~ N(w_trained, Lambda^{-1})
 
-The sum runs over the rows of the memory, with present features, or over all observations so far, each with the features
-of its time. A prediction is N(f(x), phi^T Lambda^{-1} phi) and noise R.
+summed over the rows of the memory with present features, or over all observations with the features of their time.
+A prediction is N(f(x), phi^T Lambda^{-1} phi) and noise R.
 
 Cost of an update, for G groups of F parameters: O(m G F^2 + G F^3) for a memory of m rows, O(G F^2) for all
 observations.
@@ -35,15 +35,15 @@ _OVER = ("memory", "stream")
 
 
 def laplace(*, prior_std: float = 1.0, noise_variance: float = 0.01, over: str = "memory") -> Callable[[Network], Head]:
-    """The head of a Laplace approximation; the loss is that of a network without uncertainty.
+    """The head of a Laplace approximation; the loss is the squared error.
 
     Args:
         prior_std: prior standard deviation sigma_0 of every parameter of the last layer.
         noise_variance: observation variance R.
-        over: what the precision sums over: "memory", the rows of the memory with present features; or "stream", all
-            observations with the features of their time.
+        over: precision over "memory", its rows with present features, or "stream", all observations with the features
+            of their time.
 
-    Raises ValueError for a setting out of its range.
+    Raises ValueError for a setting out of range.
     """
     checks.positive("prior_std", prior_std)
     checks.positive("noise_variance", noise_variance)
@@ -109,7 +109,7 @@ def last_layer_laplace(
         optimizer: any optax transformation, such as `optax.contrib.muon(1e-4)`; None is AdamW.
         learning_rate: of AdamW.
         inner_steps: gradient steps per observation, each on the newest and all of the buffer.
-        buffer: how many observations are kept.
+        buffer: observations kept.
         prior_std: and noise_variance, over, as in `laplace`.
         num_candidates: points drawn per decision, for Box actions only; None is 256.
 

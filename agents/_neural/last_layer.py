@@ -1,10 +1,9 @@
 r"""The last layer of a network as a linear model: its parameters in groups, and the features that multiply them.
 
-    f_j(x) = r_j(x) + phi_j(x)^T w_g(j),        phi_j the gradient of f_j by the group, r_j what other parameters add
+    f_j(x) = r_j(x) + phi_j(x)^T w_g(j),        phi_j the gradient of f_j by the group, r_j the other parameters' part
 
-In a network with n outputs each output has a group of its own, phi_j = (hidden units, 1) and g(j) = j. In one that is
-applied to each candidate, and in any other, the whole layer is one group. A belief N(w_g, C_g C_g^T), independent
-between the groups, is then n matrices (F, F) where the layer's would be (n F, n F).
+In a network with n outputs each output has its own group, phi_j = (hidden units, 1) and g(j) = j; in any other the
+layer is one group. A belief N(w_g, C_g C_g^T), independent between groups, is n matrices (F, F) instead of (n F, n F).
 """
 
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from seqdec.runtime import computed
 
 
 class LastLayer(NamedTuple):
-    """The last layer of a network with n outputs: G groups of F parameters, G = n or 1."""
+    """The last layer of a network: G groups of F parameters, G = n or 1."""
 
     groups: int
     """G"""
@@ -36,11 +35,7 @@ class LastLayer(NamedTuple):
 
 
 def last_layer(network: Network) -> LastLayer:
-    """The last layer of a network.
-
-    Raises:
-        ValueError: the network's output layer is not known; the message lists the paths.
-    """
+    """The last layer of a network; ValueError, with the paths, if its output layer is not known."""
     shapes = jax.eval_shape(network.init, jax.random.key(0))
     leaves = parameters.split(shapes, network.is_last)[1]
     groups = _groups(network, shapes, leaves)
@@ -79,7 +74,7 @@ def last_layer(network: Network) -> LastLayer:
 
 
 def _groups(network: Network, shapes: PyTree, leaves: list) -> int:
-    """How many groups there are: n where entry [..., j] of every leaf belongs to output j alone, else one."""
+    """Number of groups: n where entry [..., j] of every leaf belongs to output j alone, else 1."""
     if network.example is None:
         return 1
     outputs = jax.eval_shape(network.apply, shapes, network.example).shape[0]
@@ -96,7 +91,7 @@ def _groups(network: Network, shapes: PyTree, leaves: list) -> int:
 
 
 def spread(phi: Array, columns: Array) -> Array:
-    """Covariance (n, n) of responses with features (n, F), for covariances C_g C_g^T of the groups' weights."""
+    """Covariance (n, n) of responses with features (n, F), for covariances C_g C_g^T of the weights."""
     if len(columns) == 1:
         products = phi @ columns[0]
         return products @ products.mT
@@ -104,7 +99,7 @@ def spread(phi: Array, columns: Array) -> Array:
 
 
 def variances(phi: Array, columns: Array) -> Array:
-    """Variances phi_j^T C_g(j) C_g(j)^T phi_j of responses: features (..., n, F) -> (..., n)."""
+    """phi_j^T C_g(j) C_g(j)^T phi_j: features (..., n, F) -> (..., n)."""
     form = "...jf,fk->...jk" if len(columns) == 1 else "...jf,jfk->...jk"
     return jnp.sum(jnp.einsum(form, phi, columns[0] if len(columns) == 1 else columns) ** 2, -1)
 
@@ -115,37 +110,37 @@ def responses(phi: Array, weights: Array) -> Array:
 
 
 def gram(phi: Array, scale: Array, groups: int) -> Array:
-    """Sum of scale_ij phi_ij phi_ij^T over rows and the responses of a group: (b, n, F), (b, n) -> (G, F, F)."""
+    """Sum of scale_ij phi_ij phi_ij^T over rows and responses of a group: (b, n, F), (b, n) -> (G, F, F)."""
     form = "bj,bjf,bjk->fk" if groups == 1 else "bj,bjf,bjk->jfk"
     return jnp.einsum(form, scale, phi, phi).reshape(groups, *phi.shape[-1:] * 2)
 
 
 def moment(phi: Array, scale: Array, groups: int) -> Array:
-    """Sum of scale_ij phi_ij over rows and the responses of a group: (b, n, F), (b, n) -> (G, F)."""
+    """Sum of scale_ij phi_ij over rows and responses of a group: (b, n, F), (b, n) -> (G, F)."""
     form = "bj,bjf->f" if groups == 1 else "bj,bjf->jf"
     return jnp.einsum(form, scale, phi).reshape(groups, -1)
 
 
 class Conditioned(NamedTuple):
-    """Roots of covariances after an observation, and what moves their means."""
+    """Roots of covariances after an observation, and Kalman gains."""
 
     columns: Array
     """(G, F, F)"""
     gain: Array
     """(G, F, o) for the o responses of a group"""
     precision: Array
-    """(G, o, o) inverse covariance of these responses before they were observed"""
+    """(G, o, o) inverse predictive covariance of these responses"""
 
 
 def by_group(values: Array, groups: int) -> Array:
-    """Values (k, n, ...) of k rows and n responses as (G, o, ...), o responses for each group."""
+    """Values (k, n, ...) of k rows and n responses as (G, o, ...)."""
     return values.reshape(1, -1, *values.shape[2:]) if groups == 1 else jnp.swapaxes(values, 0, 1)
 
 
 def condition(columns: Array, phi: Array, noise_variance: float, good: Array) -> Conditioned:
-    """Kalman's update of each group's covariance C C^T, C = columns (G, F, F), unless `good` () is False.
+    """Kalman update of each covariance C C^T, C = columns (G, F, F), unless `good` () is False.
 
-    Features phi (G, o, F) of the responses observed are zero for others.
+    Features phi (G, o, F) are zero for responses not observed.
     """
 
     def one(columns, rows):
@@ -161,7 +156,7 @@ def condition(columns: Array, phi: Array, noise_variance: float, good: Array) ->
 
 
 def draw_weights(key: Key, weights: Array, columns: Array) -> Array:
-    """Weights (G, F) drawn from N(weights_g, C_g C_g^T) for each group."""
+    """Weights (G, F) from N(weights_g, C_g C_g^T)."""
     normal = jax.random.normal(key, weights.shape, weights.dtype)
     return weights + jnp.einsum("gfk,gk->gf", columns, normal)
 

@@ -1,13 +1,12 @@
 r"""A network trained by any optax optimizer on minibatches drawn from a memory of observations.
 
 Each observation is followed by `inner_steps` gradient steps on the mean loss of a minibatch: the newest observation and
-others drawn uniformly from the memory. For a network without uncertainty the loss of a row is
+others drawn uniformly from the memory. Without uncertainty the loss of a row is
 
-    1/2 sum_j (y_j - f_j(x))^2        over the responses j that were observed
+    1/2 sum_j (y_j - f_j(x))^2        over the observed responses j
 
-A `Head` replaces the loss, adds parameters of its own that the optimizer trains too, and keeps a belief over the last
-layer. The heads: `seqdec.agents.laplace`, `seqdec.agents.vbll`, `seqdec.agents.neural_linear`, and
-`seqdec.agents.ensemble`, which trains several networks.
+A `Head` replaces the loss, may add trained parameters, and keeps a belief over the last layer: `seqdec.agents.laplace`,
+`seqdec.agents.vbll`, `seqdec.agents.neural_linear`, `seqdec.agents.ensemble`.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,50 +39,46 @@ from seqdec.runtime import scan
 
 
 class NeuralState(NamedTuple):
-    """Network and optimizer, belief and memory."""
-
     params: PyTree
-    """what the optimizer trains: the network's parameters, or those that the head makes of them"""
+    """trained parameters"""
     optimizer: Any
     belief: Any
     """of the head; () for a network without uncertainty"""
     memory: MemoryState
     """rows `Experience`"""
     key: Array
-    """data of the key of all draws from the memory, never changed"""
+    """data of the constant key of draws from the memory"""
 
 
 class NeuralInfo(NamedTuple):
-    """Result of an update."""
-
     innovation: Array
-    """(o,) observed minus predicted response, before the update"""
+    """(o,) observed minus predicted response before the update"""
     loss: Array
     """() half the squared innovation"""
     rejected: Array
-    """() bool: the input or the result was not finite, and the state is unchanged"""
+    """() bool: input or result not finite, state unchanged"""
 
 
 class Lesson(NamedTuple):
-    """What a head's belief may learn from after the gradient steps of one observation."""
+    """What a belief may learn from after the gradient steps of one observation."""
 
     newest: Experience
-    """(k, ...) the rows of this observation"""
+    """(k, ...) newest rows"""
     batch: Batch
-    """the minibatch of the last gradient step"""
+    """minibatch of the last gradient step"""
     notes: Any
-    """those of the loss in the last gradient step"""
+    """of the loss in the last gradient step"""
     memory: MemoryState
-    """the memory, with the newest rows"""
+    """with the newest rows"""
     good: Array
-    """() bool: False if the observation is rejected, and the result of the update is not used"""
+    """() bool: False if the observation is rejected"""
 
 
 class Head(NamedTuple):
     """Loss and belief of a network, as pure functions."""
 
     init: Callable[[Key, PyTree], tuple[PyTree, Any]]
-    """(key, parameters of the network) -> params that the optimizer trains, belief"""
+    """(key, parameters of the network) -> trained params, belief"""
     loss: Callable[[PyTree, Any, Batch, Array], tuple[Array, tuple[Array, Any]]]
     """(params, belief, batch, observations so far ()) -> loss (), (expected responses (b, n), notes for `update`)"""
     update: Callable[[PyTree, Any, Lesson], Any]
@@ -91,16 +86,14 @@ class Head(NamedTuple):
     posterior: Callable[[PyTree, Any], Posterior]
     """(params, belief) -> what policies ask"""
     tag: Callable[[Key, Experience], Experience] = lambda key, rows: rows
-    """(key, rows (k, ...)) -> rows with what the head wants remembered of them"""
+    """(key, rows (k, ...)) -> rows with the head's additions"""
 
 
 class Trainer(NamedTuple):
-    """A network that learns from rows, as pure functions."""
-
     init: Callable[[Key], NeuralState]
     """(key) -> state"""
     update: Callable[[NeuralState, Experience], tuple[NeuralState, NeuralInfo]]
-    """(state, rows (k, ...)) -> state, info with the innovation (k n,) of n responses in each row"""
+    """(state, rows (k, ...)) -> state, info with the innovation (k n,)"""
     posterior: Callable[[NeuralState], Posterior]
     """(state) -> what policies ask"""
 
@@ -121,23 +114,23 @@ def neural(
 ) -> Agent:
     """Network x optimizer x memory.
 
-    Optimizers that ask for the loss get it as the extra argument `value`. The time of an update does not depend on the
-    size of the memory, unless `batch_size` is None.
+    Optimizers that need the loss get it as the extra argument `value`. The time of an update is constant in the size
+    of the memory, unless `batch_size` is None.
 
     Args:
         spaces: anything with observation_space and action_space.
         optimizer: any optax transformation, e.g. `optax.adamw(1e-3)`.
-        head: (network) -> loss and belief, as `seqdec.agents.laplace` makes; None is a network without uncertainty.
+        head: (network) -> loss and belief, such as `seqdec.agents.laplace`; None: no uncertainty.
         policy: name or acquisition of `seqdec.policies`; without a head, one that needs only the expected responses.
-        model: a flax module or `seqdec.models.Network`; None chooses as `seqdec.agents.hilofi` does.
+        model: a flax module or `seqdec.models.Network`; None as in `seqdec.agents.hilofi`.
         memory: of `seqdec.memory`, for the observations before the newest; None is `memory.last(1)`.
-        batch_size: rows of a minibatch, the newest included; None is the newest and the whole memory.
-        inner_steps: gradient steps per observation, each on a minibatch of its own.
+        batch_size: rows of a minibatch with the newest; None is the newest and the whole memory.
+        inner_steps: gradient steps per observation, each on its own minibatch.
         num_candidates: points drawn per decision, for Box actions only; None is 256.
         name: shown in tables and figures.
-        settings: of the optimizer and the head, recorded in the manifest of a run.
+        settings: of optimizer and head, recorded in the manifest of a run.
 
-    Raises TypeError or ValueError for other spaces, a setting out of its range, or a policy without what it needs.
+    Raises TypeError or ValueError for other spaces, a setting out of range, or a policy without what it needs.
     """
     inner_steps = count("inner_steps", inner_steps)
     if batch_size is not None:
@@ -171,7 +164,7 @@ def trainer(
     batch_size: int | None,
     inner_steps: int,
 ) -> Trainer:
-    """Network x head x optimizer x memory, wherever the rows come from; `example` has the shapes of one."""
+    """Network x head x optimizer x memory; `example` has the shapes of a row."""
     transform = promoting(optimizer)
 
     def tagged(key):
@@ -221,9 +214,9 @@ def descend(
     batch_of: Callable[[Key], Batch],
     keys: Array,
 ) -> tuple[tuple[PyTree, Any], Array, Any]:
-    """Gradient steps on `loss` (params, batch) -> loss, (responses (b, n), notes), one for each key (steps,).
+    """Gradient steps on `loss` (params, batch) -> loss, (responses (b, n), notes), one per key (steps,).
 
-    Returns params and state of the optimizer, the responses before the first step, and the notes of the last.
+    Returns params and optimizer state, the responses before the first step, and the last notes.
     """
 
     def step(trained, key):
@@ -237,14 +230,12 @@ def descend(
 
 
 def mean_of_rows(values: Array, batch: Batch) -> Array:
-    """Weighted mean over the rows of a minibatch of sums over the responses observed: (b, n) -> ()."""
+    """Weighted mean over rows of sums over the observed responses: (b, n) -> ()."""
     each = jnp.sum(jnp.where(batch.rows.observed, values, 0), axis=1)
     return jnp.sum(batch.weights * each) / jnp.maximum(jnp.sum(batch.weights), 1)
 
 
 def squared_error(network: Network) -> Callable[[PyTree, Any, Batch, Array], tuple[Array, tuple[Array, Any]]]:
-    """The loss at the head of this file, without notes."""
-
     def loss(params, belief, batch, seen):
         responses = jax.vmap(network.apply, (None, 0))(params, batch.rows.x)
         errors = 0.5 * (batch.rows.y - responses.astype(batch.rows.y.dtype)) ** 2
@@ -254,7 +245,7 @@ def squared_error(network: Network) -> Callable[[PyTree, Any, Batch, Array], tup
 
 
 def point(network: Network) -> Head:
-    """The squared error, and no uncertainty."""
+    """The squared error, no uncertainty."""
 
     def posterior(params, belief):
         return Posterior(lambda candidates: network.apply(params, candidates), _no_uncertainty, _no_uncertainty)
@@ -264,7 +255,7 @@ def point(network: Network) -> Head:
 
 
 def innovation_of(newest: Experience, responses: Array, *, single: bool) -> Array:
-    """Observed minus predicted: (1,) where one response was observed, else those of all rows."""
+    """Observed minus predicted: (1,) for one response observed, else all."""
     error = jnp.where(newest.observed, newest.y - responses[: len(newest.y)].astype(newest.y.dtype), 0)
     return jnp.sum(error, keepdims=True).reshape(1) if single else jnp.ravel(error)
 

@@ -1,24 +1,22 @@
 r"""Neural-linear bandits: features trained on replayed minibatches, an exact Bayesian linear regression on top.
 
-For the features phi of the network (`seqdec.agents._neural.last_layer`) the weights of a group and its noise variance
-have the conjugate prior
+With the features phi of the network (`seqdec.agents._neural.last_layer`), each group has the conjugate prior
 
     sigma^2 ~ InverseGamma(a_0, b_0)        w | sigma^2 ~ N(0, sigma^2 tau^2 I)
 
-and, given n rewards y, less what the rest of the network adds to them, the posterior
+and, given n rewards y less the rest of the network, the posterior
 
     Lambda = I / tau^2 + sum phi phi^T      mu = Lambda^{-1} sum phi y      w | sigma^2 ~ N(mu, sigma^2 Lambda^{-1})
     a = a_0 + n / 2                         b = b_0 + (sum y^2 - mu^T Lambda mu) / 2
 
-The sums are `Moments`. Every `every` observations they are taken over the whole memory, with the features of the
-present network; in between each observation is added with the features of its time, by the recursive form of the same
-posterior, with S = 1 + phi^T Lambda^{-1} phi and e = y - phi^T mu before it:
+Every `every` observations the sums are taken over the memory with present features. In between each observation is
+added with the features of its time, with S = 1 + phi^T Lambda^{-1} phi and e = y - phi^T mu:
 
     mu += Lambda^{-1} phi e / S         Lambda^{-1} -= Lambda^{-1} phi phi^T Lambda^{-1} / S
     a += 1/2                            b += e^2 / (2 S)
 
-The network's own last layer is trained with the rest, and is not used to act. The expected noise variance b / (a - 1)
-scales predictive covariances; a Thompson draw draws the noise variance too.
+The network's own last layer is trained but does not act. The expected noise variance b / (a - 1) scales predictive
+covariances; a Thompson draw draws the noise variance too.
 
 Cost of an update: O(G F^2), and every `every` steps a forward pass over the m rows of the memory and
 O(m G F^2 + G F^3).
@@ -56,11 +54,11 @@ from seqdec.modules import Model
 from seqdec.runtime import alike
 
 _CHUNK = 256
-"""Rows of the memory that pass through the network at once."""
+"""Rows of the memory per forward pass."""
 
 
 class Moments(NamedTuple):
-    """Sums over the responses observed of each group."""
+    """Sums over the observed responses of each group."""
 
     gram: Array
     """(G, F, F) of phi phi^T"""
@@ -69,7 +67,7 @@ class Moments(NamedTuple):
     square: Array
     """(G,) of y^2"""
     number: Array
-    """(G,) number of responses"""
+    """(G,) responses"""
 
 
 class Regression(NamedTuple):
@@ -88,15 +86,15 @@ class Regression(NamedTuple):
 def neural_linear_head(
     *, prior_std: float = 1.0, noise_variance: float = 0.01, noise_shape: float = 3.0, every: int = 100
 ) -> Callable[[Network], Head]:
-    """The head of a Bayesian linear regression on trained features; the loss is that of a plain network.
+    """The head of a Bayesian linear regression on trained features; the loss is the squared error.
 
     Args:
         prior_std: prior standard deviation of every weight, tau times the root of `noise_variance`.
         noise_variance: prior mean of the noise variance, b_0 / (a_0 - 1).
-        noise_shape: a_0 > 1, how firmly.
+        noise_shape: a_0 > 1.
         every: observations between recomputations from the memory.
 
-    Raises TypeError or ValueError for a setting out of its range.
+    Raises TypeError or ValueError for a setting out of range.
     """
     for setting, value in (("prior_std", prior_std), ("noise_variance", noise_variance)):
         checks.positive(setting, value)
@@ -131,7 +129,7 @@ def neural_linear_head(
 
 
 def regression(moments: Moments, prior_precision: float, shape: float, rate: float) -> Regression:
-    """The posterior of sums of features and responses; prior_precision is 1 / tau^2."""
+    """The posterior; prior_precision is 1 / tau^2."""
     precision = moments.gram + prior_precision * jnp.eye(moments.gram.shape[1], dtype=moments.gram.dtype)[None]
     columns = jax.vmap(linalg.inverse_root)(precision)
     half = jnp.einsum("gfk,gf->gk", columns, moments.cross)
@@ -141,13 +139,13 @@ def regression(moments: Moments, prior_precision: float, shape: float, rate: flo
 
 
 def targets(layer: LastLayer, params: PyTree, rows: Experience) -> tuple[Array, Array]:
-    """Features (k, n, F) of rows, and what is left of y (k, n) for their weights to explain."""
+    """Features (k, n, F) of rows, and y (k, n) less the rest of the network."""
     response, phi = jax.vmap(layer.features, (None, 0))(params, rows.x)
     return phi, rows.y - response + responses(phi, layer.get(params))
 
 
 def moments_of(layer: LastLayer, params: PyTree, memory: MemoryState) -> Moments:
-    """The sums over all rows of a memory, with the features of the network with these params."""
+    """Sums over all rows of a memory, with present features."""
     capacity, filled = len(memory.rows.y), memories.filled(memory)
 
     def add(chunk, total):
@@ -165,7 +163,7 @@ def moments_of(layer: LastLayer, params: PyTree, memory: MemoryState) -> Moments
 
 
 def absorbed(belief: Regression, layer: LastLayer, params: PyTree, rows: Experience, good: Array) -> Regression:
-    """The posterior with some rows more, whose features are those of the network with these params."""
+    """The posterior with more rows, with present features."""
     phi, y = (part.astype(belief.weights.dtype) for part in targets(layer, params, rows))
     phi = jnp.where(good & rows.observed[:, :, None], phi, 0)
     errors = jnp.where(good & rows.observed, y - responses(phi, belief.weights), 0)
@@ -215,9 +213,9 @@ def neural_linear(
     every: int = 100,
     num_candidates: int | None = None,
 ) -> Agent:
-    """Features trained by AdamW on minibatches of all that was seen, and a Bayesian linear regression for each action.
+    """Features trained by AdamW on minibatches of all observations, and a Bayesian linear regression for each action.
 
-    Arguments from `prior_std` to `every` are those of `seqdec.agents.neural_linear_head`, the others those of
+    Arguments from `prior_std` to `every` as in `seqdec.agents.neural_linear_head`, the others as in
     `seqdec.agents.replay_adamw`.
     """
     told = {

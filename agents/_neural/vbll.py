@@ -1,22 +1,21 @@
 r"""Variational Bayesian last layers: network, covariance of the last layer and noise are trained on one bound.
 
-With features phi of the network (`seqdec.agents._neural.last_layer`) and q(w_g) = N(m_g, S_g), S_g = L_g L_g^T, the
-optimizer trains the network, whose last layer holds m, the lower triangular L and the noise variances sigma^2. It
-maximizes
+With features phi (`seqdec.agents._neural.last_layer`) and q(w_g) = N(m_g, S_g), S_g = L_g L_g^T, the optimizer trains
+the network, whose last layer is m, the lower triangular L and the noise variances sigma^2 to maximize
 
     mean_i bound_i - (1/N) [ sum_g KL(q(w_g) || N(0, sigma_0^2 I)) - sum_g log p(sigma_g^2) ]
 
     KL = 1/2 [ (tr S + m^T m) / sigma_0^2 - F + F log sigma_0^2 - log det S ]
     log p(sigma^2) = -1/2 [ (nu + 2) log sigma^2 + s / sigma^2 ]           inverse Wishart, up to a constant
 
-for N observations so far. The bound of a row on E_q log p(y | x) is, for responses j that were observed,
+for N observations so far. The bound of a row on E_q log p(y | x) is, for observed responses j,
 
     regression        sum_j log N(y_j | phi_j^T m_j, sigma_j^2) - phi_j^T S_j phi_j / (2 sigma_j^2)
     classification    lse_{k in A} phi^T m_k - lse_k [ phi^T m_k + (phi^T S_k phi + sigma_k^2) / 2 ]
 
-lse is log sum exp, and A the classes that the feedback leaves possible: the one with reward 1 if it was seen, otherwise
-all but those with reward 0. The regression bound is the expectation itself; that of a class with its label, A = {y}, is
-the discriminative one of the paper, and Jensen's inequality extends it to the answer "not this one".
+lse is log sum exp, A the possible classes: the one with reward 1 if seen, else all but those with reward 0. The
+regression bound is the expectation itself; A = {y} is the paper's discriminative bound, extended to "not this class" by
+Jensen's inequality.
 
 A gradient step costs O(b G F^2) more than one of the network alone.
 
@@ -42,10 +41,8 @@ _HEADS = ("regression", "classification")
 
 
 class Variational(NamedTuple):
-    """What the optimizer trains."""
-
     network: PyTree
-    """the network's parameters; its last layer holds the means m"""
+    """its last layer holds the means m"""
     raw_root: Array
     """(G, F, F) L below the diagonal, log L on it"""
     log_noise: Array
@@ -59,7 +56,7 @@ def root_of(params: Variational) -> Array:
 
 
 def penalty(params: Variational, means: Array, prior_std: float, degrees: float, scale: float) -> Array:
-    """KL to the prior, minus the log prior of the noise, summed over the groups; means (G, F)."""
+    """KL to the prior minus the log prior of the noise, summed over groups; means (G, F)."""
     squares = jnp.sum(root_of(params) ** 2) + jnp.sum(means**2)
     log_det = 2 * jnp.sum(jnp.diagonal(params.raw_root, axis1=1, axis2=2))
     divergence = 0.5 * (squares / prior_std**2 + means.size * (2 * jnp.log(prior_std) - 1) - log_det)
@@ -68,14 +65,14 @@ def penalty(params: Variational, means: Array, prior_std: float, degrees: float,
 
 
 def regression_bound(y: Array, mean: Array, variance: Array, log_noise: Array) -> Array:
-    """E_q log N(y | f, sigma^2) for f ~ N(mean, variance); all arguments broadcast."""
+    """E_q log N(y | f, sigma^2) for f ~ N(mean, variance); arguments broadcast."""
     squares = (y - mean) ** 2 + variance
     log_noise = log_noise.reshape((1,) * (squares.ndim - log_noise.ndim) + log_noise.shape)
     return -0.5 * (math.log(2 * math.pi) + log_noise + squares * jnp.exp(-log_noise))
 
 
 def classification_bound(y: Array, observed: Array, mean: Array, variance: Array, log_noise: Array) -> Array:
-    """Lower bound on E_q log p(feedback): rewards y (n,) of 0 or 1 where observed, logits N(mean, variance) -> ()."""
+    """Bound on E_q log p(feedback): rewards y (n,) of 0 or 1 where observed, logits N(mean, variance) -> ()."""
     right = observed & (y > 0.5)
     possible = jnp.where(jnp.any(right), right, ~observed)
     spread = mean + 0.5 * (variance + jnp.exp(log_noise))
@@ -94,15 +91,15 @@ def variational(
     """The head of a variational last layer.
 
     Args:
-        head: "regression", or "classification" for rewards of 1 for one action and 0 for all others, on Discrete
-            actions: the expected rewards are then a softmax.
-        prior_std: prior standard deviation sigma_0 of every parameter of the last layer, and the first one of q.
-        noise_variance: the first sigma^2.
+        head: "regression", or "classification" for Discrete actions of which one has reward 1 and the others 0:
+            expected rewards are then a softmax.
+        prior_std: prior standard deviation sigma_0 of every parameter of the last layer, and the initial one of q.
+        noise_variance: initial sigma^2.
         degrees: nu of the inverse Wishart prior.
         scale: s of the inverse Wishart prior.
-        regularization: factor of the terms that are divided by N; 0 leaves them out.
+        regularization: factor of the terms divided by N.
 
-    Raises ValueError for a setting out of its range.
+    Raises ValueError for a setting out of range.
     """
     checks.choice("head", head, _HEADS)
     for setting, value in (("prior_std", prior_std), ("noise_variance", noise_variance)):
@@ -143,7 +140,7 @@ def variational(
 
 
 def _posterior(network: Network, layer: LastLayer, softmax: bool) -> Callable[[Variational, Any], Posterior]:
-    """Responses under q; those of a classifier are linearized at the mean for their covariance."""
+    """Responses under q; a classifier is linearized at the mean for the covariance."""
 
     def posterior(params, belief):
         def mean(candidates):
@@ -186,11 +183,10 @@ def vbll(
     scale: float = 0.01,
     regularization: float = 1.0,
 ) -> Agent:
-    """Variational Bayesian last layer, trained by AdamW on minibatches of all that was seen.
+    """Variational Bayesian last layer, trained by AdamW on minibatches of all observations.
 
-    The published experiments take 100 steps per observation, each on the whole memory: `inner_steps=100,
-    batch_size=None`. Arguments up to `num_candidates` are those of `seqdec.agents.replay_adamw`, the others those of
-    `seqdec.agents.variational`.
+    The published experiments take `inner_steps=100, batch_size=None`. Arguments up to `num_candidates` as in
+    `seqdec.agents.replay_adamw`, the others as in `seqdec.agents.variational`.
     """
     checks.rate("learning_rate", learning_rate)
     own = {
@@ -222,7 +218,7 @@ def on_vbll(
 ) -> Agent:
     """Variational Bayesian last layer, trained by AdamW on a buffer of the last observations, without regularization.
 
-    Arguments up to `num_candidates` are those of `seqdec.agents.last_layer_laplace`, the others those of
+    Arguments up to `num_candidates` as in `seqdec.agents.last_layer_laplace`, the others as in
     `seqdec.agents.variational`.
     """
     checks.rate("learning_rate", learning_rate)

@@ -1,24 +1,20 @@
 r"""Default agent: a mixture of Bayesian regressions on raw and learned features, in standard units.
 
-Members. Each is a regression with an estimated noise variance (`seqdec.agents.regression.conjugate`): for contexts with
-a weight vector for each action, for candidates and Box actions with one for all rows. How they are weighted, and how
-some of them forget once a change was found, is told in `seqdec.agents.regression.mixture`. With z features of the
-numbers in standard units (`seqdec.agents.regression.features`), members have (r z, 3), with r = 1 and, for rewards that
-are nearly free of noise, r = 10; those without covariances have r = 1 and 0.3. The last has the hidden units h of a
-network, ((z, h(z), 1) / sqrt(10), 3). The first and the last have twins that forget. Contexts of at most 256 numbers
-have one more member, linear in them for the logarithms of rewards (`seqdec.agents.regression.logs`): for counts, costs
-and revenue.
+Members. Each is a regression with an estimated noise variance (`seqdec.agents.regression.conjugate`), weighted by
+`seqdec.agents.regression.mixture`: for contexts with a weight vector per action, for candidates and Box actions with
+one for all rows. With z features in standard units (`seqdec.agents.regression.features`), members have (r z, 3), with
+r = 1 and r = 10; without covariances r = 1 and 0.3. The last has the hidden units h of a network,
+((z, h(z), 1) / sqrt(10), 3). The first and the last have twins that forget. For contexts of at most 256 numbers one
+more is linear for the logarithms of rewards (`seqdec.agents.regression.logs`).
 
-Network. Each step takes one AdamW step on the newest row and a minibatch of the memory, on half the squared error of
-the network's output for rewards in standard units. All parameters shrink by learning_rate min(1, 1000 / t) a step, as
-under a prior that t observations outweigh. Features are those of the average of the parameters over the last 100 steps
-(`seqdec.agents.averaging`). They are renewed at t = 16, 32, 48, ..., later every t / 10 steps: the members that have
-them, and that of logarithms, are then recomputed from the rows of the memory. Between these steps each reward updates
-them exactly.
+Network. Each step takes one AdamW step on half the squared error, over the newest row and a minibatch of the memory.
+Parameters shrink by learning_rate min(1, 1000 / t) a step. Features are those of the average of the parameters over the
+last 100 steps (`seqdec.agents.averaging`), renewed at t = 16, 32, 48, ..., later every t / 10 steps: members with them,
+and that of logarithms, are recomputed from the memory. In between each reward updates them exactly.
 
-Cost of a step, for n actions or rows, F features with the network and b rows in a minibatch: O(n F^2) to act, for draws
-on rows O(n F), O(F^2) and b gradients to learn, and O(n F^3) in every fourth of a half-life. Renewal costs a forward
-pass and O(n F^2) for each row that it takes, at most 8,192, and O(n F^3).
+Cost of a step, for n actions or rows, F features and b rows in a minibatch: O(n F^2) to act, for draws on rows O(n F),
+O(F^2) and b gradients to learn, and O(n F^3) in every fourth of a half-life. Renewal costs a forward pass and O(n F^2)
+for each of at most 8,192 rows, and O(n F^3).
 
 Source: neural-linear: Riquelme, Tucker, Snoek, "Deep Bayesian Bandits Showdown", 2018.
 """
@@ -52,49 +48,49 @@ from seqdec.modules import Model
 from seqdec.optim.common import promoting
 
 _FREE_STD, _NARROW_STD, _DEEP_STD = 10.0, 0.3, 0.1**0.5
-"""r for rewards nearly free of noise, for many features that matter little each, and with a network."""
+"""r for rewards nearly free of noise, for many weak features, and with a network."""
 _LOGS_WEIGHT = -20.0
-"""Log weight of the member for logarithms before any observation: exponentials of few rewards are daring."""
+"""Initial log weight of the member for logarithms."""
 _ROWS, _BLOCK = 8192, 256
-"""Rows of the memory that members are recomputed from, if there are more, evenly spread; rows of it at a time."""
+"""Most rows of the memory for renewal, evenly spread; rows at a time."""
 _FIRST, _OFTEN = 16, 10
 """Steps between the first renewals, and renewals while the number of observations grows e times."""
 _DECAY, _AVERAGE = 1000.0, 0.99
-"""Steps after which the weights of the network begin to shrink less; a of the average of its parameters."""
+"""Steps after which weight decay shrinks; a of the average of parameters."""
 _SCALE = 0.5
-"""Of draws for candidates and Box actions, whose contexts explore by themselves."""
+"""Scale of draws for candidates and Box actions."""
 
 
 class AutoState(NamedTuple):
-    """What the agent knows."""
+    """State of the agent."""
 
     params: Array
     """(D,) of the network in training"""
     optimizer: Any
     average: Array
-    """(D,) of the parameters over the last steps"""
+    """(D,) of the last steps"""
     features: Array
-    """(D,) of the network whose hidden units the members see"""
+    """(D,) of the network of the members' features"""
     mixture: Mixture
     contexts: Units
     rewards: Rewards
     memory: MemoryState
-    """rows in their own units, with responses counted from the first reward"""
+    """rows in their own units, responses counted from the first reward"""
     due: Array
     """() int32, the step of the next renewal"""
     key: Array
-    """data of the key of all draws from the memory, never changed"""
+    """data of the constant key of draws from the memory"""
 
 
 class AutoInfo(NamedTuple):
     """Result of an update."""
 
     innovation: Array
-    """(o,) observed minus predicted reward, before it was learned"""
+    """(o,) observed minus predicted reward before the update"""
     weights: Array
     """(members,) after the update"""
     rejected: Array
-    """() bool: the input was not finite, and the state is unchanged"""
+    """() bool: input not finite, state unchanged"""
 
 
 def auto(
@@ -109,25 +105,23 @@ def auto(
     half_life: float | None = 200.0,
     num_candidates: int | None = None,
 ) -> Agent:
-    """The default agent, which needs no tuning for the scale, the noise or the linearity of rewards.
+    """The default agent, without tuning for scale, noise or linearity of rewards.
 
     Args:
         spaces: anything with observation_space and action_space.
         policy: name or acquisition of `seqdec.policies`. None is thompson(scale=0.5) for candidates and Box actions,
-            epistemic_sampling for contexts of at most two numbers, and for other contexts tempered_sampling, whose
-            neglect is how many there are, at most 20; 20 for candidates that are row numbers of tables with more
-            than 256 rows.
-        model: a flax module or `seqdec.models.Network` whose output layer is dense, with one output per action; None
-            is an MLP with two hidden layers of 50 units whose output layer sees its input too, for images LeNet5, for
+            epistemic_sampling for contexts of at most two numbers, else tempered_sampling with neglect the number of
+            these, at most 20; 20 for candidates that are row numbers of tables with more than 256 rows.
+        model: a flax module or `seqdec.models.Network` with a dense output layer and one output per action; None is
+            an MLP with two hidden layers of 50 units whose output layer sees its input too, for images LeNet5, for
             candidates `seqdec.agents.scorer`. For candidates and Box actions as in `seqdec.agents.hilofi`.
         learning_rate: of AdamW.
-        batch_size: rows of a minibatch, the newest included.
+        batch_size: rows of a minibatch with the newest.
         capacity: rows of the memory, a uniform sample of all observations.
         horizon: steps after which a prediction counts e times less in the members' weights.
-        half_life: steps after which an observation counts half as much to the members that forget, which take part
-            once rewards turn out to change; None is without such members.
-        num_candidates: points drawn per decision, for Box actions only, and as many again near the best of them; None
-            is 256.
+        half_life: steps after which an observation counts half for the members that forget, which take part once
+            rewards turn out to change; None: no such members.
+        num_candidates: points drawn per decision, for Box actions only, and as many again near the best; None is 256.
 
     Raises TypeError or ValueError for a space or a setting that does not fit.
     """
@@ -153,14 +147,13 @@ def auto(
     transform, memory = promoting(optax.adam(learning_rate)), memories.reservoir(capacity)
 
     def tree(params):
-        """The parameters of the network from one vector (D,)."""
+        """Parameters of the network from a vector (D,)."""
         return structure.unflatten(parameters.unravel(params, leaves))
 
     def standard(contexts, row):
         return inputs.replaced(row, units.bounded(contexts, inputs.numbers(row)))
 
     def phis(params, contexts, rows):
-        """Features of rows (b, ...)."""
         own = tree(params)
         return jax.vmap(lambda row: tuple(group.phis(own, standard(contexts, row)) for group in groups))(rows)
 
@@ -231,7 +224,7 @@ def auto(
         return renewed(state, drawn[-1]), AutoInfo(error, known.weights, ~good)
 
     def renewed(state, start):
-        """With the features of the averaged network, if this is due; `start` () in [0, 1) is where rows begin."""
+        """With the features of the averaged network if due; rows begin at `start` () in [0, 1)."""
 
         def renew(kept, params, contexts, memory, start):
             rows, seen, filled = memory.rows, memory.seen, memories.filled(memory)
@@ -280,7 +273,7 @@ def _groups(inputs: Inputs, network: Network, half_life: float | None, of_contex
         )
 
     def twins(scale, *others):
-        """Kinds of these scales, and one of the first that forgets."""
+        """Kinds of these scales, and a twin of the first that forgets."""
         forgetful = () if half_life is None else (Kind(scale, half_life),)
         return (Kind(scale), *map(Kind, others), *forgetful)
 

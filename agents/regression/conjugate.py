@@ -2,20 +2,19 @@ r"""Bayesian linear regression with a weight vector and a noise variance for eac
 
     y_j = w_j^T phi(x) + e        e ~ N(0, sigma_j^2)        w_j | sigma_j^2 ~ N((0, m / 3), sigma_j^2 I)
 
-The last feature is 3, so that an action which was never played has expected reward m, the mean of all rewards so far,
-and three standard deviations of the noise around it. The covariance sigma_j^2 C_j is kept as C_j = T_j T_j^T, and w_j
-is that of m = 0: the posterior mean is w_j + C_j (0, m / 3) for any m. One observation (x, y) of response j, with
-p = T_j^T phi, s = 1 + p^T p and e = y - w_j^T phi, gives (Potter's form)
+The last feature is 3: an action never played has expected reward m, the mean of all rewards, and three standard
+deviations of the noise. The covariance is sigma_j^2 C_j, C_j = T_j T_j^T; w_j is kept for m = 0, the posterior mean
+is w_j + C_j (0, m / 3). An observation (x, y) of response j, with p = T_j^T phi, s = 1 + p^T p and e = y - w_j^T phi,
+gives (Potter's form)
 
     w_j += T_j p e / s        T_j -= T_j p p^T / (s + sqrt(s))
 
-in O(F^2). For many features T_j is diagonal: T_j <- T_j / sqrt(1 + p^2) is then the diagonal of the posterior
-precision, in O(F). The noise variances are estimated too, with e the difference to the posterior mean:
+in O(F^2). A diagonal T_j <- T_j / sqrt(1 + p^2), in O(F), is that of the posterior precision. The noise variances, with
+e the difference to the posterior mean:
 
     b_j += e^2 / s        n_j += 1        a = sum_i b_i / sum_i n_i        sigma_j^2 = max(a, (4 a + b_j) / (4 + n_j))
 
-so that an action whose few rewards were equal, such as 0, is not thereby known. y given the past is Student-t with
-4 + n_j degrees of freedom and scale^2 sigma_j^2 s. Nothing depends on the unit of y.
+y given the past is Student-t with 4 + n_j degrees of freedom and scale^2 sigma_j^2 s, whatever the unit of y.
 
 Source: Bernardo, Smith, "Bayesian Theory", 1994, section 5.2, for the posterior; Crammer, Kulesza, Dredze, "Adaptive
 regularization of weight vectors", NeurIPS 2009, for the diagonal; the prior from the other responses is ours.
@@ -32,26 +31,26 @@ from seqdec.core import Acquisition, Array, Marginals
 from seqdec.runtime import alike
 
 CONSTANT = 3.0
-"""The last feature: a prior of three standard deviations of the noise for the mean reward of an action."""
+"""The last feature: prior standard deviation of an action's mean reward, in those of the noise."""
 LONGEST = 2.0**32
-"""Half-lives are below: then the steps between two times at which a belief forgets fit int32."""
+"""Bound of half-lives: steps between forgetting fit int32."""
 _TIMES = 4
-"""How often a belief forgets in a half-life: not in every step, so that it costs little."""
+"""Times a belief forgets per half-life."""
 _PRIOR_COUNT, _SMALLEST = 4.0, 1e-30
-"""Of the noise: what the mean over responses counts; the least variance, with which draws still differ."""
+"""Prior count of the noise; least variance."""
 _FEW, _MOST_NEGLECT = 2, 20
-"""Numbers in a context up to which draws are not tempered; the largest neglect, of contexts with as many or more."""
+"""Numbers in a context up to which draws are not tempered; largest neglect."""
 
 
 def usual_policy(numbers: int) -> Acquisition:
-    """For contexts of so many numbers: these explore the more by themselves, the more there are."""
+    """For contexts of so many numbers."""
     if numbers <= _FEW:
         return policies.epistemic_sampling()
     return policies.tempered_sampling(neglect=float(min(numbers, _MOST_NEGLECT)))
 
 
 class Noise(NamedTuple):
-    """What is known of the noise of n responses."""
+    """Noise of n responses."""
 
     squares: Array
     """(n,) b"""
@@ -66,7 +65,7 @@ class Noise(NamedTuple):
         return jnp.maximum(jnp.maximum(own, shared), _SMALLEST)
 
     def observed(self, error: Array, s: Array, index: Array, accept: Array) -> tuple["Noise", Array]:
-        """After an error of response `index`, and its log density before; unchanged and 0 unless `accept`."""
+        """After an error of response `index`, and its log density; unchanged and 0 unless `accept`."""
         freedom = _PRIOR_COUNT + self.counts[index]
         square = jnp.maximum(self.variance[index] * s, jnp.finfo(s.dtype).tiny ** 0.5)
         normalizer = gammaln((freedom + 1) / 2) - gammaln(freedom / 2) - 0.5 * jnp.log(freedom * jnp.pi * square)
@@ -77,10 +76,10 @@ class Noise(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Weighted sums over rows, from which a belief is recomputed."""
+    """Weighted sums over rows."""
 
     gram: Array
-    """(n, F, F) of phi phi^T, over the rows in which response j was observed"""
+    """(n, F, F) of phi phi^T over the rows with response j"""
     moment: Array
     """(n, F) of u_j phi"""
     squares: Array
@@ -89,7 +88,7 @@ class Sums(NamedTuple):
     """(n,)"""
 
     def added(self, phi: Array, u: Array, weights: Array) -> "Sums":
-        """With rows of features (b, F), responses (b, n) and weights (b, n), 0 where a response was not observed."""
+        """With rows of features (b, F), responses (b, n) and weights (b, n), 0 where not observed."""
         gram = jnp.einsum("bj,bf,bk->jfk", weights, phi, phi)
         more = Sums(gram, jnp.einsum("bj,bf->jf", u * weights, phi), jnp.sum(weights * u**2, 0), jnp.sum(weights, 0))
         return jax.tree.map(lambda old, new: old + new.astype(old.dtype), self, more)
@@ -99,29 +98,29 @@ class Regression(NamedTuple):
     """Belief over the weights of n responses of F features."""
 
     weights: Array
-    """(n, F) w, of the prior mean 0"""
+    """(n, F) w for prior mean 0"""
     root: Array
     """(n, F, F) T, or (n, F) its diagonal"""
     noise: Noise
 
     def answer(self, phi: Array, location: Array) -> Marginals:
-        """Predictions (n,) at features (F,), with the prior mean m = `location`."""
+        """Predictions (n,) at features (F,), prior mean m = `location`."""
         products = jnp.einsum("f,nfk->nk", phi, self.root) if self.root.ndim == 3 else phi[None] * self.root
         mean = self.weights @ phi + location / CONSTANT * jnp.sum(products * self._last, 1)
         noise = self.noise.variance
         return Marginals(mean, noise * jnp.sum(products**2, 1), noise)
 
     def expected(self, location: Array) -> Array:
-        """Weights (n, F) in the mean."""
+        """Mean weights (n, F)."""
         return self.weights + location / CONSTANT * _times(self.root, self._last)
 
     def drawn(self, normal: Array, location: Array) -> Array:
-        """Weights (n, F) drawn from the belief by standard normal numbers (n, F), its noise as it is estimated."""
+        """Weights (n, F) drawn by standard normal numbers (n, F)."""
         std = jnp.sqrt(self.noise.variance)[:, None]
         return self.weights + _times(self.root, std * normal + location / CONSTANT * self._last)
 
     def responses(self, weights: Array, phi: Array, location: Array) -> Array:
-        """(n,) expected rewards with these weights (n, F)."""
+        """(n,) expected rewards of weights (n, F)."""
         return weights @ phi
 
     def covariance(self, phis: Array) -> Array:
@@ -147,14 +146,13 @@ class Regression(NamedTuple):
         return Regression(weights, self.root.at[index].set(root), noise), (beyond, density)
 
     def forgotten(self, half_life: float, step: Array, accept: Array) -> "Regression":
-        """The belief in which an observation counts half as much after `half_life` steps; O(n F^3) in each `period`.
+        """The belief in which an observation counts half after `half_life` steps; O(n F^3) in each `period`.
 
         With C the covariance and g = 2^(-period / half_life),
 
             C' = (g C^-1 + (1 - g) I)^-1        w' = w - (1 - g) C' w
 
-        The noise is remembered: it is the same in a world that changes, and what was rare is rare still. `step` () is
-        the number of the step; unchanged unless `accept` () bool.
+        The noise stays. `step` () is the number of the step; unchanged unless `accept` () bool.
         """
         keep = 0.5 ** (period(half_life) / half_life)
 
@@ -173,15 +171,15 @@ class Regression(NamedTuple):
         return jax.lax.fori_loop(0, jnp.where(accept & (step % period(half_life) == 0), 1, 0), due, self)
 
     def rescaled(self, y: Array, observed: Array) -> "Regression":
-        """Itself: the responses are the rewards."""
+        """Itself."""
         return self
 
     def target(self, y: Array) -> Array:
-        """The responses of rewards y."""
+        """Responses of rewards y."""
         return y
 
     def recomputed(self, sums: Sums) -> "Regression":
-        """The belief with other features, from sums over rows; the noise stays as it is estimated."""
+        """The belief from sums over rows with other features; the noise stays."""
         identity = jnp.eye(sums.gram.shape[-1], dtype=sums.gram.dtype)
         root = jax.lax.map(lambda gram: linalg.inverse_root(identity + gram), sums.gram)
         return self._replace(weights=_times(root, _transposed(root, sums.moment)), root=root)
@@ -203,7 +201,7 @@ def prior(responses: int, features: int, *, diagonal: bool = False) -> Regressio
 def learned(belief: Any, phi: Array, y: Array, index: Array, location: Array, accept: Array) -> tuple[Any, Any]:
     """A belief after responses y (o,) number `index` (o,) at features (F,), their errors (o,) and log densities (o,).
 
-    One response after the other; unchanged unless `accept` () bool.
+    Sequential; unchanged unless `accept` () bool.
     """
     dtype = belief.weights.dtype
     phi = jnp.where(accept, phi, 0).astype(dtype)  # a product with a mask would keep NaN
@@ -216,13 +214,13 @@ def learned(belief: Any, phi: Array, y: Array, index: Array, location: Array, ac
 
 
 def no_rows(weights: Array) -> Sums:
-    """Sums over no rows, for weights (n, F)."""
+    """Sums over no rows for weights (n, F)."""
     zeros = jnp.zeros_like(weights[:, 0])
     return Sums(jnp.zeros((*weights.shape, weights.shape[1]), weights.dtype), jnp.zeros_like(weights), zeros, zeros)
 
 
 def period(half_life: float) -> int:
-    """Steps between two times at which a belief of this half-life forgets: a fourth of it."""
+    """Steps between forgetting: a fourth of the half-life."""
     return max(1, int(half_life / _TIMES))
 
 

@@ -1,15 +1,14 @@
-r"""What regressions see of an input: its rows, the numbers in them, and features of these.
+r"""Rows of an input, the numbers in them, and features of these.
 
     contexts      one row, a response for each action
     candidates    a row for each action, one response
-    boxes         a row (context, action) for each action that is tried, one response; actions u by their bounds
+    boxes         a row (context, action) for each action tried, one response; actions u by their bounds
 
-z are the numbers of a row in standard units (`seqdec.agents.regression.units`), where they are at most 256. Other
-contexts stay as they are: those with one axis, such as hashed words, have the features 3 x / |x| of a regression
-without covariances, images none. Rows have up to three kinds of features, of at most 256 numbers each: z; 0.3 times
-these and all products of two of them; and of candidates (z, a one for the row of each table), of boxes (1, z) times
-Gaussian bumps in the action on a grid, whose width is the step of the grid. Row numbers alone, of more rows than that,
-are features of a regression without covariances.
+z are the numbers of a row in standard units (`seqdec.agents.regression.units`), at most 256. Longer contexts with one
+axis have the features 3 x / |x| of a regression without covariances, images none. Rows have up to three kinds of
+features, of at most 256 numbers each: z; 0.3 times these and all products of two; and of candidates (z, a one for the
+row of each table), of boxes (1, z) times Gaussian bumps in the action on a grid, as wide as its step. Row numbers alone
+of more rows are features of a regression without covariances.
 """
 
 import itertools
@@ -30,30 +29,30 @@ from seqdec.core import Array, PyTree, Spaces
 _MOST = 256
 """Features of a regression of rows."""
 _PRODUCTS_STD = 0.3
-"""Prior standard deviation of the weights with products, in units of the noise's: few of many matter."""
+"""Prior standard deviation of the weights of products, in that of the noise."""
 _BUMPS = 16
-"""Of a grid in one dimension, about as many in several."""
+"""Of a grid, in any dimension about as many."""
 
 
 class Inputs(NamedTuple):
-    """The rows of an input, and what is seen of them."""
+    """Rows of an input, and their features."""
 
     responses: int
     """n, of a row"""
     rows: Callable[[PyTree], PyTree]
-    """(input) -> (b, ...) rows, as the network takes them"""
+    """(input) -> (b, ...) rows for the network"""
     numbers: Callable[[PyTree], Array]
-    """(row) -> (d,) those that are seen in standard units"""
+    """(row) -> (d,) seen in standard units"""
     replaced: Callable[[PyTree, Array], PyTree]
     """(row, numbers) -> the row with other numbers"""
     features: tuple[Callable[[PyTree], Array], ...] = ()
-    """(row in standard units) -> (F - 1,), of each kind of features"""
+    """(row in standard units) -> (F - 1,), of each kind"""
     wide: Callable[[PyTree], Array] | None = None
-    """(row) -> (F - 1,) of so many features that their covariance is left out"""
+    """(row) -> (F - 1,) for a regression without covariance"""
 
 
 def inputs_of(spaces: Spaces) -> Inputs:
-    """The inputs of an agent in these spaces."""
+    """Inputs in these spaces."""
     observations, actions = spaces.observation_space, spaces.action_space
     if isinstance(observations, gym_spaces.Dict):
         check_candidates(spaces)
@@ -74,7 +73,7 @@ def _contexts(shape: tuple[int, ...], actions: int) -> Inputs:
         return x[None]
 
     def directed(x):
-        """At the length of the constant: the prior is as wide for many words as for one of 1,000 levels."""
+        """Scaled to the length of the constant."""
         x = x.astype(float)
         x = x / jnp.maximum(jnp.max(jnp.abs(x)), jnp.finfo(x.dtype).tiny)
         return CONSTANT * x / jnp.maximum(jnp.linalg.norm(x), jnp.finfo(x.dtype).tiny)
@@ -137,7 +136,7 @@ def _points(size: int, actions: gym_spaces.Box) -> Inputs:
 
 
 def _products(numbers: Callable[[PyTree], Array], size: int) -> list[Callable[[PyTree], Array]]:
-    """All numbers and the products of two of them, if these are not too many."""
+    """Numbers and products of two, if not too many."""
     first, second = np.triu_indices(size)
 
     def products(row):

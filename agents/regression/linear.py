@@ -1,9 +1,8 @@
 r"""Linear Thompson sampling and LinUCB: a weight vector for each action, or one for all candidates.
 
-For contexts of numbers each action has a Bayesian regression of its own on (z, 3), z the context in standard units
-(`seqdec.agents.regression.conjugate`, `seqdec.agents.regression.units`): no setting depends on the unit or the origin
-of contexts or rewards. An observation costs O(F^2) for F - 1 numbers in a context. With a half-life it is discounted
-linear Thompson sampling or LinUCB, at O(n F^3) more in every fourth of the half-life.
+For contexts each action has a Bayesian regression on (z, 3), z the context in standard units
+(`seqdec.agents.regression.conjugate`, `seqdec.agents.regression.units`). An observation costs O(F^2) for F - 1 numbers
+in a context. A half-life makes it discounted, at O(n F^3) more in every fourth of the half-life.
 
 Source: Agrawal, Goyal, "Thompson sampling for contextual bandits with linear payoffs", ICML 2013; Li, Chu, Langford,
 Schapire, "A contextual-bandit approach to personalized news article recommendation", WWW 2010, for a weight vector for
@@ -37,7 +36,7 @@ from seqdec.likelihoods import Likelihood
 
 
 class LinearState(NamedTuple):
-    """What the agent knows."""
+    """State of the agent."""
 
     belief: Regression
     contexts: Units
@@ -47,7 +46,7 @@ class LinearState(NamedTuple):
 
     @property
     def params(self) -> Array:
-        """(n, F) expected weights, of rewards counted from the origin, but for the prior mean."""
+        """(n, F) expected weights for rewards counted from the origin, prior mean 0."""
         return self.belief.weights
 
 
@@ -73,7 +72,7 @@ def linear(
     Args:
         spaces: anything with observation_space and action_space.
         policy: as in `seqdec.agents.auto`.
-        half_life: for contexts, steps after which an observation counts half as much; None: they all count alike.
+        half_life: for contexts, steps after which an observation counts half; None: all count alike.
         intercepts: for candidates, as in `seqdec.agents.recommender.linear`, which this is then.
         likelihood, noise_variance, num_candidates, rehearsal, average, standardize, initial_std, process_noise,
             initial_std_table, numerics: for candidates and Box actions, as in `seqdec.agents.ekf`, which this is then;
@@ -107,7 +106,6 @@ def linear(
 
 
 def _per_action(spaces: HasSpaces, policy: str | Acquisition | None, half_life: float | None) -> Agent:
-    """A regression for each action."""
     if half_life is not None:
         checks.number("half_life", half_life, 0, conjugate.LONGEST, exclusive=True)
     shape = rows_of(spaces).example.x.shape

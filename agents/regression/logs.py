@@ -5,15 +5,14 @@ and e the largest. With c a tenth of the mean of d and log g the mean of log(d +
 
     u = log((d + c) / g)        u_j = w_j^T phi(x) + noise
 
-is a regression (`seqdec.agents.regression.conjugate`) of the prior mean 0. An expected reward is, linear in w about its
+is a regression (`seqdec.agents.regression.conjugate`) of prior mean 0. An expected reward is, linear in w about its
 mean,
 
     y_j(x) = e + s (k g exp(w_j^T phi) - c)        k = sum (d + c) / sum g exp(w_j^T phi)
 
-with sums over all observations and their predictions: the logarithm of a mean is not the mean of logarithms.
-The noise of y is estimated as in other regressions, with which this one is therefore comparable. The end, c and g are
-those of the rows of a memory, from which the belief is recomputed; before that it foretells the mean of all rewards.
-No predicted amount d + c is more than e times the largest.
+with sums over all observations. The noise of y is estimated as in other regressions. e, c and g are those of the
+memory from which the belief is recomputed; before that it predicts the mean of all rewards. No predicted d + c is more
+than e times the largest.
 
 Source: Duan, "Smearing estimate: a nonparametric retransformation method", JASA 1983, for k, here as a ratio of sums.
 """
@@ -28,28 +27,28 @@ from seqdec.agents.regression.conjugate import Noise, Regression, Sums
 from seqdec.core import Array, Marginals
 
 _SHARE = 0.1
-"""c, in the mean of d."""
+"""c by the mean of d."""
 _BEYOND = 1.0
-"""The largest prediction of u, beyond the largest u."""
+"""Largest predicted u beyond the largest u."""
 
 
 class Scale(NamedTuple):
-    """How rewards become logarithms."""
+    """Scale of logarithms."""
 
     end: Array
     """() e"""
     sign: Array
     """() s"""
     shift: Array
-    """() c, 0 while it is not known"""
+    """() c, 0 while unknown"""
     unit: Array
-    """() g, 0 while it is not known"""
+    """() g, 0 while unknown"""
     furthest: Array
     """() largest u"""
 
 
 class Logs(NamedTuple):
-    """Belief over the weights of n responses of F features, with the functions of a `Regression`."""
+    """Belief over the weights of n responses of F features, as a `Regression`."""
 
     regression: Regression
     """of u"""
@@ -67,13 +66,13 @@ class Logs(NamedTuple):
         return self.regression.weights
 
     def answer(self, phi: Array, location: Array) -> Marginals:
-        """Predictions (n,) at features (F,), with the mean of all rewards `location`."""
+        """Predictions (n,) at features (F,), mean of all rewards `location`."""
         at = self.regression.answer(phi, jnp.zeros_like(location))
         amounts, mean = self._means(at.mean, location)
         return Marginals(mean, amounts**2 * at.variance, self.noise.variance)
 
     def expected(self, location: Array) -> Array:
-        """Weights (n, F) in the mean."""
+        """Mean weights (n, F)."""
         return self.weights
 
     def drawn(self, normal: Array, location: Array) -> Array:
@@ -81,7 +80,7 @@ class Logs(NamedTuple):
         return self.regression.drawn(normal, jnp.zeros_like(location))
 
     def responses(self, weights: Array, phi: Array, location: Array) -> Array:
-        """(n,) expected rewards with these weights (n, F)."""
+        """(n,) expected rewards of weights (n, F)."""
         middle = self.weights @ phi
         amounts, mean = self._means(middle, location)
         return mean + self.scale.sign * amounts * (weights @ phi - middle)
@@ -101,7 +100,7 @@ class Logs(NamedTuple):
         )
 
     def rescaled(self, y: Array, observed: Array) -> "Logs":
-        """The belief with the scale of rewards y (b, n), of those `observed` (b, n) bool; its other parts stay."""
+        """The belief in the scale of rewards y (b, n), `observed` (b, n) bool."""
         count = jnp.maximum(jnp.sum(observed.astype(y.dtype)), 1)
 
         def mean(values):
@@ -120,24 +119,24 @@ class Logs(NamedTuple):
         return self._replace(scale=jax.tree.map(lambda new, old: jnp.where(varies, new, old), scale, self.scale))
 
     def target(self, y: Array) -> Array:
-        """u, or 0 while the scale is not known."""
+        """u, or 0 while the scale is unknown."""
         scale, known = self.scale, self.scale.unit > 0
         distance = jnp.maximum(scale.sign * (y - scale.end), 0) + scale.shift
         return jnp.where(known, jnp.log(jnp.where(known, distance / jnp.where(known, scale.unit, 1), 1)), 0)
 
     def recomputed(self, sums: Sums) -> "Logs":
-        """The belief from sums over rows, in its scale; the noise of the rewards stays as it is estimated."""
+        """The belief from sums over rows in its scale; the noise stays."""
         regression = self.regression.recomputed(sums)
         explained = jnp.einsum("jf,jf->j", regression.weights, sums.moment)
         noise = Noise(jnp.maximum(sums.squares - explained, 0), sums.counts)
         return self._replace(regression=regression._replace(noise=noise))
 
     def _amounts(self, logarithms: Array) -> Array:
-        """(d + c) of logarithms u, g exp(u)."""
+        """The d + c of u, g exp(u)."""
         return self.scale.unit * jnp.exp(jnp.minimum(logarithms, self.scale.furthest + _BEYOND))
 
     def _means(self, logarithms: Array, location: Array) -> tuple[Array, Array]:
-        """The expected d + c, k g exp(u), and the expected rewards."""
+        """Expected d + c, k g exp(u), and expected rewards."""
         told, scale = self.foretold > 0, self.scale
         ratio = jnp.where(told, self.seen / jnp.where(told, self.foretold, 1), 1)
         amounts = ratio * self._amounts(logarithms)

@@ -4,19 +4,17 @@ Weights. With p_k the predictive density of a reward under member k, before it i
 
     log weight_k <- (1 - 1 / horizon) log weight_k + log p_k(reward) - price_k        sum_k weight_k = 1
 
-so that old predictions are forgotten: the member that is better now need not be the one that was better at first. Mean
-and noise of a reward are weighted means of the members', and the variance that of their variances plus that of their
+Mean and noise of a reward are weighted means of the members', the variance that of their variances plus that of their
 means.
 
-Change. A member that forgets explores for ever, and foretells the rewards of a model that does not fit somewhat better
-where nothing changes, so that it has to be worth it. It has no weight before a change was found: with s the squared
-error of the mixture in the variance of all rewards, at most 9, bars for means over the last 200 steps and e for the
-standard error of such a mean,
+Change. Members that forget have no weight before a change was found. With s the squared error of the mixture in the
+variance of all rewards, at most 9, bars for means over the last 200 steps and e for their standard error, it is found
+when
 
     s_bar - s_bar* > max(0.2, 6 e, 12 e*)
 
-where stars are those of the step t > 400 at which s_bar was smallest. From then on its price is 0.2 nats a step, that
-of the others 0, and its log weight is kept above that of the best less 6, from where it returns in a few steps.
+where stars are those of the step t > 400 with the smallest s_bar. From then on their price is 0.2 nats a step, that of
+the others 0, and their log weight at least that of the best less 6.
 
 Source: Raftery, Karny, Ettler, "Online prediction under model uncertainty via dynamic model averaging", 2010; price and
 detection are ours.
@@ -37,17 +35,16 @@ from seqdec.core import Array, Marginals, Posterior, Predictive, PyTree
 from seqdec.runtime import alike
 
 _NONE, _PRICE, _LEAST = -100.0, 0.2, -6.0
-"""Of a member that forgets: log weight before a change was found; nats a step that it has to foretell better by; log
-weight at least, where the largest is 0."""
+"""Of a member that forgets: log weight before a change; price in nats a step; least log weight below the best."""
 _RISE, _SURE, _SURE_BEFORE, _RECENT, _LARGEST = 0.2, 6.0, 12.0, 200, 9.0
-"""Of the squared error: smallest rise, and in standard errors now and before; steps of its mean; the most of a step."""
+"""Of the squared error: smallest rise; standard errors now and before; steps of its mean; most of a step."""
 
 Phis = tuple[Array, ...]
-"""Features of rows, (b, K, F) for the K members of each group."""
+"""(b, K, F) for the K members of each group."""
 
 
 class Kind(NamedTuple):
-    """How a member differs from others of its group."""
+    """A member within its group."""
 
     scale: float
     """r"""
@@ -61,15 +58,15 @@ class Kind(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Members with the features (r z, 3)."""
+    """Members with features (r z, 3)."""
 
     features: Callable[[PyTree, PyTree], Array]
-    """(parameters of a network, row in standard units) -> z (F - 1,)"""
+    """(network parameters, row in standard units) -> z (F - 1,)"""
     kinds: tuple[Kind, ...]
     prior: Callable[[int, int], Any] = conjugate.prior
-    """(responses, features) -> belief before any observation"""
+    """(responses, features) -> initial belief"""
     log_weight: float = 0.0
-    """before any observation"""
+    """initial"""
     renewed: bool = False
     """recomputed from a memory"""
 
@@ -81,7 +78,7 @@ class Group(NamedTuple):
 
 
 class Change(NamedTuple):
-    """Whether the world changes, by the squared errors of its predictions."""
+    """Change of the world, by squared errors of predictions."""
 
     mean: Array
     """() s_bar"""
@@ -96,7 +93,7 @@ class Change(NamedTuple):
 
 
 class Mixture(NamedTuple):
-    """What the members know."""
+    """Beliefs and weights of the members."""
 
     members: tuple[Any, ...]
     """beliefs (K, ...) of each group"""
@@ -106,7 +103,7 @@ class Mixture(NamedTuple):
 
     @property
     def weights(self) -> Array:
-        """(members,), whose sum is 1."""
+        """(members,), sum 1."""
         return jax.nn.softmax(self.log_weights)
 
 
@@ -126,7 +123,7 @@ def unchanged() -> Change:
 
 
 def watched(change: Change, square: Array, step: Array) -> Change:
-    """What is known after a squared error () in the variance of the rewards, in step number `step` () int32."""
+    """After a squared error () in the variance of the rewards, in step `step` () int32."""
     s = jnp.minimum(square, _LARGEST).astype(change.mean.dtype)
     rate = 1 / jnp.minimum(step, _RECENT).astype(s.dtype)
     mean, second = change.mean + rate * (s - change.mean), change.square + rate * (s**2 - change.square)
@@ -141,7 +138,7 @@ def learned(
     groups: tuple[Group, ...], mixture: Mixture, phis: Phis, y: Array, index: Array, steps: Array, rewards: Rewards,
     horizon: float, good: Array,
 ) -> tuple[Mixture, Array]:  # fmt: skip
-    """The mixture after b rows, one after the other, unless not `good`; and the errors of its predictions (b o,).
+    """The mixture after b rows in order, unless not `good`; and the errors of its predictions (b o,).
 
     The rows are responses y (b, o) number `index` (o,), counted from the first reward, in steps (b,).
     """
@@ -179,11 +176,11 @@ def learned(
 def posterior(
     groups: tuple[Group, ...], mixture: Mixture, phis: Callable[[PyTree], Phis], rewards: Rewards
 ) -> Posterior:
-    """Of the b n responses to an input, of which b or n is one; phis are the features of its b rows."""
+    """Of the b n responses to an input, b or n being 1; phis are the features of its b rows."""
     location = rewards.location
 
     def answers(phis):
-        """The members' predictions (members, b n), one after the other: products for all are slower on a CPU."""
+        """Predictions of the members (members, b n), in order."""
         each = []
         for group, members, phi in zip(groups, mixture.members, phis, strict=True):
             for place, kind in enumerate(group.kinds):
@@ -202,7 +199,7 @@ def posterior(
         return Marginals(mean, variance, mixture.weights @ at.noise)
 
     def responses(weights, phis):
-        """(members, b n) expected rewards under weights (K, n, F) of each group."""
+        """(members, b n) expected rewards of weights (K, n, F) of each group."""
         each = [
             jax.vmap(_responses, (0, 0, 1, None))(*given, location).reshape(given[2].shape[1], -1)
             for given in zip(mixture.members, weights, phis, strict=True)
@@ -210,12 +207,12 @@ def posterior(
         return rewards.origin + jnp.concatenate(each)
 
     def mean(x):
-        """In O(n F) for rows, whose variances take O(n F^2)."""
+        """In O(n F); variances take O(n F^2)."""
         weights = [jax.vmap(lambda member: member.expected(location))(members) for members in mixture.members]
         return mixture.weights @ responses(weights, phis(x))
 
     def draw(key):
-        """A member by its weight, and weights from its belief."""
+        """A random member by weight, and weights from its belief."""
         chosen, drawn = jax.random.split(key)
         member = jax.random.categorical(chosen, mixture.log_weights)
         sizes = [members.weights.shape[2] for members in mixture.members]
@@ -246,10 +243,10 @@ def recomputed(
     groups: tuple[Group, ...], mixture: Mixture, y: Array, observed: Array, blocks: Array,
     block: Callable[[Array], tuple[Phis, Array, Array, Array]],
 ) -> Mixture:  # fmt: skip
-    """The mixture whose renewed members are those of rows, with the noise as it is estimated.
+    """The mixture whose renewed members are those of rows; the noise stays.
 
-    Logarithms take their scale from y (c, n), where it was `observed`. `block` (number) of `blocks` gives features,
-    responses (b, n), how many observations each stands for (b, n), and the steps since (b,).
+    Logarithms take their scale from y (c, n), where `observed`. `block` (number) of `blocks` gives features, responses
+    (b, n), how many observations each stands for (b, n), and the steps since (b,).
     """
     chosen = [place for place, group in enumerate(groups) if group.renewed]
     members = [jax.vmap(lambda each: each.rescaled(y, observed))(mixture.members[place]) for place in chosen]
@@ -285,5 +282,5 @@ def _answers(place: int, _, members: Any, phi: Array, location: Array) -> Margin
 
 
 def _responses(member: Any, weights: Array, phi: Array, location: Array) -> Array:
-    """(b, n) expected rewards with weights (n, F) at features (b, F)."""
+    """(b, n) expected rewards of weights (n, F) at features (b, F)."""
     return jax.vmap(lambda phi: member.responses(weights, phi, location))(phi)

@@ -1,8 +1,7 @@
 """Standard units: contexts and rewards by their running means and standard deviations.
 
-A value that is ten times as far from the mean as any before it is cut off there first, so that a single absurd one does
-little, while a unit that does grow is followed in a few steps. Rewards are counted from the first one: a regression has
-no digits to spare for a far mean.
+A value ten times as far from the mean as any before is cut off there first. Rewards are counted from the first one, to
+save digits.
 
 Source: Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
 """
@@ -15,25 +14,26 @@ import jax.numpy as jnp
 from seqdec.core import Array
 
 FEW = 256
-"""Numbers in a context up to which it is seen in standard units; larger ones, such as images, stay as they are."""
+"""Numbers in a context up to which it is standardized."""
 _FURTHEST, _TIMES, _ROUNDING = 5.0, 10.0, 1e-6
-"""Standard deviations at which contexts are cut off, rare values and all while the deviation is hardly known; how many
-times as far from the mean as all before a value may be; standard deviation in the mean that is but rounding."""
+"""Standard deviations at which contexts are cut off; bound of a distance from the mean, in the largest before;
+standard deviation by mean that is rounding.
+"""
 
 
 class Units(NamedTuple):
     """Running mean and sum of squared deviations."""
 
     seen: Array
-    """() how many values"""
+    """() values"""
     mean: Array
     squares: Array
     furthest: Array
-    """largest distance from the mean so far"""
+    """largest distance from the mean"""
 
 
 def few(shape: tuple[int, ...]) -> bool:
-    """Whether contexts of this shape are seen in standard units."""
+    """Whether contexts of this shape are standardized."""
     return math.prod(shape) <= FEW
 
 
@@ -43,14 +43,14 @@ def unknown(shape: tuple[int, ...]) -> Units:
 
 
 def cut(units: Units, values: Array) -> Array:
-    """Values (..., *shape), those too far away moved to the furthest allowed; the first two are never."""
+    """Values (..., *shape), those too far moved to the furthest allowed, except among the first two."""
     furthest = jnp.where(units.furthest > 0, _TIMES * units.furthest, jnp.inf)
     limits = units.mean - furthest, units.mean + furthest
     return jnp.clip(values.astype(units.mean.dtype), *(jnp.broadcast_to(limit, values.shape) for limit in limits))
 
 
 def measured(units: Units, values: Array, present: Array) -> Units:
-    """The units after more values (k, ...), those that are present (k,) bool."""
+    """The units after values (k, ...), those `present` (k,) bool."""
     mask = jnp.reshape(present, (-1, *(1,) * units.mean.ndim))
     values = jnp.where(mask, values, 0).astype(units.mean.dtype)  # a product with the mask would keep NaN
     weights = mask.astype(values.dtype)
@@ -77,7 +77,7 @@ def bounded(units: Units, values: Array) -> Array:
 
 
 class Rewards(NamedTuple):
-    """What is known of the rewards' unit and origin."""
+    """Unit and origin of rewards."""
 
     units: Units
     origin: Array
@@ -85,7 +85,7 @@ class Rewards(NamedTuple):
 
     @property
     def location(self) -> Array:
-        """() mean of the rewards, counted from the origin."""
+        """() mean reward from the origin."""
         return self.units.mean - self.origin
 
     @property
@@ -94,7 +94,7 @@ class Rewards(NamedTuple):
         return self.units.squares / jnp.maximum(self.units.seen, 1)
 
     def standard(self, y: Array) -> Array:
-        """Rewards counted from the origin, in standard units."""
+        """Rewards from the origin in standard units."""
         return standard(self.units._replace(mean=self.location), y)
 
 
@@ -104,7 +104,7 @@ def no_rewards() -> Rewards:
 
 
 def counted(rewards: Rewards, y: Array, good: Array) -> tuple[Rewards, Array]:
-    """The units after rewards y (...,), unless not `good` () bool, and these counted from the origin, or zeros."""
+    """Units after rewards y (...,), unless not `good` () bool, and these from the origin, or zeros."""
     y = cut(rewards.units, jnp.where(good, y, 0))
     origin = jnp.where((rewards.units.seen == 0) & good, y.ravel()[0], rewards.origin)
     fresh = measured(rewards.units, y.ravel(), jnp.broadcast_to(good, y.size))

@@ -1,6 +1,6 @@
-"""What is put around an agent, and makes another agent of it.
+"""Wrappers: agent -> agent.
 
-averaging   acts by the average of the parameters over the last steps
-rehearsal   shows a filter again what it has seen
-standard    gives it contexts in standard units
+averaging   acts by the average of parameters
+rehearsal   shows a filter past observations
+standard    contexts in standard units
 """

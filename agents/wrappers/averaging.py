@@ -2,9 +2,8 @@ r"""Averaging: a learner that answers by the average of its parameters over its 
 
     theta_bar <- a_t theta_bar + (1 - a_t) theta,     a_t = min(a, t / (t + 100))
 
-with theta the parameters after the t-th update. Single observations and minibatches scatter theta around what all of
-the data say; the average has less of this scatter. It begins with a horizon of t / 100 steps, which grows up to
-1 / (1 - a), so that it does not hold back what is learned early. Learning itself goes on from theta.
+with theta the parameters after the t-th update. The horizon is t / 100 steps at first and grows to 1 / (1 - a).
+Learning goes on from theta.
 
 Source: Polyak, Juditsky, "Acceleration of stochastic approximation by averaging", 1992.
 """
@@ -19,27 +18,27 @@ from seqdec.boundary.checks import number
 from seqdec.core import Array, Learner, PyTree
 
 _START = 100
-"""Updates after which the horizon of the average is 2, and up to which it hardly differs from the latest parameters."""
+"""Updates up to which the average hardly differs from the latest parameters."""
 
 
 class Averaged(NamedTuple):
-    """The state of a learner and the average of its parameters."""
+    """State of a learner and average of its parameters."""
 
     state: Any
     """of the learner"""
     average: PyTree
     """theta_bar"""
     updates: Array
-    """() float, updates so far; those rejected are not counted"""
+    """() float, updates without those rejected"""
 
 
 def averaging(
     learner: Learner, decay: float, get: Callable[[Any], PyTree], put: Callable[[Any, PyTree], Any]
 ) -> Learner:
-    """`learner`, whose posterior is that of the average of its parameters.
+    """`learner` with the posterior of its averaged parameters.
 
     Args:
-        learner: any that learns parameters.
+        learner: any with parameters.
         decay: a in [0, 1), else ValueError; the average reaches over the last 1 / (1 - a) updates.
         get: (state of the learner) -> theta.
         put: (state of the learner, theta) -> state with these parameters.
@@ -63,6 +62,6 @@ def averaging(
 
 
 def moved(average: PyTree, params: PyTree, updates: Array, decay: float, taken: Array | bool = True) -> PyTree:
-    """theta_bar after update number `updates`, counted from 1; as it was unless `taken`."""
+    """theta_bar after update number `updates`, from 1; unchanged unless `taken`."""
     weight = jnp.where(taken, 1 - jnp.minimum(decay, updates / (updates + _START)), 0)
     return jax.tree.map(lambda old, new: old + weight.astype(old.dtype) * (new - old), average, params)

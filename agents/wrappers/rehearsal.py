@@ -1,15 +1,15 @@
-r"""Rehearsal: a filter that is shown again what it has seen, from a bounded memory.
+r"""Rehearsal: a filter that is shown again past observations, from a bounded memory.
 
 After the update with the newest observation, whose row (x, y) enters the memory, each step takes
 
     theta, Sigma <- one more step of the filter, with k rows drawn from the memory          k = `updates`
     theta <- theta + optimizer(gradient of the mean of |y - f(theta, x)|^2 / 2)             over a minibatch
 
-with f the expected response. The k rows are one joint update, `Filter.update_batch`, where the filter has it, else
-learned one after the other; process noise arrives once. The minibatch is the newest observation and others drawn.
+with f the expected response. The k rows are one joint update, `Filter.update_batch`, or sequential where the filter has
+none; process noise arrives once. The minibatch is the newest observation and others drawn.
 
-A filter takes a replayed observation for a new one: after k replays a step its belief is that of a filter with
-R / (1 + k), with standard deviations too small by sqrt(1 + k). The minibatch step moves the mean alone.
+After k replays a step the belief is that of a filter with R / (1 + k): standard deviations too small by sqrt(1 + k).
+The minibatch step moves the mean alone.
 """
 
 from typing import Any, NamedTuple
@@ -26,43 +26,41 @@ from seqdec.optim.common import promoting
 
 
 class Rehearsal(NamedTuple):
-    """What a learner does with past observations at each step: see `seqdec.agents.wrappers.rehearsal`.
+    """Use of past observations at each step: see `seqdec.agents.wrappers.rehearsal`.
 
-    Each replayed update counts its observation once more, which makes the belief overconfident.
+    Each replayed update makes the belief more overconfident.
     """
 
     memory: Memory
     """of observations, from `seqdec.memory`"""
     updates: int = 1
-    """k, rows drawn from the memory for one more step of the filter"""
+    """k, rows drawn for one more step of the filter"""
     optimizer: optax.GradientTransformation | None = None
-    """any optax transformation, which moves the mean by one step on a minibatch; None leaves it to the filter"""
+    """any optax transformation, for one step of the mean on a minibatch; None: no such step"""
     batch_size: int = 32
-    """rows of the minibatch, the newest observation among them"""
+    """rows of the minibatch with the newest"""
 
 
 class RehearsalState(NamedTuple):
-    """The state of a learner that rehearses."""
+    """State of a learner that rehearses."""
 
     belief: Any
     """of the filter"""
     memory: MemoryState
     """rows `seqdec.agents._neural.experience.Experience`"""
     optimizer: Any
-    """its state; None without an optimizer"""
+    """its state; None without"""
     key: Array
-    """data of the key of all draws from the memory, never changed"""
+    """data of the constant key of draws from the memory"""
 
 
 def rehearsing(learner: Learner, flt: Filter, rehearsal: Rehearsal, spaces: HasSpaces) -> Learner:
-    """`learner`, each of whose updates is followed by rehearsal.
-
-    What a rejected update brought is not stored, and nothing is learned in its step.
+    """`learner` with rehearsal after each update; a rejected one is not stored, and nothing is rehearsed.
 
     Args:
         learner: whose state is the belief of `flt`, as of `seqdec.filters.learner`.
         flt: its filter.
-        rehearsal: what to do; ValueError or TypeError where it does not fit the filter.
+        rehearsal: ValueError or TypeError where it does not fit the filter.
         spaces: in which it learns.
     """
     rehearsal = _checked(flt, rehearsal)
@@ -96,7 +94,7 @@ def rehearsing(learner: Learner, flt: Filter, rehearsal: Rehearsal, spaces: HasS
 
 
 def _checked(flt: Filter, rehearsal: Rehearsal) -> Rehearsal:
-    """`rehearsal` with Python integers, if it fits the filter."""
+    """`rehearsal` with Python integers, if it fits."""
     if not isinstance(rehearsal, Rehearsal):
         raise TypeError(f"rehearsal must be a seqdec.agents.Rehearsal; got {rehearsal!r}")
     if not isinstance(rehearsal.memory, Memory):
@@ -115,7 +113,7 @@ def _checked(flt: Filter, rehearsal: Rehearsal) -> Rehearsal:
 
 
 def _replay(flt: Filter, belief: Any, rows: Experience, accept: Array, *, every: bool) -> Any:
-    """One step of the filter with the rows (k, ...), if `accept` (); `every`: all responses of a row, else one."""
+    """A step of the filter with rows (k, ...), if `accept` (); `every`: all responses of a row, else one."""
     which = None if every or rows.y.shape[1] == 1 else jnp.argmax(rows.observed, 1)[:, None]
     # The filter leaves out what is not a number.
     y = jnp.where(rows.observed & accept, rows.y, jnp.nan)
@@ -133,7 +131,7 @@ def _descend(
     rows: Experience,
     accept: Array,
 ) -> RehearsalState:
-    """One step of the optimizer from the belief's mean, unless its result is not finite."""
+    """A step of the optimizer from the belief's mean, unless not finite."""
 
     def loss_of(params):
         errors = jnp.where(rows.observed, rows.y - jax.vmap(flt.response, (None, 0))(params, rows.x), 0)

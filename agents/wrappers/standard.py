@@ -1,11 +1,11 @@
-r"""Standard units: a learner that sees numbers by their means and standard deviations, whatever their units.
+r"""Standard units: a learner that sees numbers by their means and standard deviations.
 
     contexts, vectors or single numbers     (x - mean) / std, running (`seqdec.agents.regression.units`), cut off at 5
     numbers of candidates, likewise         each column over all candidates allowed
     Box actions                             (a - middle) / std of a uniform point of the box
 
-Images, that is arrays of two and more axes or of more than 256 numbers, Discrete observations and row numbers of tables
-stay as they are. The units are those of all contexts learned from, the newest included; they move as 1 / n.
+Arrays of two and more axes or of more than 256 numbers, Discrete observations and row numbers stay. The units are those
+of all contexts learned from, the newest included; they move as 1 / n.
 """
 
 import functools
@@ -24,16 +24,16 @@ from seqdec.boundary.spaces import spaces_of
 from seqdec.core import Array, HasSpaces, Learner, Network, Posterior, PyTree, Spaces
 
 _CONTEXT = "context"
-"""Name of the units of a context that is not a Dict."""
+"""Name of a context that is not a Dict."""
 
 
 class Standardized(NamedTuple):
-    """The state of a learner that sees contexts in standard units."""
+    """State of a learner in standard units."""
 
     state: Any
     """of the learner"""
     contexts: dict[str, Units]
-    """by name of the entry of a Dict, or of "context\""""
+    """by name of the entry of a Dict, or "context" alone"""
 
     @property
     def params(self) -> PyTree:
@@ -42,7 +42,7 @@ class Standardized(NamedTuple):
 
 
 def standard_spaces(spaces: HasSpaces) -> Spaces:
-    """The spaces with contexts in standard units, for which the learner inside is built."""
+    """The spaces of the learner inside, in standard units."""
     observations, actions = spaces_of(spaces)
     if isinstance(observations, gym_spaces.Dict):
         fresh = {name: _free(part) if _is_numeric(part, 1) else part for name, part in observations.items()}
@@ -51,10 +51,7 @@ def standard_spaces(spaces: HasSpaces) -> Spaces:
 
 
 def standardized(learner: Learner, spaces: HasSpaces) -> Learner:
-    """`learner`, which was built for `standard_spaces(spaces)`, in these spaces.
-
-    It is the learner itself where all contexts stay as they are.
-    """
+    """`learner`, built for `standard_spaces(spaces)`, in these spaces; itself where all contexts stay."""
     observations, actions = spaces_of(spaces)
     shapes, named = _shapes(observations), isinstance(observations, gym_spaces.Dict)
     boxes = isinstance(actions, gym_spaces.Box)
@@ -62,7 +59,7 @@ def standardized(learner: Learner, spaces: HasSpaces) -> Learner:
         return learner
 
     def parts_of(x):
-        """Numbers by name: of a context (1, ...), also one before the points of a box, or of candidates (n, ...)."""
+        """Numbers by name: of a context (1, ...), also before the points of a box, or of candidates (n, ...)."""
         if boxes:
             x = x[0, : math.prod(shapes[_CONTEXT])].reshape(shapes[_CONTEXT])
         parts = x if named else {_CONTEXT: x[None]}
@@ -80,7 +77,7 @@ def standardized(learner: Learner, spaces: HasSpaces) -> Learner:
         return jnp.concatenate([context.astype(wide), x[:, context.shape[1] :].astype(wide)], axis=1)
 
     def counted(x, y, allowed):
-        """The numbers that the units are measured on, and which of their rows count."""
+        """Numbers that the units measure, and which rows count."""
         parts = parts_of(x)
         rows = jnp.ones(len(next(iter(parts.values()))), bool)
         return parts, (rows if allowed is None or not named else jnp.asarray(allowed, bool)) & jnp.all(jnp.isfinite(y))
@@ -119,7 +116,7 @@ def standardized(learner: Learner, spaces: HasSpaces) -> Learner:
 
 
 def on_inputs(posterior: Posterior, change: Callable[[PyTree], PyTree]) -> Posterior:
-    """The posterior of candidates of which `posterior` sees what `change` makes of them."""
+    """The posterior with `change` before `posterior`."""
     marginals = posterior.marginals
 
     def draw(key):
@@ -135,7 +132,7 @@ def on_inputs(posterior: Posterior, change: Callable[[PyTree], PyTree]) -> Poste
 
 
 def standard_actions(network: Network, spaces: HasSpaces) -> Network:
-    """The network of rows of observation and action, with Box actions in standard units; any other as it is."""
+    """A network of observation and action with Box actions in standard units; others unchanged."""
     actions = spaces_of(spaces).action_space
     if not isinstance(actions, gym_spaces.Box) or not actions.is_bounded():
         return network
@@ -153,7 +150,7 @@ def standard_actions(network: Network, spaces: HasSpaces) -> Network:
 
 
 def _is_numeric(space: gym_spaces.Space, leading: int) -> bool:
-    """Whether a Box holds vectors or numbers, after `leading` axes; integers of candidates are row numbers."""
+    """Whether a Box holds vectors or numbers after `leading` axes, not row numbers."""
     if not isinstance(space, gym_spaces.Box) or 0 in space.shape:
         return False
     shape = space.shape[leading:]
@@ -161,17 +158,16 @@ def _is_numeric(space: gym_spaces.Space, leading: int) -> bool:
 
 
 def _free(space: gym_spaces.Space) -> gym_spaces.Box:
-    """A Box of any numbers."""
     return gym_spaces.Box(-np.inf, np.inf, space.shape, np.float32)
 
 
 def _shapes(observations: gym_spaces.Space) -> dict[str, tuple[int, ...]]:
-    """Shapes of what is standardized, by name: of a context or of a candidate."""
+    """Shapes of what is standardized, by name."""
     if isinstance(observations, gym_spaces.Dict):
         return {name: (part.shape or ())[1:] for name, part in observations.items() if _is_numeric(part, 1)}
     return {_CONTEXT: observations.shape or ()} if _is_numeric(observations, 0) else {}
 
 
 def _unless(rejected: Array, new: PyTree, old: PyTree) -> PyTree:
-    """The new values, the old ones if all was rejected."""
+    """New values, or the old if rejected."""
     return jax.tree.map(lambda *pair: jnp.where(jnp.all(rejected), pair[1], pair[0]), new, old)
