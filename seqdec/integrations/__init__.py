@@ -1,1 +1,1 @@
-"""Our methods in the interfaces of other libraries, each of which is an extra: `pip install 'seqdec[optuna]'`."""
+"""Methods for other libraries, each an extra: `pip install 'seqdec[optuna]'`."""

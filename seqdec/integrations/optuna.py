@@ -1,8 +1,8 @@
-"""An Optuna sampler with the surrogates and acquisitions of `seqdec.bo`.
+"""An Optuna sampler of `seqdec.bo`.
 
-Everything that it knows of a study comes from its storage. Parameters that occur in the same complete trials form a
-group. Groups are sampled one after the other, those of the most trials first, each by an optimizer of its parameters
-and of those that occur wherever it does, held at the values that they have by then.
+All it knows of a study is in the storage. Parameters that occur in the same complete trials form a group. Groups are
+sampled in turn, those of the most trials first, each by an optimizer of its parameters and of those that occur wherever
+it does, held at their values.
 """
 
 import logging
@@ -40,9 +40,8 @@ from optuna.trial import FrozenTrial, TrialState  # pyright: ignore[reportMissin
 _logger = logging.getLogger(__name__)
 
 _UNKNOWN = IntDistribution(0, 0)
-"""The distribution of a parameter that is not searched: of one value."""
+"""Of one value, of a parameter not searched."""
 _FAILED: tuple[float, ...] = ()
-"""The values of a failed trial."""
 
 
 class Sampler(BaseSampler):
@@ -52,28 +51,23 @@ class Sampler(BaseSampler):
         study.optimize(objective, n_trials=40)
 
     Parameters are known once a trial that has them is complete; until then the independent sampler draws them. In a
-    conditional space each branch has its own model, of the trials that took it. Where the range or the step of a
-    parameter changes, those of the latest trial are searched.
+    conditional space each branch has its own model. A changed range or step is that of the latest trial. With several
+    directions the front is sought.
 
-    - Trials with a value outside its range are not modeled; running trials enter with their expected value.
-    - Failed trials, values that are not finite and trials without one of the study's constraints have failed; pruned
-    trials
-      have their last intermediate value, or have failed.
-    - A trial is feasible where no constraint is greater than 0.
-    - With several directions the front of the study is sought.
+    Trials with a value outside its range are not modeled; running trials enter with their expected value. Values that
+    are not finite, and trials without one of the constraints, have failed; pruned trials have their last intermediate
+    value, or have failed. A trial is feasible where no constraint is greater than 0.
 
     Equal seeds and values give equal trials in one process without threads; processes that share a study need different
-    seeds. A pickled sampler holds its settings only: the rest is in the storage.
+    seeds. A pickled sampler holds its settings only.
 
     Args:
         seed: of everything random, an integer in [0, 2**63); None is a random one.
-        n_startup_trials: trials before the surrogate is used; None is one for each column of the unit cube, at least
-            two.
-        independent_sampler: for parameters that are not known; None is `optuna.samplers.RandomSampler`.
+        n_startup_trials: trials before the surrogate; None: one for each column of the unit cube, at least two.
+        independent_sampler: for unknown parameters; None: `optuna.samplers.RandomSampler`.
         constraints_func: (trial) -> values, stored with each complete or pruned trial.
         surrogate, surrogate_options, acquisition, capacity, trust_region, standardize, warp, noise_std,
-        reference_point,
-            search, earlier: as in `seqdec.bo.BayesianOptimizer`.
+            reference_point, search, earlier: as in `seqdec.bo.BayesianOptimizer`.
 
     Raises:
         ValueError, TypeError: an argument does not fit.
@@ -123,10 +117,9 @@ class Sampler(BaseSampler):
         self._start()
 
     def _start(self) -> None:
-        """Know no study."""
         self._models: dict[Any, _Model] = {}
         self._drawn: dict[tuple[int, str], BaseDistribution] = {}
-        """the last distributions that the independent sampler drew from, by study and parameter"""
+        """the independent sampler's last distributions, by study and parameter"""
         self._warned: set[tuple[int, str]] = set()
         self._lock = threading.Lock()
 
@@ -148,12 +141,12 @@ class Sampler(BaseSampler):
         self._start()
 
     def reseed_rng(self) -> None:
-        """Draw another seed, for the independent sampler and for models that are made from now on."""
+        """Draw another seed, for the independent sampler and new models."""
         self._seed = _random_seed()
         self._independent_sampler.reseed_rng()
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """The parameters of the complete trials, with the distributions of the latest trials; none of one value."""
+        """The parameters of the complete trials, with the latest distributions; none of one value."""
         trials = study.get_trials(deepcopy=False)
         found: dict[str, BaseDistribution] = {}
         changed, mixed = set(), set()
@@ -170,7 +163,7 @@ class Sampler(BaseSampler):
         return {name: found[name] for name in sorted(known) if not found[name].single()}
 
     def _warn(self, study: Study, name: str) -> None:
-        """Log, once in a study, that the distribution of a parameter changes."""
+        """Log once in a study that a distribution changes."""
         if (study._study_id, name) not in self._warned:
             self._warned.add((study._study_id, name))
             _logger.warning(
@@ -182,7 +175,7 @@ class Sampler(BaseSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Values of all parameters of the search space."""
+        """Values of all parameters."""
         chosen: dict[str, Any] = {}
         with self._lock:  # also for reading the trials: they must not be older than those that the models know
             trials = [other for other in study.get_trials(deepcopy=False) if other.number != trial.number]
@@ -219,17 +212,15 @@ class Sampler(BaseSampler):
 
 
 class _Record(NamedTuple):
-    """What a study says of a trial."""
-
     x: tuple[Any, ...]
-    """point of the model's space"""
+    """in the model's space"""
     values: tuple[float, ...] | None
     """None while the trial runs; `_FAILED`"""
     outcomes: tuple[float, ...] = ()
 
 
 class _Model:
-    """An optimizer of some parameters of a study, which follows its trials."""
+    """An optimizer of some parameters of a study."""
 
     def __init__(
         self, space: dict[str, BaseDistribution], constraints: tuple[str, ...], options: dict[str, Any]
@@ -238,7 +229,7 @@ class _Model:
         self._start()
 
     def _start(self, repeats: bool = False) -> None:
-        """Forget all trials; with `repeats` points may be chosen again from now on."""
+        """Forget all trials; with `repeats` points may be chosen again."""
         if repeats:
             self._options["search"] = replace(self._options["search"] or Search(), repeats=True)
         self._optimizer = BayesianOptimizer([_dimension(d) for d in self.space.values()], **self._options)
@@ -246,7 +237,7 @@ class _Model:
         self._pending: dict[int, Trial] = {}
 
     def ask(self, number: int, trials: list[FrozenTrial], fixed: Mapping[str, Any]) -> dict[str, Any]:
-        """The parameters of a new trial, given the other trials; those among `fixed` have the values there."""
+        """The parameters of a new trial, given the others and `fixed` values."""
         held = {index: fixed[name] for index, name in enumerate(self.space) if name in fixed}
         self._follow(trials)
         try:
@@ -260,7 +251,7 @@ class _Model:
         return dict(zip(self.space, x, strict=True))
 
     def _follow(self, trials: list[FrozenTrial]) -> None:
-        """Tell what is new, or all if a trial is not what it was."""
+        """Tell what is new, or all if a trial changed."""
         known = {trial.number: record for trial in trials if (record := self._record(trial)) is not None}
         running = {trial.number for trial in trials if trial.state == TrialState.RUNNING}
         if not all(_continues(old, known.get(number), number in running) for number, old in self._records.items()):
@@ -275,7 +266,7 @@ class _Model:
                 self._records[number] = record
 
     def _record(self, trial: FrozenTrial) -> _Record | None:
-        """The record of a trial; None unless it has all parameters of the model, with values of their distributions."""
+        """The record of a trial; None unless it has all parameters, within their distributions."""
         if trial.state == TrialState.WAITING or not all(_holds(d, trial.params, n) for n, d in self.space.items()):
             return None
         x = tuple(_internal(distribution, trial.params[name]) for name, distribution in self.space.items())
@@ -302,7 +293,7 @@ def _is_compatible(one: BaseDistribution, other: BaseDistribution) -> bool:
 
 
 def _continues(old: _Record, new: _Record | None, running: bool) -> bool:
-    """Whether a record can follow another; None is that of a trial that has not all parameters yet."""
+    """Whether a record can follow another or None."""
     if new is None:
         return old.values is None and running
     return new.x == old.x and (old.values is None or old == new)
@@ -320,7 +311,7 @@ def _values(trial: FrozenTrial, objectives: int) -> tuple[float, ...] | None:
 
 
 def _constraints(trial: FrozenTrial) -> dict[str, float]:
-    """The constraints of a trial, by name: those of a function are numbered."""
+    """By name: those of a function are numbered."""
     found: dict[str, float] = {}
     for key, stored in trial.system_attrs.items():
         if key == "constraints" and stored is not None:
@@ -331,7 +322,7 @@ def _constraints(trial: FrozenTrial) -> dict[str, float]:
 
 
 def _optimizer_options(seed: int, maximize: list[bool], constraints: int, initial: int | None) -> dict[str, Any]:
-    """Keywords of an optimizer that the sampler's own do not hold."""
+    """Keywords of an optimizer beyond the sampler's."""
     return {
         "constraints": (),
         "seed": seed,
@@ -345,7 +336,7 @@ def _optimizer_options(seed: int, maximize: list[bool], constraints: int, initia
 def _spaces(
     trials: list[FrozenTrial], search_space: dict[str, BaseDistribution]
 ) -> Iterator[dict[str, BaseDistribution]]:
-    """For each set of complete trials in which some parameters occur, the parameters that occur in all of them."""
+    """Of each set of complete trials with common parameters, all parameters they share."""
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     occurs = {name: frozenset(trial.number for trial in complete if name in trial.params) for name in search_space}
     for group in sorted(dict.fromkeys(occurs.values()), key=len, reverse=True):
@@ -357,7 +348,7 @@ def _random_seed() -> int:
 
 
 def _dimension(distribution: Any) -> Dimension:
-    """The dimension of a parameter: choices and steps are numbered."""
+    """Choices and steps are numbered."""
     if isinstance(distribution, CategoricalDistribution):
         return Categorical(tuple(range(len(distribution.choices))))
     low, high, log = distribution.low, distribution.high, distribution.log
@@ -372,7 +363,7 @@ def _internal(distribution: Any, value: Any) -> Any:
 
 
 def _external(distribution: Any, value: Any) -> Any:
-    """A value of the dimension in that of the parameter."""
+    """A dimension's value as the parameter's."""
     if _is_stepped(distribution):
         value = min(distribution.low + value * distribution.step, distribution.high)
     return distribution.to_external_repr(value)
