@@ -1,4 +1,4 @@
-"""Saving and loading a search in progress: one safetensors file, settings and trials as JSON in its header."""
+"""A search as a file: safetensors, with settings and trials as JSON in its header."""
 
 import contextlib
 import os
@@ -27,11 +27,11 @@ _FORMAT = "seqdec optimizer 5"
 _DIMENSIONS = (Real, Integer, Ordinal, Categorical, Constant)
 _PARTS = (Space, Condition, Linear, Search, Optimum, Directions, Grid, Earlier, Warp, Forecast)
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (*_DIMENSIONS, *_PARTS)}
-"""The dataclasses and named tuples that a file may hold, by name."""
+"""Dataclasses and named tuples in a file, by name."""
 
 
 class Saved(NamedTuple):
-    """Everything that determines how a search continues."""
+    """What determines how a search continues."""
 
     settings: Settings
     used: dict[str, Any]
@@ -42,11 +42,11 @@ class Saved(NamedTuple):
     warps: tuple[Warp, ...]
     """of the outputs"""
     state: list[np.ndarray]
-    """arrays of the surrogate's state, see `arrays`; empty before the first fit"""
+    """arrays of the surrogate's state; empty before the first fit"""
 
 
 def plain(settings: Settings) -> dict[str, Any]:
-    """The settings but for the space as JSON. Raises TypeError for an option that a file cannot hold."""
+    """The settings without the space as JSON. Raises TypeError for an option that a file cannot hold."""
     given = {name: value for name, value in vars(settings).items() if name not in ("space", "outputs")}
     names = {"surrogate": given.pop("surrogate"), "acquisition": given.pop("acquisition")}
     return {name: _encoded(value) for name, value in (given | settings.outputs._asdict()).items()} | names
@@ -78,7 +78,7 @@ def save(
 
 
 def load(path: str | os.PathLike[str], functions: Sequence[Callable[[Any], bool]] | None = ()) -> Saved:
-    """What `save` wrote, `functions` in place of those among its constraints; None: without any.
+    """What `save` wrote, with `functions` among the constraints; None: without any.
 
     Raises FileNotFoundError or ValueError as `seqdec.bo.BayesianOptimizer.load`.
     """
@@ -101,7 +101,7 @@ def load(path: str | os.PathLike[str], functions: Sequence[Callable[[Any], bool]
 
 @contextlib.contextmanager
 def refusing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Errors of what a file holds as ValueError, naming it."""
+    """Makes errors of a file's content ValueErrors that name it."""
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:
@@ -109,7 +109,7 @@ def refusing(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _constrained(space: Space, functions: Sequence[Callable[[Any], bool]] | None) -> Space:
-    """The space of a file, which only counts the functions among its constraints."""
+    """The space of a file, with its functions."""
     if functions is None:
         return replace(space, constraints=())
     missing = space.constraints.count(None)
@@ -132,7 +132,7 @@ def _decoded_entry(space: Space, number: int, x: Any, level: int, *rest: Any) ->
 
 
 def _encoded(value: Any) -> Any:
-    """A value as JSON, from which `_decoded` makes one of the same type. Raises TypeError for other types."""
+    """A value as JSON, for `_decoded`. Raises TypeError for other types."""
     if type(value) in (str, int, float, bool, type(None)):
         return value
     if type(value) is list:
@@ -172,11 +172,11 @@ def _decoded(value: Any) -> Any:
 
 
 def arrays(state: Any) -> list[np.ndarray]:
-    """The leaves of a state; random keys as their integers."""
+    """The leaves of a state; random keys as integers."""
     return [as_array(name, leaf) for name, leaf in named_leaves(state)]
 
 
 def state_of(leaves: list[np.ndarray], like: Any) -> Any:
-    """The state with these `arrays`; `like` has its structure. Raises ValueError for another number of leaves."""
+    """The state of `arrays`, structured as `like`. Raises ValueError for another number of leaves."""
     shapes, structure = jax.tree.flatten(like)
     return structure.unflatten(as_leaf(leaf, shape) for leaf, shape in zip(leaves, shapes, strict=True))

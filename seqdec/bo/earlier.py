@@ -1,4 +1,4 @@
-"""The argument `earlier` of an optimizer: earlier searches in any form, as what is used of them."""
+"""The argument `earlier` of an optimizer."""
 
 import os
 from collections.abc import Iterable
@@ -15,9 +15,8 @@ from seqdec.bo.transfer import Earlier
 from seqdec.bo.trials import Outputs
 
 _MOST = 128
-"""Values of a study that are used, at most: half of them the best."""
+"""Values used of a search."""
 _TOLD = ("complete", "outside")
-"""States of trials with values."""
 
 
 def earlier_searches(given: Any, settings: Settings) -> tuple[Earlier, ...]:
@@ -47,7 +46,7 @@ def _read(given: Any, name: str, settings: Settings) -> Earlier:
 
 
 def _trials(given: Any, name: str, space: Space, outputs: Outputs) -> Iterable[tuple[Any, tuple[float, ...]]]:
-    """(point, values and outcomes) of each complete trial."""
+    """(point, values and outcomes) of complete trials."""
     if isinstance(given, str | os.PathLike):
         entries = checkpoint.load(given, None).entries
         return [(one.point.x, (*one.values, *one.outcomes)) for one in entries if one.status in _TOLD]
@@ -73,7 +72,7 @@ def _trials(given: Any, name: str, space: Space, outputs: Outputs) -> Iterable[t
 
 
 def _fewer(search: Earlier) -> Earlier:
-    """The search, of a long one half of the values that are used the best, the others evenly spaced."""
+    """The search; of a long one half are the best values, the others evenly spaced."""
     count = len(search.units)
     if count <= _MOST:
         return search

@@ -1,25 +1,24 @@
-"""Evaluations at several fidelities: the levels, which of them to ask for, and the end of a learning curve.
+"""Evaluations at several fidelities.
 
 The surrogate has one more column, 0 at full fidelity and 1 at the lowest level:
 
     c(level) = log(high / level) / log(high / low)
 
-Warped values are z(x, level) = o(level) + g(x, c) with o(high) = 0, for what a level changes everywhere, and the
-Gaussian process g. The differences d of o between neighboring levels are the ridge regression on values at equal
-points,
+Warped values are z(x, level) = o(level) + g(x, c) with o(high) = 0 and the Gaussian process g. The differences d of o
+between neighboring levels are the ridge regression on values at equal points,
 
     min_{a, d}  sum_i (z_i - a(x_i) - sum_{j below the highest} d_j [level_i is below level j])^2 + w sum_j d_j^2
 
-Given all values, an observation at a level, with noise v, reduces the variance of the function at full fidelity by
+An observation at a level, with noise v, reduces the variance of the function at full fidelity by
 
     r(level) = Cov[g(x, c), g(x, 0)]^2 / (Var g(x, c) + v)
 
-and a question asks for the level of the largest r per cost. A learning curve ends where its last value is better than
-the best value known with a probability below 5%.
+and the level of the largest r per cost is asked. A learning curve ends where its last value beats the best known one
+with probability below 5%.
 
-Sources: correlation with full fidelity per cost: Huang, Allen, Notz, Miller, "Sequential kriging optimization using
-multiple-fidelity evaluations", 2006. Ends of learning curves: Domhan, Springenberg, Hutter, "Speeding up automatic
-hyperparameter optimization of deep neural networks by extrapolation of learning curves", 2015.
+Sources: correlation per cost: Huang, Allen, Notz, Miller, "Sequential kriging optimization using multiple-fidelity
+evaluations", 2006. Ends of learning curves: Domhan, Springenberg, Hutter, "Speeding up automatic hyperparameter
+optimization of deep neural networks by extrapolation of learning curves", 2015.
 """
 
 import math
@@ -36,20 +35,20 @@ from seqdec.boundary import checks
 _HOPELESS = 0.05
 """Probability of an improvement below which a learning curve ends."""
 _FACTOR = 3.0
-"""Between neighboring levels, about, unless their number is given."""
+"""Between neighboring levels, about, by default."""
 _RIDGE = 0.1
 """w"""
 _LOWER = 1.0
-"""Full evaluations that lower levels may cost before one at full fidelity is asked."""
+"""Full evaluations that lower levels may cost in a row."""
 
 
 class Grid(NamedTuple):
     """The levels of a `Fidelity`."""
 
     levels: tuple[float, ...]
-    """from the highest, which is full fidelity, to the lowest"""
+    """from full fidelity to the lowest"""
     costs: tuple[float, ...]
-    """of one evaluation at each, as shares of the first, which is 1"""
+    """of one evaluation at each; the first is 1"""
 
     @property
     def columns(self) -> np.ndarray:
@@ -59,11 +58,11 @@ class Grid(NamedTuple):
 
     @property
     def counts(self) -> bool:
-        """Whether the levels are integers, so that they count the values of a learning curve."""
+        """Whether the levels are integers, those of learning curves."""
         return all(isinstance(level, int) for level in self.levels)
 
     def place(self, level: Any, name: str = "fidelity") -> int:
-        """The index of a level. Raises ValueError or TypeError for an unknown one."""
+        """The index of a level. Raises ValueError or TypeError."""
         number = checks.real(name, level)
         if number not in self.levels:
             raise ValueError(
@@ -72,15 +71,15 @@ class Grid(NamedTuple):
         return self.levels.index(number)
 
     def cost(self, amount: float) -> float:
-        """Of an evaluation up to this amount, as a share of one at full fidelity; linear between the levels."""
+        """Of an evaluation up to this amount, in full ones; linear between the levels."""
         return float(np.interp(amount, (0.0, *self.levels[::-1]), (0.0, *self.costs[::-1])))
 
     def reached(self, curve: Sequence[float]) -> list[float]:
-        """The values of a learning curve at its levels, the lowest level first."""
+        """The values of a learning curve at its levels, the lowest first."""
         return [curve[int(level) - 1] for level in self.levels[::-1] if level <= len(curve)]
 
     def curve(self, values: Any, name: str = "value") -> tuple[float, int, tuple[float, ...]]:
-        """(the value, the index of its level, the values at lower levels) of a learning curve from the first unit on.
+        """(the value, the index of its level, the values at lower levels) of a learning curve.
 
         A number that is not finite is the value. Raises ValueError or TypeError for what is no curve.
         """
@@ -106,13 +105,13 @@ class Fidelity:
     """Levels at which a function can be evaluated: epochs of training, or the share of the data."""
 
     low: float
-    """The lowest level, above 0."""
+    """The lowest level, positive."""
     high: float
-    """Full fidelity, at which the function is optimized. If `low` and `high` are integers, all levels are."""
+    """Full fidelity, to be optimized. If `low` and `high` are integers, all levels are."""
     levels: int | None = None
-    """Number of levels, equally spaced on a logarithmic scale; None: about a factor of three apart."""
+    """Their number, equally spaced logarithmically; None: about a factor of three apart."""
     cost: Callable[[float], float] | None = None
-    """(level) -> cost of an evaluation, in any unit; None: proportional to the level."""
+    """(level) -> cost, in any unit; None: proportional to the level."""
 
     @property
     def grid(self) -> Grid:
@@ -138,7 +137,7 @@ class Fidelity:
 
 
 class Forecast(NamedTuple):
-    """The expected learning curve of a trial: Gaussian in the warped values at the levels. It can be pickled."""
+    """The expected learning curve of a trial, Gaussian in the warped values. It can be pickled."""
 
     levels: tuple[float, ...]
     """of a `Grid`"""
@@ -157,12 +156,12 @@ class Forecast(NamedTuple):
 
     @classmethod
     def decoded(cls, fields: Sequence[Any]) -> "Forecast":
-        """One whose tuples have become lists, as in a file."""
+        """With tuples for a file's lists."""
         levels, means, cov, noise, best, sign, warp = fields
         return cls(tuple(levels), tuple(means), tuple(map(tuple, cov)), noise, best, sign, Warp(*warp))
 
     def chance(self, curve: Sequence[float]) -> float:
-        """The probability that the last value of a learning curve is better than the best one known so far.
+        """The probability that the last value of a learning curve beats the best one known.
 
         Args:
             curve: its values so far, after the units 1, 2, ...; only those at levels count.
@@ -181,7 +180,7 @@ class Forecast(NamedTuple):
         return float(ndtr((mean - self.best) / math.sqrt(variance)))
 
     def is_hopeless(self, curve: Sequence[float]) -> bool:
-        """Whether to end a learning curve: `chance` is below 5%, and not all of its values are known."""
+        """Whether to end an incomplete learning curve: `chance` is below 5%."""
         return self.levels[-1] <= len(curve) < self.levels[0] and self.chance(curve) < _HOPELESS
 
 
@@ -190,9 +189,9 @@ def level_of(grid: Grid, cov: np.ndarray, noise: float, lower: float) -> int:
 
     Args:
         grid: the levels.
-        cov: (levels, levels) covariance of the function at them.
+        cov: (levels, levels) covariance of the function.
         noise: variance of a value's noise.
-        lower: cost of the evaluations at lower levels since the last one at full fidelity.
+        lower: cost of lower levels since the last full evaluation.
     """
     if lower >= _LOWER:
         return 0
@@ -201,12 +200,12 @@ def level_of(grid: Grid, cov: np.ndarray, noise: float, lower: float) -> int:
 
 
 def offsets(count: int, levels: np.ndarray, units: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """(count, m) offsets o of the levels for values `z` (n, m) at `levels` (n,) of `units` (n, columns)."""
+    """(count, m) offsets o for values `z` (n, m) at `levels` (n,) of `units` (n, columns)."""
     _, cells, sizes = np.unique(units, axis=0, return_inverse=True, return_counts=True)
     cells = np.ravel(cells)
 
     def apart(columns: np.ndarray) -> np.ndarray:
-        """`columns` (n, k) without their means over the values at the same point."""
+        """`columns` (n, k) less their means at the same point."""
         sums = np.zeros((len(sizes), columns.shape[1]))
         np.add.at(sums, cells, columns)
         return columns - (sums / sizes[:, None])[cells]

@@ -1,4 +1,4 @@
-"""Where a search ends: its limits, how far it has come, and the status of its end."""
+"""Where a search ends."""
 
 import math
 import time
@@ -27,19 +27,19 @@ _ROUNDING = 1e-9
 ) = range(12)
 
 SUCCESSES = (DONE, EXHAUSTED, TIME, TARGET, PATIENCE)
-"""The ends that were asked for, if a call was feasible."""
+"""Ends that succeed, if a call was feasible."""
 
 
 class Limits(NamedTuple):
-    """The bounds of a search."""
+    """Of a search."""
 
     n_calls: int
-    """with several fidelities, evaluations at full fidelity that the calls may cost"""
+    """with several fidelities their cost, in full evaluations"""
     max_failures: int
     time_limit: float | None
     """seconds"""
     deadline: float
-    """by `time.time`, which agrees between processes: no call begins later"""
+    """by `time.time`: no call begins later"""
     target: np.ndarray | None
     """(objectives,) larger is better"""
     patience: int | None
@@ -52,23 +52,23 @@ class Progress(NamedTuple):
     """asked for"""
     calls: int = 0
     cost: float = 0
-    """of the calls, in evaluations at full fidelity"""
+    """of the calls, in full evaluations"""
     failures: int = 0
     """in a row, at the end"""
     last: str = ""
-    """the reason of the last failure, empty after a success"""
+    """reason of the last failure, empty after a success"""
     improved: float | None = None
-    """cost of the calls up to the last improvement; None without a feasible value"""
+    """cost up to the last improvement; None without a feasible value"""
     reported: int = 0
     """calls after which the callback returned"""
     stopped: str = ""
-    """how the callback ended the search; empty if it did not"""
+    """how the callback ended the search, or empty"""
     traceback: str | None = None
-    """of the first exception that was caught"""
+    """of the first caught exception"""
 
 
 def prolonged(progress: Progress, n_calls: int) -> Progress:
-    """The progress of a search that goes on to `n_calls`: if these are more, a callback's wish to stop is over."""
+    """The progress of a search that goes on to `n_calls`; more of them lift a callback's stop."""
     stopped = "" if n_calls > progress.n_calls else progress.stopped
     return progress._replace(n_calls=n_calls, stopped=stopped)
 
@@ -76,7 +76,7 @@ def prolonged(progress: Progress, n_calls: int) -> Progress:
 def limits_of(
     n_calls: int, max_failures: Any, time_limit: Any, target: Any, patience: Any, signs: np.ndarray
 ) -> Limits:
-    """The limits given as arguments of `seqdec.minimize`, from now on. Raises ValueError or TypeError."""
+    """The limits as arguments of `seqdec.minimize`, from now on. Raises ValueError or TypeError."""
     if time_limit is not None:
         checks.positive("time_limit", time_limit)
     if target is not None:
@@ -95,18 +95,18 @@ def limits_of(
 
 
 def fits(limits: Limits, cost: float, further: float = 0.0) -> bool:
-    """Whether after calls of this cost, and a further one, one at full fidelity is within the limit."""
+    """Whether after calls of this cost, and a further one, a full one is within the limit."""
     return cost + further + 1 <= limits.n_calls + _ROUNDING
 
 
 def made(progress: Progress) -> str:
-    """How many calls were made, at which cost if it is another number."""
+    """How many calls were made, and at which other cost."""
     cost = "" if progress.cost == progress.calls else f", which cost as much as {progress.cost:.4g} at full fidelity"
     return f"{progress.calls} calls made{cost}"
 
 
 def end(limits: Limits, progress: Progress, front: np.ndarray) -> tuple[int, str] | None:
-    """(status, message) of a search that has reached a limit other than that of time; None if it goes on."""
+    """(status, message) at a limit other than that of time; None: go on."""
     calls = made(progress)
     if progress.stopped:
         return STOPPED, progress.stopped

@@ -1,4 +1,4 @@
-"""The loop of `seqdec.minimize`: ask, call, tell, until a limit is reached or something else ends it."""
+"""The loop of `seqdec.minimize`: ask, call, tell."""
 
 import contextlib
 import logging
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from seqdec.bo.result import SearchResult
 
 NOTE = "minimize"
-"""The note of an optimizer that holds the progress."""
+"""The optimizer's note of the progress."""
 _PAUSE = 1.0
-"""Seconds between two looks at the expected gain, which takes some hundredths of one."""
+"""Seconds between two looks at the expected gain."""
 _logger = logging.getLogger(__name__)
 
 
@@ -55,11 +55,11 @@ def write(path: Path | None, optimizer: BayesianOptimizer, progress: Progress) -
 
 
 class _CallbackError(Exception):
-    """An exception of the callback, which is the cause."""
+    """Its cause is the exception of the callback."""
 
 
 class _FunError(Exception):
-    """An exception that ends the search: `args` are it, its trial and the outcome."""
+    """`args`: an exception that ends the search, its trial, the outcome."""
 
 
 class Run:
@@ -70,10 +70,10 @@ class Run:
         limits: where it ends.
         workers: who evaluates.
         number: trials under evaluation at a time.
-        given: points to start from that have not been proposed.
+        given: points to start from, not yet proposed.
         callback: (result so far) -> True to end the search, or None.
         bar: of progress.
-        path: of the file that holds the study, or None.
+        path: of the study's file, or None.
     """
 
     def __init__(
@@ -93,17 +93,17 @@ class Run:
         self.given, self.bar, self.path = given, bar, path
         self.asked = list(optimizer.pending)
         self.choosing = 0.0
-        """seconds that the last point took to be chosen"""
+        """seconds to choose the last point"""
         self.gain = math.nan
-        """what the last point is expected to gain, looked at once in a second, for the bar"""
+        """expected of the last point, for the bar"""
         self.looked = -math.inf
         self.late = False
-        """whether a worker has found the time to be over"""
+        """whether a worker found the time over"""
         self.error: BaseException | None = None
         self.signs = optimizer.settings.signs[: optimizer.outputs.objectives]
         values = np.reshape(self.optimizer.evaluations()[1], (-1, len(self.signs)))
         self.front = values[self.optimizer.feasibility()] * self.signs
-        """(k, objectives) values of feasible calls, larger is better, among them the best"""
+        """(k, objectives) feasible values, larger is better, among them the best"""
         self.reserved: dict[int, float] = {}
         """costs of the trials under evaluation, by number"""
         if len(self.front) and self.progress.improved is None:
@@ -153,13 +153,13 @@ class Run:
         return EXHAUSTED, f"every point of the space has been evaluated: {again}"
 
     def attach(self, error: BaseException) -> None:
-        """Give an exception that ends the search the result of the calls made, as `search_result`."""
+        """Give an exception the result so far, as `search_result`."""
         if self.optimizer.trials:
             vars(error)["search_result"] = self.result(RAISED, f"{type(error).__name__} was raised")
             note(error, "seqdec: all calls made are in `search_result` of this exception")
 
     def _keep_unclaimed(self) -> None:
-        """Tell what is evaluated, but not recorded, when the search ends; what raised is not kept in the file."""
+        """Tell what was evaluated but not recorded; what raised is not kept."""
         evaluated = [(trial, outcome) for trial, outcome in self.workers.unclaimed if outcome is not None]
         for trial, outcome in sorted(evaluated, key=lambda one: one[1].raised is not None):
             self._tell(trial, outcome)
@@ -171,7 +171,7 @@ class Run:
         return self.late or time.time() >= self.limits.deadline
 
     def _trials(self, pending: int) -> list[Trial]:
-        """The next trials beside those pending, first those under evaluation when the search was killed."""
+        """The next trials beside those pending, first those of a killed search."""
         from seqdec.progress import compiling
 
         trials: list[Trial] = []
@@ -207,7 +207,7 @@ class Run:
         return trial
 
     def _cost_of(self, trial: Trial, outcome: Outcome | None = None) -> float:
-        """Of a call, in evaluations at full fidelity; without its outcome at most."""
+        """Of a call, in full evaluations; without its outcome at most."""
         grid = self.optimizer.settings.fidelity
         if grid is None:
             return 1
@@ -215,7 +215,7 @@ class Run:
         return grid.cost(trial.fidelity if made is None else made)
 
     def _next(self) -> Trial:
-        """A point to start from, or the next question, at the end at full fidelity."""
+        """A point to start from, or the next question."""
         if self.given:
             return self.optimizer.propose(self.given.pop(0))
         grid = self.optimizer.settings.fidelity
@@ -251,7 +251,7 @@ class Run:
             write(self.path, self.optimizer, self.progress)
 
     def _tell(self, trial: Trial, outcome: Outcome) -> None:
-        """Tell the optimizer, and write the file unless the outcome is an exception that ends the search."""
+        """Tell the optimizer, and write the file unless an exception ends the search."""
         reason, progress = outcome.reason, self.progress
         self.optimizer.tell(
             trial,
@@ -293,7 +293,7 @@ class Run:
         return True
 
     def result(self, status: int, message: str, final: bool = False) -> "SearchResult":
-        """The result of all calls so far; of the best one unless it is `final`."""
+        """The result so far; of the best call unless `final`."""
         from seqdec.bo.result import SearchResult
 
         calls, ends = self.progress.calls, (DONE, EXHAUSTED, TIME)

@@ -1,30 +1,29 @@
-"""Monotone warp of the responses, by which they become smooth enough for a stationary Gaussian process.
+"""Monotone warp of the responses to ones of a stationary Gaussian process.
 
     z = (psi((y - c) / s) - m) / d
 
-with Yeo and Johnson's transform of power p between 0 and 2, increasing and smooth from the reals onto the reals:
+with Yeo and Johnson's transform of power p between 0 and 2:
 
     psi(u) = ((1 + u)^p - 1) / p              for u >= 0,    log(1 + u)   for p = 0
     psi(u) = -((1 - u)^(2 - p) - 1) / (2 - p)    for u < 0,    -log(1 - u)  for p = 2
 
-p = 1 is the identity; p = 1.5 and 2 compress responses far below c, which is then the best one; m and d standardize.
-Power and scale are those of a grid with the largest marginal likelihood of the responses y (Snelson, Rasmussen,
-Ghahramani, "Warped Gaussian processes", 2003):
+p = 1 is the identity; p = 1.5 and 2 compress responses far below c, then the best one. Power and scale are those of a
+grid with the largest marginal likelihood of the responses y (Snelson, Rasmussen, Ghahramani, "Warped Gaussian
+processes", 2003):
 
     log p(y) = -n/2 log(w' M^-1 w / n) - 1/2 log det M + sum_i log psi'((y_i - c) / s) / s,    w = psi - mean psi
     M = 1 1' + k(r / (l sqrt d)) + v I
 
-with the amplitude at its maximum, and the largest value over a grid of length scales l and noise variances v with the
-prior log l ~ N(-1/2, 1). A priori the identity has probability one half, and the others share the rest.
+at the best amplitude, and the best of a grid of length scales l and noise variances v with the prior log l ~ N(-1/2,
+1). The identity has prior probability one half.
 
 Outliers: where the sorted distances t from the best response jump by a factor of ten or more within the worst quarter,
-the responses beyond the largest jump are left out if that increases the likelihood, in which each of them has the prior
+the responses beyond the largest jump are left out if that increases the likelihood, given for each the prior
 probability 1/20 and the density 1 / (t (1 + log(t / q))^2) for the largest distance q kept.
 
-Warps of outcomes, of which the sign matters, are the identity or psi(u) = sign(u) log(1 + |u|) with c = 0, without
-outliers.
+Warps of outcomes keep the sign: the identity or psi(u) = sign(u) log(1 + |u|) with c = 0, without outliers.
 
-Sources of psi: Yeo, Johnson, "A new family of power transformations to improve normality or symmetry", 2000; of that of
+Sources of psi: Yeo, Johnson, "A new family of power transformations to improve normality or symmetry", 2000; for
 outcomes: Eriksson, Poloczek, "Scalable constrained Bayesian optimization", 2021.
 """
 
@@ -40,23 +39,23 @@ _LENGTH_SCALES = np.array([0.1, 0.2, 0.4, 0.8, 1.6, 3.2])
 _NOISE_VARIANCES = np.array([1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1e-1, 1.0])
 _POWERS = (1.5, 2.0)
 _SCALES, _LEAST = 8, 0.25
-"""Number of scales for each power, between this quantile of the distances from the origin and the largest one."""
+"""Scales for each power; their lowest quantile of the distances from the origin."""
 _SMALL = 0.1
-"""The smallest scale of an outcome is this quantile of the sizes."""
+"""Quantile of the sizes that is an outcome's smallest scale."""
 _FEWEST = 5
-"""Responses below which nothing but the identity is fitted."""
+"""Responses below which the identity is taken."""
 _MOST = 256
-"""Responses that are used for the fit, at most."""
+"""Most responses used for the fit."""
 _JUMP, _WORST, _OUTLIER = 10.0, 0.75, 0.05
-"""Ratio of distances beyond which outliers are suspected, in which part of them, and their prior probability."""
+"""Outliers: ratio of distances, part of the responses, prior probability."""
 _MODERATE = 1e-4
-"""Scale, as a share of the range of the responses, below which a warp has no place in a hypervolume."""
+"""Least scale of a warp in a hypervolume, as a share of the responses' range."""
 _FAR = 10.0
-"""A new warped response beyond it calls for a new warp."""
+"""A new response warped beyond it calls for a new warp."""
 
 
 class Warp(NamedTuple):
-    """The warp z of responses y, of which larger ones are better."""
+    """The warp z of responses y, larger is better."""
 
     origin: float = 0.0
     """c"""
@@ -71,9 +70,9 @@ class Warp(NamedTuple):
     fence: float = -math.inf
     """Responses below it are outliers."""
     fitted: int = 0
-    """Responses that it was fitted to."""
+    """Responses it was fitted to."""
     symmetric: bool = False
-    """Whether it is that of an outcome; its power is without effect."""
+    """Whether it is that of an outcome, without power."""
 
     def forward(self, y: np.ndarray) -> np.ndarray:
         """The warps z of `y`."""
@@ -82,13 +81,13 @@ class Warp(NamedTuple):
         return (psi - self.mean) / self.std
 
     def slope(self, y: np.ndarray) -> np.ndarray:
-        """The derivative of z at `y`."""
+        """dz/dy at `y`."""
         u = (y - self.origin) / self.scale
         log_slope = -np.log1p(np.abs(u)) if self.symmetric else _log_slope(u, self.power)
         return np.exp(log_slope) / (self.scale * self.std)
 
     def inverse(self, z: np.ndarray) -> np.ndarray:
-        """The responses y whose warps are `z`."""
+        """The responses y of warps `z`."""
         w = z * self.std + self.mean
         u = np.sign(w) * np.expm1(np.abs(w)) if self.symmetric else _inverse_psi(w, self.power)
         return self.origin + self.scale * u
@@ -101,7 +100,7 @@ class Warp(NamedTuple):
         return self.inverse(mean[..., None] + std[..., None] * nodes) @ (weights / weights.sum())
 
     def is_far(self, y: np.ndarray) -> bool:
-        """Whether some of `y` are far from the responses that it was fitted to, outliers apart."""
+        """Whether some of `y`, outliers apart, are far from the responses it was fitted to."""
         return bool(np.any(np.abs(self.forward(y[y >= self.fence])) > _FAR))
 
 
@@ -139,7 +138,7 @@ def standardized(y: np.ndarray) -> Warp:
 
 
 def fit(x: np.ndarray, y: np.ndarray) -> Warp:
-    """The most likely warp for responses `y` (n,) at the points `x` (n, d) of the unit cube."""
+    """The most likely warp for responses `y` (n,) at unit points `x` (n, d)."""
     identity = standardized(y)
     if len(y) < _FEWEST or y.min() == y.max():
         return identity
@@ -152,7 +151,7 @@ def fit(x: np.ndarray, y: np.ndarray) -> Warp:
 
 
 def fit_outcome(x: np.ndarray, y: np.ndarray) -> Warp:
-    """The most likely warp for outcomes `y` (n,) at the points `x` (n, d) of the unit cube."""
+    """The most likely warp for outcomes `y` (n,) at unit points `x` (n, d)."""
     identity = standardized(y)
     sizes = np.abs(y[y != 0]) / identity.scale
     if len(y) < _FEWEST or y.min() == y.max() or not len(sizes):
@@ -169,7 +168,7 @@ def fit_outcome(x: np.ndarray, y: np.ndarray) -> Warp:
 
 
 def moderate(warp: Warp, y: np.ndarray) -> Warp:
-    """A warp of responses `y` (n,) for volumes: the identity, without its outliers, where its scale is too small."""
+    """A warp of responses `y` (n,) for volumes: the identity, without outliers, where its scale is too small."""
     kept = y[y >= warp.fence]
     if warp.power == 1 or warp.scale >= _MODERATE * np.ptp(kept):
         return warp
@@ -177,7 +176,7 @@ def moderate(warp: Warp, y: np.ndarray) -> Warp:
 
 
 def _among(x: np.ndarray, y: np.ndarray) -> Warp:
-    """The best warp, with or without outliers; neither mean nor std are fitted."""
+    """The best warp, with or without outliers; mean and std unfitted."""
     if y.min() == y.max():
         return Warp()
     log_likelihood, warp = _best(x, y, _candidates(y))
@@ -193,7 +192,7 @@ def _among(x: np.ndarray, y: np.ndarray) -> Warp:
 
 
 def _best(x: np.ndarray, y: np.ndarray, warps: list[Warp]) -> tuple[float, Warp]:
-    """(log likelihood plus log prior, warp) of the best of `warps`, the identity first."""
+    """(log likelihood plus log prior, warp) of the best of `warps`, identity first."""
     warped = np.stack([warp.forward(y) for warp in warps], 1)
     jacobians = np.array([np.sum(np.log(warp.slope(y))) for warp in warps])
     prior = np.full(len(warps), -math.log(2 * (len(warps) - 1)))
@@ -204,7 +203,7 @@ def _best(x: np.ndarray, y: np.ndarray, warps: list[Warp]) -> tuple[float, Warp]
 
 
 def _candidates(y: np.ndarray) -> list[Warp]:
-    """The identity first; then powers and scales about the best response."""
+    """The identity; then powers and scales about the best response."""
     best = float(y.max())
     gaps = best - y
     scales = np.geomspace(np.quantile(gaps[gaps > 0], _LEAST), gaps.max(), _SCALES)
@@ -213,7 +212,7 @@ def _candidates(y: np.ndarray) -> list[Warp]:
 
 
 def _log_likelihoods(x: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """(k,) log likelihoods of the columns of `w` (n, k), the largest over length scales and noise variances."""
+    """(k,) largest log likelihoods of the columns of `w` (n, k)."""
     count = len(w)
     squares = np.maximum(np.sum(x**2, 1)[:, None] + np.sum(x**2, 1) - 2 * x @ x.T, 0)
     best = np.full(w.shape[1], -np.inf)
@@ -230,7 +229,7 @@ def _log_likelihoods(x: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 
 def _fence(y: np.ndarray) -> float:
-    """The response below which all are suspected to be outliers; -infinity if none is."""
+    """The response below which outliers are suspected; -infinity: none."""
     gaps = np.sort(y.max() - y)
     gaps = gaps[max(1, math.ceil(_WORST * len(gaps)) - 1) :]
     gaps = gaps[gaps > 0]

@@ -1,4 +1,4 @@
-"""The result of `seqdec.minimize`; apart from it because scipy is slow to import."""
+"""The result of `seqdec.minimize`; it imports scipy."""
 
 import math
 import os
@@ -21,46 +21,48 @@ class SearchResult(OptimizeResult):
     """The result of `seqdec.minimize`: scipy's OptimizeResult with figures."""
 
     x: Any
-    """The recommended point; with several objectives the points of the front."""
+    """The recommended point, or the points of the front."""
     fun: Any
-    """The function at `x`, see `kind`; with several objectives one row for each point."""
+    """The function at `x`, see `kind`; with several objectives a row for each point."""
     fun_interval: tuple[Any, Any]
-    """The function at `x` lies between these with probability 95%."""
+    """95% interval of the function at `x`."""
     kind: str
     """Whether `fun` was "observed" or is "predicted"."""
     nfev: int
     """Calls made."""
     cost: float
-    """Cost of the calls, in calls at full fidelity; without `fidelity` their number."""
+    """Of the calls, in calls at full fidelity."""
     success: bool
-    """Whether a call was feasible, and the search ended by `n_calls`, `time_limit`, `target` or `patience`, or because
-    all points of a finite space were evaluated."""
+    """Whether a call was feasible, and the search ended by `n_calls`, `time_limit`, `target`, `patience` or a finite
+    space.
+    """
     status: int
-    """The reason for the end: 0 all calls made, 1 too many failures in a row, 2 the callback ended it, 3 Ctrl-C, 4
-    every point of a finite space evaluated, 5 the executor broke, 6 the callback raised `error`, 7 no call was
-    feasible, 8 an exception was raised, 9 `time_limit`, 10 `target`, 11 `patience`."""
+    """Why it ended: 0 all calls made, 1 too many failures in a row, 2 callback, 3 Ctrl-C, 4 every point of a finite
+    space evaluated, 5 the executor broke, 6 the callback raised `error`, 7 no call was feasible, 8 an exception was
+    raised, 9 `time_limit`, 10 `target`, 11 `patience`.
+    """
     message: str
-    """The reason for the end, the surrogate, the acquisition and the seed."""
+    """Why it ended, the surrogate, the acquisition and the seed."""
     traceback: str | None
-    """Traceback of the first exception of `catch`, as text."""
+    """Of the first exception of `catch`, as text."""
     x_iters: list[Any]
     """The points evaluated at full fidelity."""
     func_vals: np.ndarray
-    """The values at these points."""
+    """Their values."""
     seconds: np.ndarray
-    """(n,) durations of the calls; NaN where they are not known."""
+    """(n,) durations of the calls; NaN where unknown."""
     surrogate: str
-    """Name of the surrogate."""
+    """Its name."""
     acquisition: str
-    """Name of the acquisition."""
+    """Its name."""
     seed: int
-    """Seed of the search."""
+    """Of the search."""
     optimizer: "BayesianOptimizer"
-    """The optimizer, for further suggestions."""
+    """For further suggestions."""
 
     @classmethod
     def of(cls, optimizer: "BayesianOptimizer", final: bool, message: str, **fields: Any) -> Self:
-        """The result of all trials told, with a recommendation if `final`; `fields` are the others of this class."""
+        """The result of all trials told, with a recommendation if `final`; `fields` are the others."""
         best = _best(optimizer, final)
         surrogate = optimizer.surrogate if isinstance(optimizer.surrogate, str) else "custom"
         acquisition = optimizer.acquisition if isinstance(optimizer.acquisition, str) else "custom"
@@ -98,13 +100,13 @@ class SearchResult(OptimizeResult):
         return html(self.message, table)
 
     def plot(self, panel: str | None = None, *, minimum: float | None = None, maximum: float | None = None) -> "Figure":
-        """A matplotlib Figure of the search, as `seqdec.bo.BayesianOptimizer.plot`."""
+        """A matplotlib Figure, as `seqdec.bo.BayesianOptimizer.plot`."""
         return self.optimizer.plot(panel, minimum=minimum, maximum=maximum)
 
     def report(
         self, path: str | os.PathLike[str], *, minimum: float | None = None, maximum: float | None = None
     ) -> Path:
-        """Write one page of HTML with the message, and all else as `seqdec.bo.BayesianOptimizer.report`."""
+        """Write one page of HTML, as `seqdec.bo.BayesianOptimizer.report`."""
         from seqdec.bo.report import page  # matplotlib is slow to import
 
         return page.write(self.optimizer, path, self.message, minimum, maximum)
@@ -114,7 +116,7 @@ class SearchResult(OptimizeResult):
 
 
 def _best(optimizer: "BayesianOptimizer", final: bool) -> Recommendation:
-    """What a result answers: a recommendation; of several objectives the front, observed."""
+    """A recommendation, or the front."""
     if optimizer.outputs.objectives > 1:
         front = optimizer.front() if optimizer.is_feasible else Front([], np.zeros((0, optimizer.outputs.objectives)))
         return Recommendation.observed(front.x, front.values)

@@ -1,18 +1,17 @@
-"""Earlier searches of the same or of a similar function as prior knowledge.
+"""Earlier searches of similar functions as prior knowledge.
 
-The surrogate has one more column for each earlier search, 0 for values of this search and 1 for those of that search.
-Its length scale, learned as any other, says how related the functions are: a long one makes the values of that search
-as good as own ones, a short one leaves them without effect.
+The surrogate has one more column for each earlier search, 1 for its values and 0 for those of this search. The column's
+learned length scale says how related the functions are; the other hyperparameters are shared.
 
-The other hyperparameters are shared, so a search is used only while own values are at least as likely as deviations
-from it: with its posterior mean m at own points, and own warped values z, the marginal likelihood of z - m is at least
-that of z, each centered and with the most likely hyperparameters.
+A search is used only while own values are at least as likely as deviations from it: with its posterior mean m at own
+points, and own warped values z, the marginal likelihood of z - m is at least that of z, each centered and with the most
+likely hyperparameters.
 
 Units may differ. Its values are warped and standardized by themselves, and moved to own units by
 
     z = a + b m + error,    b = max(0, (sum_i (m_i - mean m) (z_i - mean z) + 1) / (sum_i (m_i - mean m)^2 + 1))
 
-so that equal scales are expected, with the weight of one value.
+with b = 1 expected a priori, with the weight of one value.
 
 Source of a column for the task: Swersky, Snoek, Adams, "Multi-task Bayesian optimization", 2013.
 """
@@ -29,32 +28,32 @@ _WEIGHT = 1.0
 
 
 class Earlier(NamedTuple):
-    """The values of an earlier search that are used."""
+    """The values used of an earlier search."""
 
     units: np.ndarray
-    """(n, columns) points of the unit cube, or around it"""
+    """(n, columns) in or around the unit cube"""
     responses: np.ndarray
     """(n, m) as in `seqdec.bo.model.Observations`"""
 
 
 class Prior(NamedTuple):
-    """What an earlier search says of one output."""
+    """An earlier search's belief about one output."""
 
     units: np.ndarray
     """(n, columns)"""
     z: np.ndarray
-    """(n,) warped values, larger is better"""
+    """(n,) warped, larger is better"""
     hyper: evidence.Hyperparameters
-    """of a Gaussian process of this study alone"""
+    """of a Gaussian process of that search"""
     weights: np.ndarray
     """(n,) inverse covariance times z"""
 
     def mean(self, units: np.ndarray) -> np.ndarray:
-        """(k,) posterior mean of that search at `units` (k, columns)."""
+        """(k,) its posterior mean at `units` (k, columns)."""
         return evidence.covariances(self.hyper, units, self.units) @ self.weights
 
     def aligned(self, units: np.ndarray, z: np.ndarray) -> np.ndarray:
-        """(n,) values of that search in the units of own ones: `z` (k,) at `units` (k, columns)."""
+        """(n,) its values in the units of own ones: `z` (k,) at `units` (k, columns)."""
         means = self.mean(units)
         centered = means - means.mean()
         slope = max((centered @ (z - z.mean()) + _WEIGHT) / (centered @ centered + _WEIGHT), 0.0)
@@ -62,7 +61,7 @@ class Prior(NamedTuple):
 
 
 def is_related(search: tuple[Prior, ...], units: np.ndarray, z: np.ndarray) -> bool:
-    """Whether an earlier search is used, given own warped values `z` (k, m) at `units` (k, columns)."""
+    """Whether an earlier search is used, given own `z` (k, m) at `units` (k, columns)."""
     gain = 0.0
     for one, values in zip(search, z.T, strict=True):
         gain += _loss(units, values) - _loss(units, values - one.mean(units))

@@ -1,4 +1,4 @@
-"""Calls of the function: by this process, other processes or an executor, their outcomes and exceptions."""
+"""Calls of the function, by this process, other processes or an executor."""
 
 import contextlib
 import inspect
@@ -20,7 +20,7 @@ from seqdec.executors import Local
 
 
 class Outcome(NamedTuple):
-    """What a call of `fun` gave."""
+    """Of a call of `fun`."""
 
     value: Any
     outcomes: Any
@@ -29,15 +29,15 @@ class Outcome(NamedTuple):
     traceback: str = ""
     """of an exception"""
     raised: "Raised | None" = None
-    """an exception that is not to be caught"""
+    """an exception not to be caught"""
     seconds: float | None = None
-    """that the call took; None where its worker did not say"""
+    """of the call; None: unknown"""
     units: int | None = None
-    """values of a learning curve that were made; None for another call"""
+    """values made of a learning curve, else None"""
 
 
 class Raised:
-    """An exception on its way from `fun`; from another process with its traceback as a note."""
+    """An exception on its way from `fun`, from another process with its traceback."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -59,7 +59,7 @@ def _arrived(pickled: bytes, text: str) -> Raised:
 
 
 def note(error: BaseException, text: str) -> None:
-    """`error.add_note(text)`, also for exceptions whose attributes cannot be set."""
+    """`error.add_note(text)`, also where attributes cannot be set."""
     vars(error).setdefault("__notes__", []).append(text)
 
 
@@ -76,7 +76,7 @@ class Call(NamedTuple):
     """whether it yields learning curves"""
 
     def __call__(self, trial: Trial) -> Outcome | None:
-        """The outcome at a trial, a failure if it raises or a number is not finite; None, uncalled, when too late."""
+        """The outcome at a trial, failed if it raises or a number is not finite; None when too late."""
         if time.time() >= self.deadline:
             return None
         if self.grid is not None and self.curves:
@@ -85,7 +85,6 @@ class Call(NamedTuple):
 
 
 def _called(how: Call, trial: Trial) -> Outcome:
-    """The outcome of a call that returns."""
     outputs, catch, level = how.outputs, how.catch, () if how.grid is None else (trial.fidelity,)
     x, began = containers.copied(trial.x), time.perf_counter()
     try:
@@ -104,7 +103,7 @@ def _called(how: Call, trial: Trial) -> Outcome:
 
 
 def _followed(how: Call, grid: Grid, trial: Trial) -> Outcome:
-    """The outcome of a learning curve, which ends at the level of the trial or where its forecast has no hope."""
+    """The outcome of a learning curve, ended at the trial's level or where it is hopeless."""
     x, began, curve = containers.copied(trial.x), time.perf_counter(), list[float]()
     try:
         returned = how.fun(x)
@@ -130,7 +129,7 @@ def _followed(how: Call, grid: Grid, trial: Trial) -> Outcome:
 
 
 def failed(error: Exception, catch: tuple[type[Exception], ...], seconds: float | None) -> Outcome:
-    """The outcome of a call that raised after so many seconds, None where they are not known."""
+    """The outcome of a call that raised after so many seconds, None: unknown."""
     raised, text = None if isinstance(error, catch) else Raised(error), "".join(traceback.format_exception(error))
     return Outcome(None, None, f"{type(error).__name__}: {error}", text, raised, seconds)
 
@@ -142,7 +141,7 @@ class Workers:
     """The evaluation of trials.
 
     Args:
-        call: (trial) -> Outcome, or None where it was too late to begin.
+        call: (trial) -> Outcome, or None where it was too late.
         workers, call_timeout: as in `seqdec.minimize`.
         catch: exceptions of a worker that make a failed call.
     """
@@ -156,14 +155,14 @@ class Workers:
     ) -> None:
         self._call, self._workers, self._catch, self._call_timeout = call, workers, catch, call_timeout
         self.unclaimed: Iterator[Evaluated] = iter(())
-        """Trials that are evaluated, but were not handed out when the iteration ended."""
+        """Trials evaluated, but not handed out."""
 
     def evaluated(self, goes_on: Callable[[], bool], ask: Callable[[int], list[Trial]]) -> Generator[Evaluated]:
-        """Trials and outcomes: processes of its own evaluate one batch after the other, an executor without a pause.
+        """Trials and outcomes: own processes evaluate batches, an executor continuously.
 
         Args:
             goes_on: () -> whether further trials are wanted.
-            ask: (trials under evaluation) -> further trials to evaluate; none where all have been asked.
+            ask: (trials under evaluation) -> further trials; none where all have been asked.
         """
         if self._workers == 1:
             while goes_on() and (batch := ask(0)):
@@ -197,7 +196,7 @@ class Workers:
                 yield trial, self._outcome(future)
 
     def _outcome(self, future: Future[Outcome | None]) -> Outcome | None:
-        """The outcome of a future that is done; an exception is that of its transport."""
+        """The outcome of a done future; an exception is that of its transport."""
         if not _broken(future) and isinstance(error := future.exception(), Exception):
             seconds = self._call_timeout if isinstance(error, TimeoutError) else None
             return failed(error, (*self._catch, TimeoutError), seconds)  # TimeoutError: the executor ended the call

@@ -1,1 +1,1 @@
-"""What a question is chosen for: acquisitions of one or several outputs, under constraints and failures."""
+"""Acquisitions of one or several outputs, under constraints and failures."""

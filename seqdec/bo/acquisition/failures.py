@@ -1,13 +1,12 @@
-"""Where evaluations fail: the probability of a success at a point, if the failures show that it depends on the point.
+"""The probability of a success at a point, if the failures show that it depends on the point.
 
     P(success at x) = Phi(f(x)),    f ~ GP(0, 1 + v k(r)),    r = |x - x'| / (l sqrt d)
 
-with the Matern-5/2 kernel k and the posterior of f by expectation propagation. Length scale l and variance v are those
-of a grid with the largest marginal likelihood times the prior log l ~ N(-1/2, 1); the larger variance is that of a
-sharp border, the smaller one that of a gradual change.
+with the Matern-5/2 kernel k and the posterior of f by expectation propagation. Length scale l and variance v (large: a
+sharp border) are those of a grid with the largest marginal likelihood times the prior log l ~ N(-1/2, 1).
 
-The rival is one rate of success at all points, uniform a priori, of which s successes among n have the probability
-s! (n - s)! / (n + 1)!. Unless the processes of the grid together are a nat more likely, no point is worse than another.
+The rival is one rate of success, uniform a priori: s successes among n have the probability s! (n - s)! / (n + 1)!.
+Unless the processes of the grid together are a nat more likely, no point is worse than another.
 
 The score is the acquisition's plus 3 log P(success). The factor 1 would give the expected improvement of one question;
 a question that fails leaves the next one where it was (`python benchmarks/responses.py failures`).
@@ -32,19 +31,19 @@ _LENGTH_SCALES = np.array([0.1, 0.2, 0.4, 0.8, 1.6, 3.2])
 """In units of the root of the number of columns."""
 _VARIANCES = np.array([10.0, 1e8])
 _MOST = 128
-"""Points that length scale and variance are chosen by, at most."""
+"""Most points for length scale and variance."""
 _EVIDENCE = 1.0
-"""Nats by which the processes must be more likely than one rate."""
+"""Nats by which the processes must win."""
 _CAUTION = 3.0
 """Factor of log P(success) in the score."""
 _SWEEPS, _DAMPING, _CONVERGED = 100, 0.7, 1e-3
-"""Of expectation propagation: most sweeps, share of a site's change, change of the log evidence at which it ends."""
+"""Of expectation propagation: most sweeps, share of a change, last change of the log evidence."""
 _LEAST = 1e-10
-"""Precision of a site and of what is left without it, at least."""
+"""Least precision of a site and of the rest."""
 
 
 class Posterior(NamedTuple):
-    """Of f, given the points z: means k(x, z) w and covariances k(x, x) - k(x, z) V' V k(z, x)."""
+    """Of f, given points z: means k(x, z) w and covariances k(x, x) - k(x, z) V' V k(z, x)."""
 
     evidence: float
     """approximate log marginal likelihood"""
@@ -57,7 +56,7 @@ class Posterior(NamedTuple):
 def fit(x: np.ndarray, good: np.ndarray, length: int) -> Process | None:
     """The posterior of f given points `x` (n, d), of which those `good` (n,) succeeded, padded to `length` rows.
 
-    None where all succeeded, or where one rate explains it.
+    None where all succeeded, or one rate explains it.
     """
     if good.all():
         return None
@@ -82,7 +81,7 @@ def log_success(state: Process, x: Array) -> Array:
 
 
 def cautious(score: Array, state: Process | None, x: Array) -> Array:
-    """The score of a point (d,), lowered where a failure is likely."""
+    """The score of a point (d,), lowered where failure is likely."""
     if state is None:
         return score
     return score + (_CAUTION * log_success(state, x.astype(gaussian_process.DTYPE))).astype(score.dtype)
@@ -93,12 +92,12 @@ def _hyperparameters(columns: int, scale: float, variance: float) -> Hyperparame
 
 
 def _of_one_rate(good: int, count: int) -> float:
-    """The log marginal likelihood of so many successes at one rate."""
+    """The log marginal likelihood of one rate."""
     return math.lgamma(good + 1) + math.lgamma(count - good + 1) - math.lgamma(count + 2)
 
 
 def _posterior(hyper: Hyperparameters, x: np.ndarray, good: np.ndarray) -> Posterior:
-    """By parallel expectation propagation: at every sweep all sites are moved towards their moments."""
+    """By parallel expectation propagation."""
     from scipy.linalg import solve_triangular
     from scipy.special import log_ndtr
 

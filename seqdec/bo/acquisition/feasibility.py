@@ -1,12 +1,12 @@
 """Outcome constraints: the probability that a point satisfies them weights the acquisition.
 
-A point is feasible if all its outcomes are at most 0. As an output an outcome has its sign changed and is warped; with
-z_j the warp of 0 and N(mean_j, std_j^2) the belief about the output, independently
+A point is feasible if all outcomes are at most 0. Outputs are outcomes of changed sign, warped; with z_j the warp of 0
+and the independent belief N(mean_j, std_j^2) about the output,
 
     log P(feasible) = sum_j log Phi((mean_j - z_j) / std_j)
 
-The score is the acquisition's plus this, for log EI the logarithm of the expected feasible improvement; where no
-feasible point is known, log P(feasible) alone.
+The score is the acquisition's plus this, for log EI the log expected feasible improvement; without a known feasible
+point it is log P(feasible) alone.
 
 Source: Gardner, Kusner, Xu, Weinberger, Cunningham, "Bayesian optimization with inequality constraints", 2014.
 """
@@ -27,27 +27,27 @@ _FAR = 10.0
 
 
 class Incumbent(NamedTuple):
-    """What an acquisition of one objective is to exceed."""
+    """What an acquisition of one objective must exceed."""
 
     best: Any
     """() largest posterior mean at the known points, warped"""
     noise_std: Any
-    """() standard deviation of the response's noise there; 0 where none is found"""
+    """() noise standard deviation there; 0: none found"""
 
 
 class Target(NamedTuple):
-    """What an acquisition of several outputs is to exceed."""
+    """What an acquisition of several outputs must exceed."""
 
     best: Any
-    """for the acquisition of the objectives: `Incumbent` among the feasible points, or `acquisition.pareto.Boxes`"""
+    """for the objectives: `Incumbent` among the feasible points, or `acquisition.pareto.Boxes`"""
     known: Any
-    """() bool: a feasible point is known; else `best` holds any numbers"""
+    """() bool: a feasible point is known; else `best` is arbitrary"""
     thresholds: Any
-    """(c,) the warps of 0, which feasible outcomes reach"""
+    """(c,) the warps of 0"""
 
 
 def weighted(acquisition: Callable[[Any], Acquisition], objectives: int) -> Callable[[Target], Acquisition]:
-    """(target) -> the acquisition of the first `objectives` outputs, plus log P(feasible) of the others."""
+    """(target) -> the acquisition of the first `objectives` outputs, plus log P(feasible)."""
     selected = 0 if objectives == 1 else slice(objectives)
 
     def make(target: Target) -> Acquisition:
@@ -65,7 +65,7 @@ def weighted(acquisition: Callable[[Any], Acquisition], objectives: int) -> Call
 
 
 def deviations(posterior: Posterior, candidates: Array) -> tuple[Array, Array]:
-    """(means (n, m), standard deviations (n, m)) of m outputs at n candidates, without noise."""
+    """(means (n, m), standard deviations (n, m)) of m noiseless outputs at n candidates."""
     at = posterior.joint(candidates)
     variances = jnp.einsum("iim->im", at.cov)
     return at.mean, jnp.sqrt(jnp.maximum(variances, jnp.finfo(variances.dtype).eps ** 2))
@@ -90,9 +90,9 @@ def _log_probability_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple
 
 
 def merits(base: np.ndarray, outputs: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """(n,) by which points are ranked: `base` (n,), infeasible ones below by the sum of their violations.
+    """(n,) ranks of points: `base` (n,), infeasible ones below by the sum of their violations.
 
-    `outputs` (n, c) are those of the outcomes, `thresholds` (c,) as in `Target`.
+    `outputs` (n, c) are the outcomes, `thresholds` (c,) as in `Target`.
     """
     violations = np.maximum(thresholds - outputs, 0).sum(1)
     return np.where(violations > 0, base.min() - violations, base)

@@ -1,4 +1,4 @@
-"""Acquisitions of an optimizer: the policies of the bandits, given the best response so far."""
+"""Acquisitions of an optimizer: the bandits' policies, given the best response."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -12,9 +12,9 @@ from seqdec.boundary import checks
 from seqdec.core import Acquisition
 
 SEVERAL = "log_expected_hypervolume_improvement"
-"""The acquisition of several objectives."""
+"""That of several objectives."""
 IMPROVEMENTS = frozenset({"log_expected_improvement"})
-"""Policies that are told what to exceed: they take the fields of `Incumbent`."""
+"""Policies with the fields of `Incumbent`."""
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "epistemic_sampling": {"propensity_samples": 0},
     "predictive_sampling": {"propensity_samples": 0},
@@ -22,11 +22,11 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "thompson": {"propensity_samples": 0},
     "ucb": {"width": 2.0},
 }
-"""Keywords of policies, where they differ from the bandits' defaults: nobody asks for propensities here."""
+"""Keywords of policies, where they differ from the bandits' defaults."""
 
 
 def names() -> tuple[str, ...]:
-    """The names of the acquisitions, sorted; "auto" is not among them."""
+    """The sorted names of the acquisitions, without "auto"."""
     return policies.names()
 
 
@@ -63,5 +63,5 @@ def automatic(surrogate: str, outputs: Outputs) -> str:
 
 
 def is_smooth(acquisition: Acquisition) -> bool:
-    """Whether scores with one key are a smooth function: not so for acquisitions that draw for each candidate."""
+    """Whether scores with one key are smooth: not where each candidate is drawn for."""
     return acquisition.exact or acquisition.needs == "draw"

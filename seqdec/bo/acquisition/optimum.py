@@ -1,11 +1,11 @@
-"""What the user believes of where the optimum lies: a density of each parameter, which weights the acquisition.
+"""Belief where the optimum lies: a density of each parameter, to weight the acquisition.
 
-With the densities p_j, independent and known up to a factor, and n known points, the score of a point is
+With independent densities p_j, known up to a factor, and n known points, the score of a point is
 
     log acquisition + (beta / n) sum_j log p_j(x_j),    beta = 10
 
-so that the belief fades as values become known. Acquisitions that are no logarithms have the sum added as they are.
-Densities are at least a millionth of their maximum. Every second point of the initial design is drawn from them.
+Acquisitions that are no logarithms have the sum added as they are. Densities are at least a millionth of their maximum.
+Every second point of the initial design is drawn from them.
 
 Source: Hvarfner et al., "piBO: augmenting acquisition functions with user beliefs for Bayesian optimization", 2022.
 """
@@ -26,17 +26,18 @@ from seqdec.core import Array
 
 _POWER = 10.0
 _LEAST = 1e-6
-"""Density relative to its maximum, at least."""
+"""Least density relative to its maximum."""
 _GRID = (np.arange(256) + 0.5) / 256
-"""Places in (0, 1) at which densities are tabulated."""
+"""Places in (0, 1) of the tables."""
 
 
 class Optimum(NamedTuple):
-    """Densities of the parameters in a space."""
+    """Densities of a space's parameters."""
 
     logs: tuple[tuple[float, ...] | None, ...]
-    """for each dimension logarithms at the places of the table, of a Categorical for each choice; at most 0; None
-    without a belief"""
+    """log densities of each dimension at the table's places, or of a Categorical's choices; at most 0; None without a
+    belief
+    """
 
 
 def checked(given: Any, space: Space) -> Optimum | None:
@@ -85,7 +86,7 @@ def _values(dimension: Dimension) -> list[Any]:
 
 
 def _normal(dimension: Any, center: Any, width: Any, name: str) -> np.ndarray:
-    """A normal density on the scale of search; the width is its standard deviation, where that is log a factor."""
+    """A normal density on the scale of search; the width is its standard deviation, logarithmically a factor."""
     center, width = dimension.value(center, f"{name}: the center"), checks.real(f"{name}: the width", width)
     log, ends = getattr(dimension, "log", False), np.array([dimension.low, dimension.high], float)
     if not (width > (1 if log else 0) and math.isfinite(width)):
@@ -103,7 +104,7 @@ def _normal(dimension: Any, center: Any, width: Any, name: str) -> np.ndarray:
 
 
 def tables(optimum: Optimum, space: Space, known: int) -> np.ndarray:
-    """(columns, places) of the terms of a score, for each column of the unit cube, after so many points."""
+    """(columns, places) terms of a score, for each column of the unit cube, after so many points."""
     found = np.zeros((space.columns, len(_GRID)))
     for dimension, columns, logs in zip(space.dimensions, space.slices, optimum.logs, strict=True):
         if logs is not None and isinstance(dimension, Categorical):
@@ -114,7 +115,7 @@ def tables(optimum: Optimum, space: Space, known: int) -> np.ndarray:
 
 
 def preferred(score: Array, table: Any, x: Array) -> Array:
-    """The score of a point (d,), with the terms of `tables` there."""
+    """The score of a point (d,) with its terms of `tables`."""
     if table is None:
         return score
     terms = jax.vmap(jnp.interp, (0, None, 0))(x, jnp.asarray(_GRID, x.dtype), table)
@@ -122,7 +123,7 @@ def preferred(score: Array, table: Any, x: Array) -> Array:
 
 
 def drawn(optimum: Optimum, space: Space, units: np.ndarray) -> np.ndarray:
-    """`units` (n, columns), uniform in the cube, moved to where the densities are large, by their quantiles."""
+    """`units` (n, columns), uniform in the cube, by the quantiles of the densities."""
     moved = units.copy()
     for dimension, columns, logs in zip(space.dimensions, space.slices, optimum.logs, strict=True):
         if logs is None or columns.start == columns.stop:

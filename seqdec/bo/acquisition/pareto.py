@@ -1,14 +1,13 @@
-"""Hypervolume, and the logarithm of its expected improvement, for several objectives.
+"""Hypervolume, and the logarithm of its expected improvement.
 
 Larger objectives are better. A point y dominates z if y_i >= z_i for all objectives i and y is not z; the front of a
-set are its points that none of it dominates. Its hypervolume, measured in warped units, is
+set are its points that none of it dominates. Its hypervolume, in warped units, is
 
     HV = vol { p : r <= p <= y for some y of the front },    with the reference point r
 
 Decomposition: the rest of { p : p >= r } is cut into disjoint boxes [l_k, u_k), some unbounded. Along the last
-objective, with the front's values sorted, v_1 > v_2 > ...: between v_(j+1) and v_j only the points with v_1 ... v_j
-count, in the remaining objectives, which are cut in the same way. A front of n points leaves n + 1 boxes for two
-objectives, and O(n^(m-1)) for m.
+objective, with the front's values v_1 > v_2 > ...: between v_(j+1) and v_j only the points with v_1 ... v_j count, in
+the remaining objectives, cut likewise. A front of n points leaves n + 1 boxes for two objectives, and O(n^(m-1)) for m.
 
 A new point y increases the volume by sum_k prod_i (min(y_i, u_ki) - l_ki)+. For independent y_i ~ N(mean_i, std_i^2)
 
@@ -16,7 +15,7 @@ A new point y increases the volume by sum_k prod_i (min(y_i, u_ki) - l_ki)+. For
     log EHVI = logsumexp_k sum_i log std_i + log(h(a_ki) - h(b_ki))
     log(h(a) - h(b)) = log h(a) + log(1 - exp(log h(b) - log h(a)))
 
-and where the two are so close that the difference has no digits left, (a - b) Phi((a + b) / 2).
+and (a - b) Phi((a + b) / 2) where the difference has no digits left.
 
 Sources: Emmerich, Giannakoglou, Naujoks, "Single- and multiobjective evolutionary optimization assisted by Gaussian
 random field metamodels", 2006; Yang, Emmerich, Deutz, Baeck, "Multi-objective Bayesian global optimization using
@@ -41,11 +40,11 @@ from seqdec.policies.common import chosen, masked
 from seqdec.policies.improvement import log_h
 
 _MARGIN = 0.1
-"""Distance of the default reference point from the front's nadir, as a share of the range of all values."""
+"""Of the default reference point to the nadir, as a share of the values' range."""
 
 
 class Boxes(NamedTuple):
-    """Disjoint boxes; padded ones have `low` = infinity."""
+    """Disjoint; padded ones have `low` = infinity."""
 
     low: Any
     """(k, m)"""
@@ -61,8 +60,8 @@ def hypervolume(values: Any, reference_point: Any, *, maximize: bool | Sequence[
 
     Args:
         values: (n, m) objectives of n points.
-        reference_point: (m,); points that are not better in all objectives do not count.
-        maximize: whether large values are wanted, instead of small ones; for all objectives or for each.
+        reference_point: (m,); only points better in all objectives count.
+        maximize: one bool, or one for each objective.
 
     Raises:
         ValueError: the shapes differ, or a number is not finite. TypeError: an argument does not consist of numbers.
@@ -99,18 +98,18 @@ def signs(maximize: Any, objectives: int) -> np.ndarray:
 
 
 def dominating(values: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """(n,) the number of `others` (k, m) that dominate each row of `values` (n, m), larger is better."""
+    """(n,) numbers of `others` (k, m) that dominate each row of `values` (n, m), larger is better."""
     at_least = np.all(others >= values[:, None], axis=2)
     return np.sum(at_least & np.any(others > values[:, None], axis=2), axis=1)
 
 
 def non_dominated(values: np.ndarray) -> np.ndarray:
-    """(n,) bool: the rows of `values` (n, m), larger is better, that no other dominates; equal rows are kept."""
+    """(n,) bool: the rows of `values` (n, m), larger is better, that no other dominates; equal rows stay."""
     return dominating(values, values) == 0
 
 
 def volume(values: np.ndarray, reference: np.ndarray) -> float:
-    """The hypervolume of `values` (n, m), larger is better: that of their bounding box less that of the boxes left."""
+    """The hypervolume of `values` (n, m), larger is better: their bounding box less the boxes left."""
     if not len(values) or np.any(values.max(0) <= reference):
         return 0.0
     top = values.max(0)
@@ -141,20 +140,20 @@ def _slices(front: np.ndarray, reference: np.ndarray) -> list[tuple[list[float],
 
 
 def padded(boxes: Boxes, least: int) -> Boxes:
-    """The boxes and empty ones, a power of two of them, at least `least`, so that no length of a front recompiles."""
+    """The boxes and empty ones: a power of two, at least `least`."""
     count, columns = boxes.low.shape
     empty = np.full(((1 << (max(least, count) - 1).bit_length()) - count, columns), math.inf)
     return Boxes(np.concatenate([boxes.low, empty]), np.concatenate([boxes.high, empty]))
 
 
 def default_reference(front: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """(m,) the nadir of `front` (k, m), its worst values, less a tenth of the range of all known `values` (n, m)."""
+    """(m,) the nadir of `front` (k, m) less a tenth of the range of all `values` (n, m)."""
     spread = np.ptp(values, axis=0)
     return front.min(0) - _MARGIN * np.where(spread > 0, spread, 1.0)
 
 
 def log_improvement(mean: Array, std: Array, boxes: Boxes) -> Array:
-    """() log EHVI for independent normal objectives of means and deviations (m,)."""
+    """() log EHVI of normal objectives with means and deviations (m,)."""
     real, bounded = jnp.isfinite(boxes.low), jnp.isfinite(boxes.high)
     mean, std = mean[None], std[None]
     a = (mean - jnp.where(real, boxes.low, 0)) / std
@@ -173,7 +172,7 @@ def _log_difference(a: Array, b: Array, width: Array) -> Array:
 
 
 def log_expected_hypervolume_improvement(boxes: Boxes) -> Acquisition:
-    """Play the largest log EHVI over the front that leaves `boxes`, of a posterior with several outputs."""
+    """Play the largest log EHVI over `boxes`, of a posterior with several outputs."""
 
     def score(key, posterior, candidates, mask):
         del key

@@ -1,1 +1,1 @@
-"""Figures of a search and the importance of its parameters."""
+"""Figures of a search and its parameters' importance."""

@@ -1,6 +1,6 @@
-"""Figures of a search: progress, slices of the belief, parallel coordinates, importances and the front.
+"""Figures of a search.
 
-Each panel is a function (figure, study), where the figure may be a part of a larger one; `PANELS` names them.
+Each panel of `PANELS` is a function (figure or a part of one, study).
 """
 
 import itertools
@@ -29,33 +29,33 @@ if TYPE_CHECKING:
     from seqdec.bo.optimizer import BayesianOptimizer
 
 _LONGEST = 16
-"""Characters of a name that are shown."""
+"""Characters shown of a name."""
 _WIDE = 100.0
-"""Ratio of the largest and the smallest value above which positive values are drawn on a logarithmic scale."""
+"""Largest over smallest value from which an axis is logarithmic."""
 BELIEF, DOT, BEST, REST = "#0072B2", "#555555", "#D55E00", "#A9A9A9"
-"""Colors of what the surrogate believes, of values, of the best point, and of the rest."""
+"""Colors of the belief, values, the best point and the rest."""
 LEFT: dict[str, Any] = {"fontsize": 11, "x": 0.01, "ha": "left"}
 """Of a title."""
 INACTIVE = object()
-"""Stands for the value of an inactive parameter, because None may be a choice."""
+"""An inactive parameter's value (None may be a choice)."""
 _SLICES = 6
-"""Parameters that slices show at most, the most important ones."""
+"""Most parameters of slices."""
 _HUGE = 1e200
-"""Larger values are drawn as this, since axes overflow."""
+"""Larger values are drawn as this."""
 _RANDOM = 1 << 11
-"""Random points from which the progress of random search is computed."""
+"""Points of random search."""
 _FEWEST = 100
-"""Of them, those that satisfy all constraints, for it to be drawn."""
+"""Of them, least that satisfy all constraints."""
 _PAIRS = 6
-"""Pairs of objectives that are drawn, at most."""
+"""Most pairs of objectives."""
 _BARS = 15
-"""Importances that are shown at most, the largest ones."""
+"""Most importances."""
 _GRID = 101
 """Points of a slice."""
 _COORDINATES = 12
-"""Parameters that are shown at most, the most important ones."""
+"""Most parameters of parallel coordinates."""
 _BELOW = -0.13
-"""Height of inactive parameters below their coordinate, which has length 1."""
+"""Height of inactive parameters; a coordinate has length 1."""
 
 
 class Study(NamedTuple):
@@ -67,25 +67,25 @@ class Study(NamedTuple):
     parts: list[str]
     """names of surrogate and acquisition"""
     points: list[Any]
-    """of the evaluations, in order"""
+    """evaluated, in order"""
     values: np.ndarray
-    """(n,) NaN for failures; with m objectives (n, m)"""
+    """(n,) or (n, m objectives); NaN for failures"""
     feasible: np.ndarray
     """(n,) bool"""
     front: np.ndarray
-    """(k, m) values of the front of several objectives"""
+    """(k, m) values of the front"""
     optimum: float | None
-    """the best value that is possible, if it is known"""
+    """the best possible value, if known"""
     importances: dict[Any, float]
-    """of the parameters that are not constant, the largest first; empty with fewer than two values"""
+    """of parameters that vary, the largest first; empty below two values"""
     recommended: Any
-    """the recommended point; None without a value"""
+    """None without a value"""
     predict: Callable[[np.ndarray], np.ndarray]
-    """units (n, columns) -> (n, 3) means and the ends of the 95% intervals"""
+    """units (n, columns) -> (n, 3) means and 95% intervals"""
 
     @property
     def done(self) -> np.ndarray:
-        """(n,) bool: the evaluations that did not fail."""
+        """(n,) bool: did not fail."""
         return np.isfinite(self.values)
 
     @property
@@ -105,11 +105,11 @@ class Study(NamedTuple):
 
     @property
     def sliced(self) -> list[Any]:
-        """The most important ones of the parameters that are active at the recommended point."""
+        """The most important parameters active at the recommended point."""
         return [key for key in self.importances if not self.space.names or key in self.recommended][:_SLICES]
 
     def column(self, key: Any) -> list[Any]:
-        """The values of a parameter in all evaluations, `INACTIVE` where it is that."""
+        """A parameter's values in all evaluations, or `INACTIVE`."""
         return [x.get(key, INACTIVE) if isinstance(x, dict) else x[key] for x in self.points]
 
 
@@ -147,7 +147,7 @@ def study_of(optimizer: "BayesianOptimizer", optimum: float | None) -> Study:
 
 
 def plot(optimizer: "BayesianOptimizer", panel: str | None, minimum: float | None, maximum: float | None) -> Figure:
-    """All panels, or the one of that name, with the best value that is possible if it is known.
+    """All panels, or the one of that name, with the best possible value if known.
 
     Raises ValueError for an unknown one, if no trial was told, or for the wrong one of `minimum` and `maximum`.
     """
@@ -191,10 +191,7 @@ def _title(study: Study) -> str:
 
 
 def progress(figure: FigureBase, study: Study) -> None:
-    """Every value, the best so far, and what random search would be expected to find.
-
-    The expectation of the best of n points is that of n independent uniform points under the posterior mean.
-    """
+    """Every value, the best so far, and the expected best of n independent uniform points under the posterior mean."""
     axis, numbers = figure.subplots(), np.arange(1, len(study.values) + 1)
     sign = 1 if study.maximize else -1
     best = sign * np.fmax.accumulate(sign * study.values)
@@ -227,10 +224,7 @@ def _fit_progress(axis: Axes, study: Study, drawn: np.ndarray) -> None:
 
 
 def _random_search(study: Study, count: int) -> np.ndarray:
-    """(count,) expected best of 1, 2, ... uniform points under the posterior mean.
-
-    Empty if it is not known, and with outcome constraints.
-    """
+    """(count,) expected best of 1, 2, ... uniform points; empty if unknown, and with outcome constraints."""
     if not study.known or study.outputs.outcome_constraints:
         return np.empty(0)
     space = study.space
@@ -246,7 +240,7 @@ def _random_search(study: Study, count: int) -> np.ndarray:
 
 
 def front(figure: FigureBase, study: Study) -> None:
-    """The values of every pair of objectives; those of the front that `BayesianOptimizer.front` returns marked."""
+    """The values of every pair of objectives, the front marked."""
     count, feasible, best = study.outputs.objectives, study.feasible, study.front
     pairs = list(itertools.combinations(range(count), 2))[:_PAIRS]
     columns = min(3, len(pairs))
@@ -265,7 +259,7 @@ def front(figure: FigureBase, study: Study) -> None:
 
 
 def slices(figure: FigureBase, study: Study) -> None:
-    """Posterior mean and 95% band along the most important parameters, the others as at the recommended point."""
+    """Posterior mean and 95% band along the most important parameters, through the recommended point."""
     if not study.known:
         return nothing(figure, "Belief along each parameter", study)
     best, keys = study.recommended, study.sliced
@@ -286,7 +280,7 @@ def slices(figure: FigureBase, study: Study) -> None:
 
 
 def _along(space: Space, unit: np.ndarray, key: Any) -> tuple[list[Any], np.ndarray]:
-    """Values of a parameter, and the encodings of `unit` with these."""
+    """A parameter's values, and the encodings of `unit` with these."""
     index = list(space.keys).index(key)
     dimension = space.dimensions[index]
     grid = [dimension.decode(np.array([u])) for u in np.linspace(0, 1, _GRID)]
@@ -324,7 +318,7 @@ def _slice(axis: Axes, study: Study, key: Any, values: list[Any], band: np.ndarr
 
 
 def _limits(axis: Axes, study: Study, predictions: np.ndarray) -> tuple[float, float]:
-    """Of the slices, in units of the axis: the best three quarters of the evaluations, and all means among them."""
+    """On the axis: the best three quarters of the evaluations, and all means."""
     values, sign = study.values[study.done], 1 if study.maximize else -1
     scale = axis.yaxis.get_transform()
     drawn = (values, *positive(study, predictions).T)
@@ -335,7 +329,7 @@ def _limits(axis: Axes, study: Study, predictions: np.ndarray) -> tuple[float, f
 
 
 def importances(figure: FigureBase, study: Study) -> None:
-    """The total-effect index of each parameter, see `seqdec.bo.report.importance`."""
+    """Total-effect indices, see `seqdec.bo.report.importance`."""
     if not study.known:
         return nothing(figure, "Importance", study)
     axis, shown = figure.subplots(), list(study.importances.items())[:_BARS]
@@ -354,7 +348,7 @@ def importances(figure: FigureBase, study: Study) -> None:
 
 
 def parallel(figure: FigureBase, study: Study) -> None:
-    """Every evaluation as a line through its parameters and its value, in the color of its rank."""
+    """Every evaluation as a line through parameters and value, colored by rank."""
     axis = figure.subplots()
     keys = sorted(list(study.importances or study.varied)[:_COORDINATES], key=list(study.space.keys).index)
     columns = [_heights(dimension_of(study.space, key), study.column(key)) for key in keys]
@@ -378,7 +372,7 @@ def parallel(figure: FigureBase, study: Study) -> None:
 
 
 def _lines(study: Study, heights: np.ndarray) -> LineCollection:
-    """A line for each row of heights (n, coordinates): failures in gray below all others, the best on top."""
+    """A line for each row of heights (n, coordinates), gray failures below, the best on top."""
     done, failed = int(study.done.sum()), int((~study.done).sum())
     order = np.argsort(np.where(study.done, study.values, -np.inf) * (1 if study.maximize else -1))
     order = order[np.argsort(study.done[order], kind="stable")]
@@ -389,7 +383,7 @@ def _lines(study: Study, heights: np.ndarray) -> LineCollection:
 
 
 def _heights(dimension: Dimension, values: list[Any]) -> np.ndarray:
-    """(n,) of the values on a coordinate of length 1."""
+    """(n,) on a coordinate of length 1."""
 
     def height(value: Any) -> float:
         if value is INACTIVE:
@@ -402,7 +396,7 @@ def _heights(dimension: Dimension, values: list[Any]) -> np.ndarray:
 
 
 def _value_heights(study: Study) -> np.ndarray:
-    """(n,) of the values, as if on the scale of the other panels; NaN for failures, and 0.5 if all are equal."""
+    """(n,) of the values; NaN for failures, 0.5 if all are equal."""
     wide = scale_of(study) != "linear"
     values = np.sign(study.values) * np.log(np.abs(study.values)) if wide else study.values
     low, high = (np.nanmin(values), np.nanmax(values)) if study.done.any() else (0.0, 0.0)
@@ -425,7 +419,7 @@ def _coordinate(axis: Axes, place: int, labels: Mapping[float, str]) -> None:
 
 
 def _labels(dimension: Any, length: int) -> dict[float, str]:
-    """Labels of a coordinate by height, the choices or the limits, of so many characters at most."""
+    """By height, the choices or the limits."""
     if isinstance(dimension, Ordinal | Categorical):
         last = len(dimension.choices) - 1
         shown = range(last + 1) if last < 10 else (0, last)
@@ -438,7 +432,7 @@ def _share(dimension: Dimension, value: Any) -> float:
 
 
 def scale_of(study: Study) -> str:
-    """The scale of values: logarithmic for values of one sign and of very different size, with 0 where it is needed."""
+    """Logarithmic for values of one sign and of very different size, with 0 where needed."""
     values = study.values[study.done]
     sizes = np.abs(values)
     if not len(values) or np.ptp(np.sign(values)) or sizes.max() <= _WIDE * sizes.min():
@@ -455,12 +449,12 @@ def scale_values(axis: Axes, study: Study) -> None:
 
 
 def positive(study: Study, drawn: np.ndarray) -> np.ndarray:
-    """On a logarithmic axis, no prediction below half of the smallest value."""
+    """On a logarithmic axis at least half of the smallest value."""
     return np.maximum(drawn, 0.5 * study.values[study.done].min()) if scale_of(study) == "log" else drawn
 
 
 def set_limits(axis: Axes, low: float, high: float) -> None:
-    """Limits of the values, with some room, given in units of the axis."""
+    """Limits of the values with a margin, in units of the axis."""
     room = 0.06 * (high - low) or 1.0
     axis.set_ylim(*axis.yaxis.get_transform().inverted().transform(np.array([low - room, high + room])))
 
@@ -471,18 +465,18 @@ def dimension_of(space: Space, key: Any) -> Dimension:
 
 
 def place_of(dimension: Dimension, value: Any) -> float:
-    """Where a value lies on its axis: a number at itself, a choice at its index."""
+    """A value on its axis: a number, or a choice's index."""
     return dimension.place(value) if isinstance(dimension, Ordinal | Categorical) else value
 
 
 def short(name: Any, length: int = _LONGEST) -> str:
-    """A name of `length` characters at most, of a longer one the ends."""
+    """A name of at most `length` characters, else its ends."""
     text, kept = str(name), length - 1
     return text if len(text) <= length else f"{text[: kept - kept // 2]}…{text[-(kept // 2) :]}"
 
 
 def name_ticks(axis: Axes, places: Sequence[float], names: Sequence[Any], room: int) -> None:
-    """Ticks with names, slanted where they are wider than `room` characters together."""
+    """Ticks with names, slanted where wider than `room` characters."""
     labels = [short(name) for name in names]
     slanted: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor", "fontsize": 8}
     axis.set_xticks(places, labels, **(slanted if len(labels) * max(map(len, labels)) > room else {}))
@@ -496,7 +490,7 @@ def nothing(figure: FigureBase, title: str, study: Study) -> None:
 
 
 def lost(study: Study) -> str:
-    """What evaluations without a value are."""
+    """Evaluations without a value."""
     return "failed or infeasible" if study.outputs.outcome_constraints else "failed"
 
 
@@ -505,7 +499,7 @@ class Panel(NamedTuple):
 
     draw: Callable[[FigureBase, Study], None]
     width: float
-    """in inches, or relative to that of another in its row"""
+    """inches, or relative in its row"""
     height: Callable[[Study], float]
     """in inches"""
 

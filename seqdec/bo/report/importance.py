@@ -1,10 +1,10 @@
-"""Which parameters matter: total-effect Sobol indices of the surrogate's posterior mean.
+"""Total-effect Sobol indices of the surrogate's posterior mean.
 
-The index of a parameter is the expected share of the variance of f that remains when all other parameters are known,
+The expected share of the variance of f that remains when all other parameters are known,
 
     S_T,i = E[Var(f | x without x_i)] / Var f  =  mean((f(A) - f(AB_i))^2) / (2 Var f)  by Jansen's estimator
 
-with rows A and B of two samples of independent uniform parameters, and AB_i the rows of A whose column i is that of B.
+with samples A and B of independent uniform parameters, and AB_i: A with column i of B.
 
 Sources: Jansen, "Analysis of variance designs for model output", 1999; Saltelli et al., "Variance based sensitivity
 analysis of model output", 2010.
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 _EVALUATIONS = 1 << 14
 """Predictions of an estimate, about."""
 _FLAT = 1e-12
-"""Variance below which a function counts as constant."""
+"""Variance of a constant function."""
 
 
 def importances(optimizer: "BayesianOptimizer") -> dict[Any, float]:
-    """The total-effect index of each parameter, by name or, in a space without names, by index.
+    """The total-effect index of each parameter, by name or index.
 
     The function is the posterior mean in warped units on the product of the parameters: inactive ones have no effect,
     constraints are ignored. Indices of a sum of functions of one parameter add up to 1, interactions to more. About
     16,000 predictions at a Sobol sequence are used.
 
-    Raises ValueError where fewer than two values are known, or there are several objectives.
+    Raises ValueError below two values, or with several objectives.
     """
     space = optimizer.space
     if optimizer.outputs.objectives > 1:
@@ -47,7 +47,7 @@ def importances(optimizer: "BayesianOptimizer") -> dict[Any, float]:
 
 
 def total_effects(fun: Callable[[np.ndarray], np.ndarray], count: int) -> np.ndarray:
-    """(count,) indices of a function from (n, count) independent uniform numbers to (n,) values."""
+    """(count,) indices of a function (n, count) uniform numbers -> (n,)."""
     rows = 1 << ((_EVALUATIONS // (count + 2)).bit_length() - 1)
     first, second = np.split(sobol(rows, 2 * count, scramble=True), 2, axis=1)
     mixed = np.repeat(first[None], count, axis=0)
@@ -61,13 +61,13 @@ def total_effects(fun: Callable[[np.ndarray], np.ndarray], count: int) -> np.nda
 
 
 def units(space: Space, u: np.ndarray) -> np.ndarray:
-    """(n, dimensions) uniform numbers -> (n, columns) encodings of points of the product of the dimensions."""
+    """(n, dimensions) uniform numbers -> (n, columns) encodings of points."""
     parts = [dimension.uniform(column) for dimension, column in zip(space.dimensions, u.T, strict=True)]
     return deactivated(space, np.concatenate(parts, axis=1))
 
 
 def deactivated(space: Space, units: np.ndarray) -> np.ndarray:
-    """`units` (n, columns) with the neutral encoding of the parameters that are inactive there."""
+    """`units` (n, columns), neutral where parameters are inactive."""
     result, slices = units.copy(), space.slices
 
     def active(index: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""A report of a search: one page of HTML that needs nothing else."""
+"""A report of a search: one self-contained page of HTML."""
 
 import io
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from seqdec.bo.optimizer import BayesianOptimizer
 
 _BEST = 20
-"""Trials that are shown at most, the best ones."""
+"""Most trials shown."""
 _FAILURES = 20
-"""Reasons of failures that are shown at most, the most frequent ones."""
+"""Most reasons of failures shown, by frequency."""
 
 
 def write(optimizer: "BayesianOptimizer", path: Any, message: str, minimum: Any, maximum: Any) -> Path:
@@ -61,7 +61,7 @@ def _embedded(figure: Any) -> str:
 
 
 def _best(optimizer: "BayesianOptimizer", table: pd.DataFrame) -> pd.DataFrame:
-    """The best feasible trials; with several objectives those of the front, in the order of the first one."""
+    """The best feasible trials, or the front by its first objective."""
     objectives = optimizer.outputs.objectives
     kept = (table["state"] == "complete").to_numpy()
     if "feasible" in table:

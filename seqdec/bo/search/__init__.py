@@ -1,1 +1,1 @@
-"""Where the acquisition is maximized: candidates, gradient ascent, restricted spaces, a trust region."""
+"""Maximization of the acquisition."""

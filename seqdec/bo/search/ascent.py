@@ -1,4 +1,4 @@
-"""The acquisition maximized: candidates are scored, then the best of them climb in the continuous columns."""
+"""The acquisition maximized: the best candidates climb in the continuous columns."""
 
 import functools
 from collections.abc import Callable
@@ -18,33 +18,33 @@ from seqdec.optim.common import promoting
 
 
 class Plan(NamedTuple):
-    """Static arguments of the compiled programs; hashable."""
+    """Static, hashable arguments of the compiled programs."""
 
     surrogate: Surrogate
     acquisition: Callable[[Any], Acquisition]
-    """(`acquisition.feasibility.Incumbent`) -> acquisition; with several outputs (`Target` there) -> acquisition"""
+    """(`acquisition.feasibility.Incumbent`, with several outputs `Target` there) -> acquisition"""
     smooth: bool
-    """Whether scores with one key are a smooth function, so that gradient ascent applies."""
+    """Whether scores with one key are smooth, for gradient ascent."""
     search: Search
 
 
 class Ranked(NamedTuple):
-    """Scored points: candidates, then the ends of the ascents."""
+    """Candidates, then the ends of the ascents."""
 
     points: np.ndarray
     """(n + s, d)"""
     scores: np.ndarray
     """(n + s,)"""
     starts: np.ndarray
-    """(s,) the candidates from which the ascents started"""
+    """(s,) candidates where ascents started"""
 
 
 def rank(
     plan: Plan, key: Key, state: Any, target: Any, trials: Trials, region: Region, points: np.ndarray, free: np.ndarray
 ) -> Ranked:
-    """Score candidates `points` (n, d) and ascend from the best of them in the columns `free` (n, d).
+    """Score candidates `points` (n, d) and ascend from the best in the columns `free` (n, d).
 
-    `target` is what the acquisition is to exceed, see `Plan`.
+    `target`: see `Plan`.
     """
     points = points.astype(trials.x.dtype)
     scores = _finite(score(plan, key, state, target, trials, points))
@@ -61,7 +61,7 @@ def _finite(scores: Any) -> np.ndarray:
 
 
 def best_new(ranked: Ranked, known: np.ndarray) -> np.ndarray | None:
-    """The point with the best score that is none of `known` (m, d); None where all are."""
+    """The best point that is none of `known` (m, d); None where all are."""
     for index in np.argsort(-ranked.scores, kind="stable"):
         if is_new(ranked.points[index], known):
             return ranked.points[index].astype(float)
@@ -70,7 +70,7 @@ def best_new(ranked: Ranked, known: np.ndarray) -> np.ndarray | None:
 
 @program
 def score(plan: Plan, key: Key, state: Any, target: Any, trials: Trials, points: Array) -> Array:
-    """(n,) scores of `points` (n, d), given what the acquisition is to exceed."""
+    """(n,) scores of `points` (n, d), given what to exceed."""
     one = _scorer(plan, key, state, target, trials)
     if plan.smooth:  # the key is not batched, so that a function is drawn once
         return jax.vmap(one, (None, 0))(key, points)

@@ -1,7 +1,4 @@
-"""Candidates of a question: a randomly shifted Sobol sequence in the region, and perturbations of the best points.
-
-The host chooses them, so that the compiled programs depend on the number of columns only.
-"""
+"""Candidates: a randomly shifted Sobol sequence in the region, and perturbations of the best points; on the host."""
 
 import functools
 from dataclasses import dataclass
@@ -13,14 +10,14 @@ from seqdec.bo.space.space import Space
 from seqdec.boundary import checks
 
 INCUMBENTS = 4
-"""Best points so far that are perturbed."""
+"""Best points that are perturbed."""
 _SCALES = (0.2, 0.05, 0.0125, 0.003)
 _MOVED = 20
-"""Average number of columns that a perturbation changes, at most."""
+"""Most columns changed by a perturbation, on average."""
 _REDRAWN = 0.2
-"""Probability that a perturbation draws a dimension that is not continuous anew."""
+"""Probability that a perturbation redraws a discrete dimension."""
 SAME = 1e-6
-"""Points that differ by less in every column of the cube are equal."""
+"""Points that differ by less in every column are equal."""
 
 
 @dataclass(frozen=True)
@@ -28,18 +25,18 @@ class Search:
     """How the acquisition is maximized."""
 
     raw_samples: int = 512
-    """Points of the Sobol sequence, a power of two; half as many perturbations of the best points are added."""
+    """Points of the Sobol sequence, a power of two; half as many perturbations are added."""
     num_restarts: int = 16
-    """Number of best candidates from which an ascent starts; at most `raw_samples`."""
+    """Number of ascents, from the best candidates; at most `raw_samples`."""
     steps: int = 60
-    """Steps of each ascent; 0 for none."""
+    """Of each ascent; 0 for none."""
     grid: bool = False
-    """Whether suggestions come from the same Sobol points, without ascent, as in the paper's experiments."""
+    """Whether suggestions are of the same Sobol points, without ascent, as in the paper's experiments."""
     repeats: bool | None = None
-    """Whether a point may be suggested again; None: if all of a finite space have been, and values are noisy."""
+    """Whether a point may be suggested again; None: in an exhausted finite space with noisy values."""
 
     def checked(self) -> "Search":
-        """Itself with Python numbers. Raises TypeError or ValueError for what does not fit."""
+        """Itself with Python numbers. Raises TypeError or ValueError."""
         if not isinstance(self, Search):
             raise TypeError(f"search must be a seqdec.bo.Search; got {self!r}")
         raw_samples = checks.count("raw_samples", self.raw_samples)
@@ -68,7 +65,7 @@ class Region(NamedTuple):
 
 @functools.cache
 def sobol(count: int, columns: int, scramble: bool = False) -> np.ndarray:
-    """(count, columns) points of a Sobol sequence, optionally scrambled with seed 0; `count` is a power of two."""
+    """(count, columns) points, optionally scrambled with seed 0; `count` is a power of two."""
     from scipy.stats import qmc
 
     by: Any = {"seed": 0}  # the stubs know only `rng`, which uses another generator
@@ -76,7 +73,7 @@ def sobol(count: int, columns: int, scramble: bool = False) -> np.ndarray:
 
 
 def candidates(space: Space, search: Search, region: Region, incumbents: np.ndarray, rng: np.random.Generator) -> Any:
-    """(n, d) encodings of points of a space, in the region and around `incumbents` (k, d)."""
+    """(n, d) encodings of points, in the region and around `incumbents` (k, d)."""
     grid = sobol(search.raw_samples, space.columns, search.grid)
     if search.grid:
         return space.snap(np.clip(grid, *region))
@@ -86,7 +83,7 @@ def candidates(space: Space, search: Search, region: Region, incumbents: np.ndar
 
 
 def perturbed(space: Space, region: Region, centers: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """(n, d): a perturbation of each of the points `centers` (n, d), on one of several scales."""
+    """(n, d): a perturbation of each of `centers` (n, d), on one of several scales."""
     shape = centers.shape
     moved = rng.random(shape) < rng.uniform(1 / shape[1], min(1.0, _MOVED / shape[1]), (shape[0], 1))
     scales = np.resize(_SCALES, (shape[0], 1)) * (region.high - region.low)

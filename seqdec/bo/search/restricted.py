@@ -1,7 +1,7 @@
-"""Candidates of spaces with conditions or constraints, chosen and checked by the host.
+"""Candidates of spaces with conditions or constraints, on the host.
 
-Points of a Sobol sequence that are in the space, and perturbations of known points and of those found before: a random
-walk in the space. An ascent that leaves the space is cut off where it does.
+Sobol points in the space, and perturbations of known points and of those found: a random walk. An ascent that leaves
+the space is cut off there.
 """
 
 import itertools
@@ -18,9 +18,9 @@ from seqdec.bo.space.dimensions import Integer
 from seqdec.bo.space.space import Point, Space
 
 _TRIED = 8192
-"""Points of the cube that are tried before a space is declared empty, and of a finite one at most listed."""
+"""Points tried before a space is declared empty, and most listed of a finite one."""
 _ROUNDS = 32
-"""Rounds of perturbations until there are enough candidates."""
+"""Of perturbations until there are enough candidates."""
 _HALVINGS = 20
 
 
@@ -32,7 +32,7 @@ class Box(NamedTuple):
     high: np.ndarray
     """(columns,)"""
     fixed: Mapping[Any, Any]
-    """values of dimensions, by key; `low` and `high` are equal there"""
+    """values of dimensions, by key, where `low` equals `high`"""
 
 
 def example(space: Space) -> Point:
@@ -57,7 +57,7 @@ def example(space: Space) -> Point:
 
 
 def _by_programming(space: Space) -> Point | None:
-    """The point farthest from the limits of linear constraints, by mixed-integer programming."""
+    """The point farthest from linear limits, by mixed-integer programming."""
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     numbers = {k: d for k, d in zip(space.keys, space.dimensions, strict=True) if d.numeric}
@@ -88,7 +88,7 @@ def _by_programming(space: Space) -> Point | None:
 def candidates(
     space: Space, search: Search, box: Box, starts: Sequence[Point], rng: np.random.Generator
 ) -> list[Point]:
-    """Points of a box of the space, as many as `search` wants: repeated where fewer are found, empty where none is."""
+    """Points of a box, as many as `search` wants: repeated where fewer are found, or empty."""
     grid, columns = sobol(search.raw_samples, space.columns, search.grid), space.columns
     if search.grid:
         number, found = len(grid), inside(space, box, grid)
@@ -105,7 +105,7 @@ def candidates(
 def walk(
     space: Space, box: Box, starts: Sequence[Point], count: int, rng: np.random.Generator
 ) -> Iterator[list[Point]]:
-    """Points of a box of the space near `starts`, then near those as well, by rounds of at most `count`."""
+    """Points of a box near `starts`, then near those, by rounds of at most `count`."""
     centers = list(starts)
     for _ in range(_ROUNDS):
         found = inside(
@@ -116,7 +116,7 @@ def walk(
 
 
 def inside(space: Space, box: Box, units: np.ndarray) -> list[Point]:
-    """The points of the space at rows `units` (n, columns) of the cube, moved into the box."""
+    """The points of the space at `units` (n, columns), moved into the box."""
     points = (space.point_at(unit, box.fixed) for unit in np.clip(units, box.low, box.high))
     return [point for point in points if point is not None]
 
@@ -130,10 +130,10 @@ def _perturbed(space: Space, box: Box, centers: Sequence[Point], rng: np.random.
 def maximize(
     rank: Callable[[np.ndarray, np.ndarray], Ranked], space: Space, box: Box, pool: list[Point], known: np.ndarray
 ) -> Point | None:
-    """The point with the best score that is none of `known` (m, columns); None where all are.
+    """The best point that is none of `known` (m, columns); None where all are.
 
     Args:
-        rank: (candidates (n, columns), columns in which each may move (n, columns)) -> them and the ascents, scored.
+        rank: (candidates (n, columns), columns that may move (n, columns)) -> them and the ascents, scored.
         space: with conditions or constraints.
         box: where to search.
         pool: candidates, not empty.
@@ -151,7 +151,7 @@ def maximize(
 
 
 def _arrays(space: Space, pool: Sequence[Point]) -> tuple[np.ndarray, np.ndarray]:
-    """(encodings (n, columns), the continuous columns of active parameters (n, columns))."""
+    """(encodings (n, columns), active continuous columns (n, columns))."""
     active = np.array([space.active(point.x) for point in pool])
     return np.array([point.unit for point in pool]), active & space.continuous
 
@@ -159,7 +159,7 @@ def _arrays(space: Space, pool: Sequence[Point]) -> tuple[np.ndarray, np.ndarray
 def _best_inside(
     space: Space, box: Box, pool: Sequence[Point], ranked: Ranked, known: np.ndarray
 ) -> tuple[Point | None, list[int]]:
-    """The best new point of the space, and the ascents with better scores that ended outside."""
+    """The best new point of the space, and the better ascents that ended outside."""
     left = []
     for index in np.argsort(-ranked.scores, kind="stable"):
         if index < len(pool):
@@ -173,7 +173,7 @@ def _best_inside(
 
 
 def _last_inside(space: Space, box: Box, start: np.ndarray, end: np.ndarray) -> Point | None:
-    """The last point of the space, by bisection, on the way to one outside."""
+    """By bisection, on the way to a point outside."""
     low, high, last = 0.0, 1.0, None
     for _ in range(_HALVINGS):
         middle = (low + high) / 2

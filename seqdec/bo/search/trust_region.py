@@ -1,9 +1,8 @@
 """Trust region: the search is confined to a box around the best point, and begins anew where it has shrunk.
 
-The box's edge is 0.8 at the start, doubles (up to 1.6) after three successes in a row and halves after as many failures
-in a row as there are columns, at least four and at most ten. A success exceeds the best response so far by more than a
-thousandth of the responses' standard deviation. Below 2^-7 a new region begins, of whose points the first are spread
-over the whole space. The surrogate knows all values.
+The edge, 0.8 at first, doubles (up to 1.6) after three successes in a row and halves after as many failures as there
+are columns, from four to ten. A success exceeds the best response by more than a thousandth of the responses' standard
+deviation. Below 2^-7 a new region begins, with first points over the whole space. The surrogate knows all values.
 
 Source: Eriksson, Pearce, Gardner, Turner, Poloczek, "Scalable global optimization via local Bayesian optimization",
 2019.
@@ -19,16 +18,16 @@ _MARGIN = 1e-3
 
 
 class Stage(NamedTuple):
-    """Where a search with trust regions is."""
+    """Where the search is."""
 
     start: int
-    """number of the first response of the present region"""
+    """index of the region's first response"""
     edge: float
     """of its box"""
 
 
 def stage(values: np.ndarray, initial: int, columns: int) -> Stage:
-    """The present region after responses `values` (n,), larger is better; the first `initial` of each do not count."""
+    """The region after responses `values` (n,), larger is better; the first `initial` of each do not count."""
     start, length, successes, failures = 0, _INITIAL_EDGE, 0, 0
     failure_tolerance = min(max(4, columns), 10)
     for i in range(len(values)):
@@ -49,7 +48,7 @@ def stage(values: np.ndarray, initial: int, columns: int) -> Stage:
 
 
 def box(center: np.ndarray, edge: float, continuous: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(low, high), each (columns,): the box of that edge around `center` in the `continuous` columns."""
+    """(low, high), each (columns,), around `center` in the `continuous` columns."""
     low = np.where(continuous, np.clip(center - edge / 2, 0, 1), 0.0)
     high = np.where(continuous, np.clip(center + edge / 2, 0, 1), 1.0)
     return low, high

@@ -1,1 +1,1 @@
-"""What may be searched: dimensions, conditions and constraints, and their encoding in the unit cube."""
+"""Dimensions, conditions and constraints, and their encoding in the unit cube."""

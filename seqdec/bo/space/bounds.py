@@ -1,4 +1,4 @@
-"""Spaces from bounds in any of the usual forms."""
+"""Spaces from bounds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,20 +14,21 @@ from seqdec.bo.space.space import Condition, Path, Space
 from seqdec.registry import unknown
 
 _COLUMNS = ("number", "state", "value", "reason", "seconds")
-"""Columns of the table of trials that are no parameters."""
+"""Columns of the trials' table but the parameters."""
 
 
 @dataclass(frozen=True)
 class Conditional:
-    """A parameter of a space with names that is active only where another, active one has given values."""
+    """A parameter with a name, active only where another, active one has given values."""
 
     dimension: Dimension
-    """Dimension of the parameter where it is active."""
+    """Where it is active."""
     on: str
-    """Name of the other parameter, which is an Integer, an Ordinal or a Categorical; in nested dicts one of the same
-    dict, else of an enclosing dict."""
+    """Name of the other parameter, an Integer, an Ordinal or a Categorical; in nested dicts of the same or an enclosing
+    dict.
+    """
     values: tuple[Any, ...]
-    """Values of the other parameter for which this one is active."""
+    """Of the other parameter, where this one is active."""
 
 
 def space_from(bounds: Any, constraints: Any = ()) -> Space:
@@ -40,7 +41,7 @@ def space_from(bounds: Any, constraints: Any = ()) -> Space:
     Args:
         bounds: a Space; a list, an array or a table of (low, high) pairs, Real, Integer, Ordinal and Categorical; a
             dict from names to these, to Conditional and to further such dicts; a `scipy.optimize.Bounds`; a bounded
-            gymnasium Box or Discrete. A dimension of one value is a constant.
+            gymnasium Box or Discrete. One value is a constant.
         constraints: Linear, and functions (x) -> bool, all of which hold at every point.
 
     Raises:
@@ -73,7 +74,7 @@ def _space(bounds: Any) -> Space:
 
 
 def _columned(dimensions: Sequence[Dimension]) -> tuple[Dimension, ...]:
-    """The dimensions; the first has a column where all are constants, because a surrogate needs one."""
+    """The dimensions; of constants alone the first has a column."""
     first, *rest = dimensions
     if isinstance(first, Constant) and all(isinstance(d, Constant) for d in rest):
         first = replace(first, columns=1)
@@ -81,13 +82,12 @@ def _columned(dimensions: Sequence[Dimension]) -> tuple[Dimension, ...]:
 
 
 def _entries(bounds: Any) -> list[Any] | None:
-    """The dimensions of bounds without names, in a container or the rows of a table; None for anything else."""
+    """The dimensions of bounds without names; None for anything else."""
     rows = containers.table(bounds)
     return containers.sequence(bounds) if rows is None else [[*row.values()] for row in rows]
 
 
 def _nested(bounds: Mapping[Any, Any]) -> Space:
-    """The space of parameters in nested dicts, or in one."""
     by_path = _by_path(bounds)
     declared = {".".join(path): entry for path, entry in by_path.items()}
     if twice := [name for name in declared if [".".join(path) for path in by_path].count(name) > 1]:
@@ -114,7 +114,7 @@ def _nested(bounds: Mapping[Any, Any]) -> Space:
 
 
 def _by_path(declared: Mapping[Any, Any], above: Path = ()) -> dict[Path, Any]:
-    """The parameters of nested bounds by the keys on the way to them."""
+    """The parameters by the keys on the way."""
     if not declared:
         raise ValueError(f"bounds{''.join(f'[{key!r}]' for key in above)} must have at least one dimension; got none")
     found: dict[Path, Any] = {}
@@ -127,7 +127,7 @@ def _by_path(declared: Mapping[Any, Any], above: Path = ()) -> dict[Path, Any]:
 
 
 def name_of_a_column(name: str) -> str:
-    """The message for a parameter whose name is that of a column of the table of trials."""
+    """The message for a parameter named as a column of the table."""
     return f"bounds: the name {name!r} is that of a column of the table of trials: choose another"
 
 
@@ -144,7 +144,7 @@ def _condition(entry: Conditional, label: str, by_name: Mapping[str, Dimension])
 
 
 def _check_circles(names: Sequence[str], conditions: Sequence[Condition | None]) -> None:
-    """Raises ValueError where a condition leads back to its own parameter."""
+    """Raises ValueError for circular conditions."""
     for index in range(len(names)):
         path = [index]
         while condition := conditions[path[-1]]:

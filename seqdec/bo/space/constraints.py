@@ -1,4 +1,4 @@
-"""Constraints on the points of a space, which are known before a point is evaluated."""
+"""Constraints on the points of a space."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,18 +14,18 @@ from seqdec.registry import unknown
 
 @dataclass(frozen=True)
 class Linear:
-    """low <= sum of weight times value <= high; a parameter that is inactive at a point adds nothing."""
+    """low <= sum of weight times value <= high; inactive parameters add nothing."""
 
     weights: Mapping[Any, float]
-    """by name, or by index in a space without names; of dimensions whose values are numbers"""
+    """by name or index; of dimensions of numbers"""
     low: float = -math.inf
-    """Smallest allowed sum."""
+    """Of the sum."""
     high: float = math.inf
-    """Largest allowed sum."""
+    """Of the sum."""
 
 
 Constraint = Linear | Callable[[Any], bool]
-"""A Linear, or a function of a point that says whether it may be evaluated."""
+"""A Linear, or a function of a point: may it be evaluated?"""
 
 
 def checked(given: Any, keys: Sequence[Any], dimensions: Sequence[Dimension]) -> tuple[Constraint, ...]:
@@ -63,7 +63,7 @@ def _linear(given: Linear, by_key: Mapping[Any, Dimension], name: str) -> Linear
 
 
 def check_key(name: str, key: Any, keys: Mapping[Any, Any]) -> Any:
-    """A name, or an index, of a space as a Python string or integer. Raises ValueError for another key."""
+    """A name or index as a Python string or integer. Raises ValueError for another key."""
     if key not in keys or not isinstance(key, str | int | np.integer) or isinstance(key, bool):
         raise ValueError(f"{name}: {unknown('parameter', key, [str(known) for known in keys])}")
     return str(key) if isinstance(key, str) else int(key)

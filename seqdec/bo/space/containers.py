@@ -1,4 +1,4 @@
-"""Points in containers: rows and tables of pandas, Polars, Arrow and NumPy, lists and arrays."""
+"""Points in containers of pandas, Polars, Arrow, NumPy and Python."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def table(given: Any) -> list[dict[Any, Any]] | None:
-    """The rows of a table with named columns, by column; None for anything else."""
+    """The rows of a table, by column name; None for anything else."""
     if hasattr(given, "iloc") and given.ndim == 2:  # of pandas
         _check_names(given.columns)
         return [dict(zip(given.columns, row, strict=True)) for row in given.itertuples(index=False, name=None)]
@@ -24,7 +24,7 @@ def table(given: Any) -> list[dict[Any, Any]] | None:
 
 
 def sequence(given: Any) -> list[Any] | None:
-    """The items of an ordered container, such as a list, an array or a column; None for anything else."""
+    """The items of an ordered container; None for anything else."""
     if hasattr(given, "to_pylist"):  # a column of Arrow, whose items are objects of its own
         return given.to_pylist()
     if isinstance(given, np.ndarray | jax.Array):  # the items of a masked array may be masked
@@ -34,7 +34,7 @@ def sequence(given: Any) -> list[Any] | None:
 
 
 def mapping(given: Any) -> Mapping[Any, Any] | None:
-    """The values by name of a row of a table, a dict or a named tuple; None for anything else."""
+    """The values by name of a row, a dict or a named tuple; None for anything else."""
     if hasattr(given, "iloc") and given.ndim == 1:  # a row of pandas
         _check_names(given.index)
         return dict(given.items())
@@ -57,14 +57,14 @@ def _check_names(names: Iterable[Any]) -> None:
 
 
 def copied(x: Any) -> Any:
-    """A copy of a point, of nested dicts too."""
+    """A copy of a point, nested dicts included."""
     if isinstance(x, dict):
         return {key: copied(value) if isinstance(value, dict) else value for key, value in x.items()}
     return x.copy()
 
 
 def among(choices: tuple[Any, ...], given: Any, name: str) -> Any:
-    """`given` as one of the choices. Raises ValueError, naming it, for anything else."""
+    """`given` as one of the choices. Raises ValueError, naming it."""
     try:
         return choices[place(choices, given)]
     except (KeyError, TypeError):  # TypeError: it has no hash
@@ -72,12 +72,12 @@ def among(choices: tuple[Any, ...], given: Any, name: str) -> Any:
 
 
 def place(choices: tuple[Any, ...], value: Any) -> int:
-    """The index of a choice, by hash, because a tuple and a numpy scalar cannot be compared."""
+    """The index of a choice, by hash."""
     return {choice: i for i, choice in enumerate(choices)}[value]
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value stands for none in a table."""
+    """Whether a value is missing."""
     import pandas as pd
 
     return np.ndim(value) == 0 and bool(pd.isna(value))

@@ -1,7 +1,7 @@
-"""Dimensions of a space and their columns of the unit cube.
+"""Dimensions and their columns of the unit cube.
 
-A Real or an Integer takes one column, linear or logarithmic; that of an Integer is divided into one interval for each
-value. An Ordinal takes one column, a Categorical one for each choice, one-hot.
+A Real or an Integer takes one column, linear or logarithmic, that of an Integer in equal intervals. An Ordinal takes
+one column, a Categorical one-hot columns.
 """
 
 import math
@@ -16,7 +16,7 @@ from seqdec.bo.space import containers
 from seqdec.boundary import checks
 
 _LARGEST_INTEGER = 2**53
-"""Up to here every integer is a double."""
+"""Up to here integers are doubles."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Dimension:
 
     @property
     def numeric(self) -> bool:
-        """Whether the values are numbers, at their place on an axis."""
+        """Whether values are numbers on an axis."""
         return False
 
     @property
@@ -43,7 +43,7 @@ class Dimension:
 
     @property
     def neutral(self) -> np.ndarray:
-        """(width,) columns that stand for no value: their mean over the cube."""
+        """(width,) columns of no value: their mean."""
         return np.full(self.width, 0.5)
 
     @property
@@ -64,7 +64,7 @@ class Dimension:
         raise NotImplementedError
 
     def encode(self, value: Any) -> np.ndarray:
-        """(width,) columns for one of the values."""
+        """(width,) columns of a value."""
         raise NotImplementedError
 
     def decode(self, part: np.ndarray) -> Any:
@@ -76,7 +76,7 @@ class Dimension:
         raise NotImplementedError
 
     def uniform(self, u: np.ndarray) -> np.ndarray:
-        """(n,) uniform numbers -> (n, width) encodings of values that are uniform on the scale of search."""
+        """(n,) uniform numbers -> (n, width) values uniform on the scale of search."""
         return self.snap(u[:, None])
 
     def settings(self) -> tuple[Any, ...]:
@@ -86,7 +86,7 @@ class Dimension:
 
 @dataclass(frozen=True)
 class _Number(Dimension):
-    """Numbers from `low` to `high`; the column of the cube has `margin` on each side of them."""
+    """From `low` to `high`; the column has `margin` on each side."""
 
     low: Any
     """Smallest value, included."""
@@ -138,7 +138,7 @@ class _Number(Dimension):
 
 @dataclass(frozen=True)
 class Real(_Number):
-    """A real number from `low` to `high`, searched on a logarithmic scale where `log`."""
+    """A real number from `low` to `high`, searched logarithmically where `log`."""
 
     continuous = True
 
@@ -163,7 +163,7 @@ class Real(_Number):
 
 @dataclass(frozen=True)
 class Integer(_Number):
-    """An integer from `low` to `high`, both included, searched on a logarithmic scale where `log`."""
+    """An integer from `low` to `high`, both included, searched logarithmically where `log`."""
 
     margin = 0.5
 
@@ -202,7 +202,7 @@ class Integer(_Number):
 @dataclass(frozen=True)
 class _Choice(Dimension):
     choices: tuple[Any, ...]
-    """Hashable values, all different."""
+    """Hashable, all different."""
 
     def checked(self, name):
         if (choices := containers.sequence(self.choices)) is None:
@@ -233,7 +233,7 @@ class _Choice(Dimension):
 
 @dataclass(frozen=True)
 class Ordinal(_Choice):
-    """One of `choices`, which are in order, such as (16, 32, 64) or ("low", "high"), searched as equally spaced."""
+    """One of `choices` in order, such as (16, 32, 64) or ("low", "high"), searched as equally spaced."""
 
     @property
     def _places(self) -> Integer:
@@ -251,7 +251,7 @@ class Ordinal(_Choice):
 
 @dataclass(frozen=True)
 class Categorical(_Choice):
-    """One of `choices`, which have no order."""
+    """One of `choices` without order."""
 
     @property
     def width(self):
@@ -276,13 +276,13 @@ class Categorical(_Choice):
 
 @dataclass(frozen=True)
 class Constant(Dimension):
-    """A dimension of one value, which is in every point and takes no part in the search."""
+    """A dimension of one value, in every point but not in the search."""
 
     only: Any
     real: bool = False
-    """Whether it is that of a Real."""
+    """Whether of a Real."""
     columns: int = 0
-    """None, or one where no dimension of the space varies, because a surrogate needs a column."""
+    """None, or one where no dimension varies."""
 
     def __repr__(self) -> str:
         return f"Constant({self.only!r})"

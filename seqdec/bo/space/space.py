@@ -1,7 +1,7 @@
-"""The domain of the function: dimensions, with or without names, and their encoding in the unit cube of the surrogates.
+"""The domain of the function: dimensions and their encoding in the unit cube.
 
-A point is a list or an array, with names a dict. An inactive parameter is absent from the dict, and its columns of the
-cube are constant. Parameters of nested dicts have their keys, joined by dots, as names.
+A point is a list or an array, with names a dict, without inactive parameters, whose columns of the cube are constant.
+Parameters of nested dicts have their keys, joined by dots, as names.
 """
 
 import itertools
@@ -20,47 +20,47 @@ from seqdec.bo.space.dimensions import Constant, Dimension
 from seqdec.registry import unknown
 
 _FARTHEST = 1.5
-"""Distance from the middle of the unit cube, in a column, of points outside of the bounds."""
+"""Distance of outside points from the middle of the cube, in a column."""
 Path = tuple[str, ...]
 """The keys on the way to a parameter."""
 
 
 class Condition(NamedTuple):
-    """A checked condition."""
+    """Checked."""
 
     parent: int
-    """index of the parameter that decides"""
+    """index of the deciding parameter"""
     values: tuple[Any, ...]
-    """its values where the parameter is active"""
+    """where the parameter is active"""
 
 
 class Point(NamedTuple):
-    """A point of a space in both representations."""
+    """In both representations."""
 
     x: Any
-    """a read-only numpy array where all dimensions are Real and without names, else a list, or a dict with names"""
+    """a read-only numpy array where all dimensions are Real without names, else a list or a dict"""
     unit: np.ndarray
-    """(columns,) of the unit cube, read-only; beyond it outside of the bounds"""
+    """(columns,) of the unit cube, read-only; outside points beyond it"""
     inside: bool = True
-    """whether it is one of the space"""
+    """whether it is of the space"""
     level: int = 0
     """of `seqdec.bo.fidelity.Grid`, 0 at full fidelity"""
 
 
 @dataclass(frozen=True)
 class Space:
-    """A product of dimensions, and what restricts it."""
+    """A product of dimensions, restricted."""
 
     dimensions: tuple[Dimension, ...]
-    """In the order of the values of a point."""
+    """In the order of a point's values."""
     names: tuple[str, ...] = ()
-    """of the dimensions; empty where points are lists"""
+    """empty where points are lists"""
     conditions: tuple[Condition | None, ...] = ()
-    """for each dimension with a name, what makes it active"""
+    """for each named dimension, what makes it active"""
     constraints: tuple[Constraint, ...] = ()
     """what holds at every point"""
     paths: tuple[Path, ...] = ()
-    """where the values of nested dicts are; empty where points are not nested"""
+    """of nested dicts; else empty"""
 
     def __post_init__(self) -> None:
         if self.names and len(self.names) != len(self.dimensions):
@@ -72,23 +72,23 @@ class Space:
 
     @cached_property
     def restricted(self) -> bool:
-        """Whether not every point of the product is one of the space."""
+        """Whether some points of the product are excluded."""
         return bool(self.constraints) or any(self.conditions)
 
     @property
     def keys(self) -> Sequence[Any]:
-        """What a dimension is called: its name, else its index."""
+        """Of each dimension its name, else its index."""
         return self.names or range(len(self.dimensions))
 
     @cached_property
     def slices(self) -> tuple[slice, ...]:
-        """The columns of the unit cube of each dimension."""
+        """Of each dimension the columns of the cube."""
         ends = list(itertools.accumulate(d.width for d in self.dimensions))
         return tuple(slice(*limits) for limits in zip([0, *ends], ends, strict=False))
 
     @cached_property
     def columns(self) -> int:
-        """Columns of the unit cube."""
+        """Of the unit cube."""
         return self.slices[-1].stop
 
     @cached_property
@@ -98,11 +98,11 @@ class Space:
 
     @cached_property
     def continuous(self) -> np.ndarray:
-        """(columns,) bool: the columns of Real dimensions."""
+        """(columns,) bool: of Real dimensions."""
         return _read_only(np.concatenate([np.full(d.width, d.continuous) for d in self.dimensions]))
 
     def cube(self, fixed: Mapping[Any, Any]) -> tuple[np.ndarray, np.ndarray]:
-        """(low, high), each (columns,): the unit cube where dimensions with `fixed` values, by key, have only these."""
+        """(low, high), each (columns,): the unit cube at `fixed` values, by key."""
         low, high = np.zeros(self.columns), np.ones(self.columns)
         for key, dimension, columns in zip(self.keys, self.dimensions, self.slices, strict=True):
             if key in fixed:
@@ -111,20 +111,20 @@ class Space:
 
     @property
     def size(self) -> float:
-        """How many points there are, at most; infinity with a Real dimension."""
+        """Most points; infinity with a Real dimension."""
         return math.prod(dimension.size for dimension in self.dimensions)
 
     def active(self, x: Any) -> np.ndarray:
-        """(columns,) bool: the columns of the parameters that are active at a point of the space."""
+        """(columns,) bool: columns of the parameters active at a point."""
         present = [not self.names or key in x for key in self.keys]
         return np.concatenate([np.full(d.width, p) for d, p in zip(self.dimensions, present, strict=True)])
 
     def violated(self, x: Any) -> Constraint | None:
-        """The first constraint that does not hold at a point. Raises as `constraints.holds`."""
+        """The first constraint violated at a point. Raises as `constraints.holds`."""
         return next((one for one in self.constraints if not rules.holds(one, x, self.shown)), None)
 
     def shown(self, x: Any) -> Any:
-        """A point as users get it, nested."""
+        """A point as users get it."""
         if not self.paths:
             return x
         found: dict[str, Any] = {}
@@ -137,7 +137,7 @@ class Space:
         return found
 
     def flat(self, x: Any) -> Any:
-        """A point in any form, where parameters have names a dict from these. Raises ValueError for one held twice."""
+        """A point, where parameters have names a dict. Raises ValueError for one held twice."""
         if not self.paths or not isinstance(x, Mapping):
             return x
         groups = {path[:depth] for path in self.paths for depth in range(1, len(path))}
@@ -159,7 +159,7 @@ class Space:
         return found
 
     def points(self) -> Iterator[Any]:
-        """All points of a finite space, one after the other."""
+        """All points of a finite space."""
         seen = set()
         for values in itertools.product(*(d.values() for d in self.dimensions)):
             x = self._assembled(values)
@@ -199,7 +199,7 @@ class Space:
         return Point(_read_only(np.array(values)) if as_array else values, _read_only(unit))
 
     def point_at(self, unit: np.ndarray, fixed: Mapping[Any, Any] | None = None) -> Point | None:
-        """The point at (columns,) of the unit cube, with the values `fixed`; None for one not in the space."""
+        """The point at (columns,) with the values `fixed`; None if not in the space."""
         x = self.decode(unit)
         if fixed and self.names and not fixed.keys() <= x.keys():
             return None
@@ -208,7 +208,7 @@ class Space:
         return self._point(self.values(x)) if self.violated(x) is None else None
 
     def values(self, x: Any) -> Any:
-        """The values of a point, floats, integers and choices: a list, or with names a dict. Raises as `point`."""
+        """A point's floats, integers and choices: a list or a dict. Raises as `point`."""
         if self.names:
             return self._named_values(x)
         if isinstance(x, Mapping) and not hasattr(x, "as_py"):
@@ -222,7 +222,7 @@ class Space:
         return [d.value(value, f"x[{i}]") for i, (d, value) in enumerate(zip(self.dimensions, values, strict=True))]
 
     def listed(self, given: Any) -> list[Any]:
-        """One point, or several in a list, an array or a table, as a list; they are not checked."""
+        """One point, or several in a list, an array or a table, as an unchecked list."""
         if (rows := containers.table(given)) is not None:
             return rows if self.names else [[*row.values()] for row in rows]
         if (items := containers.sequence(given)) is None:
@@ -268,20 +268,20 @@ class Space:
         return self._assembled([d.decode(unit[part]) for d, part in zip(self.dimensions, self.slices, strict=True)])
 
     def _assembled(self, values: Sequence[Any]) -> Any:
-        """The point with one value for each dimension, of which those of inactive ones are dropped."""
+        """The point with one value for each dimension, less inactive ones."""
         if not self.names:
             return np.array(values) if self.all_real else list(values)
         return {name: values[i] for i, name in enumerate(self.names) if self._is_active(i, values.__getitem__)}
 
     def snap(self, units: np.ndarray) -> np.ndarray:
-        """(..., columns) of the unit cube -> the nearest encodings of points of the product of the dimensions."""
+        """(..., columns) -> the nearest encodings in the product of the dimensions."""
         if self.continuous.all():
             return units
         parts = [d.snap(units[..., columns]) for d, columns in zip(self.dimensions, self.slices, strict=True)]
         return np.concatenate(parts, axis=-1)
 
     def fixed(self, given: Mapping[Any, Any] | None) -> dict[Any, Any]:
-        """Values by key, checked. Raises ValueError or TypeError for an unknown key or a value that does not fit."""
+        """Checked values by key. Raises ValueError or TypeError."""
         if given is None:
             return {}
         if not isinstance(given, Mapping):

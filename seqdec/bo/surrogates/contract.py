@@ -1,6 +1,6 @@
 """The contract of surrogates, beliefs over the function in the unit cube, and their registry.
 
-Responses are standardized and larger is better; the optimizer converts from and to the user's values.
+Responses are standardized; larger is better.
 """
 
 import functools
@@ -15,14 +15,11 @@ from seqdec.portable import portable
 from seqdec.registry import Outside, Registry
 
 _MOST_EXACT = 1000
-"""Values up to which "auto" is the exact Gaussian process."""
+"""Values up to which "auto" is exact."""
 
 
 class History(NamedTuple):
-    """Evaluated points in the order of their responses, padded to a fixed length N, so that no length recompiles.
-
-    Arrays of numpy or JAX.
-    """
+    """Evaluated points in the order of their responses, padded to N; arrays of numpy or JAX."""
 
     x: Any
     """(N, d) points of the unit cube"""
@@ -31,49 +28,47 @@ class History(NamedTuple):
     filled: Any
     """() int32 rows that hold a point"""
     noise: Any = None
-    """(N,) known variances of the responses' noise, negative where it is to be estimated; None: everywhere"""
+    """(N,) known noise variances of the responses, negative where to be estimated; None: everywhere"""
 
     @property
     def keep(self) -> Array:
-        """(N,) bool: the rows that hold a point."""
+        """(N,) bool: the rows with a point."""
         return jnp.arange(self.x.shape[0], dtype=jnp.int32) < jnp.asarray(self.filled, jnp.int32)
 
 
 @portable
 class Surrogate(NamedTuple):
-    """A learner (`seqdec.core.Learner`) that is shown histories: a belief over functions on the unit cube.
+    """A learner (`seqdec.core.Learner`) of histories: a belief over functions on the unit cube.
 
-    `posterior` is traced by JAX; the others are called as they are, with arrays of the host: compile what they compute.
+    `posterior` is traced by JAX; the others are called with arrays of the host: compile what they compute.
     """
 
     init: Callable[[Key, History], Any]
-    """(key, history) -> state of the prior; of the history only the shapes are used."""
+    """(key, history) -> state of the prior; of the history only shapes are used."""
     fit: Callable[[Any, History], Any]
-    """(state, history) -> state conditioned on the history, hyperparameters adapted; the old state is not used again.
-    Since the last fit rows have only been appended.
+    """(state, history) -> state conditioned on the history, hyperparameters adapted; consumes the old state. Since the
+    last fit rows were only appended.
     """
     condition_on: Callable[[Any, History], Any]
-    """(state, history) -> state conditioned on the rows appended to the history, hyperparameters unchanged."""
+    """(state, history) -> state conditioned on the appended rows, hyperparameters unchanged."""
     posterior: Callable[[Any], Posterior]
     """(state) -> posterior over the responses at rows (n, d) of the unit cube."""
     growth: float
-    """Responses are standardized again, and the state is one from `init`, whenever the history has grown by this
-    factor; 1:
+    """Responses are standardized again, and the state is one from `init`, when the history has grown by this factor; 1:
     for every point, infinity: never.
     """
     acquisition: str
-    """The acquisition used for "auto"."""
+    """That of "auto"."""
     dtype: Any
     """of the history, and of the linear algebra"""
     noise_variance: Callable[[Any], Array] | None = None
-    """(state) -> () estimated variance of the responses' noise; None: the surrogate estimates none, and does not use
-    `History.noise`."""
+    """(state) -> () estimated noise variance; None: neither estimated nor used from `History.noise`."""
     stored: Callable[[Any], Any] = lambda state: state
-    """(state) -> what a file holds of it: empty arrays in place of those that `fit` computes anew."""
+    """(state) -> what a file holds: empty arrays for those that `fit` computes anew."""
 
 
 def check_growth(growth: Any) -> float:
-    """`growth` of a Surrogate as a float, at least 1."""
+    """`growth` as a float, at least 1."""
     checks.concrete("growth", growth)
     growth = checks.real("growth", growth)
     if not growth >= 1:  # nor NaN
@@ -92,21 +87,21 @@ REGISTRY: Registry[Surrogate] = Registry(
     },
     outside=Outside("seqdec.surrogates", "a function (*, keywords) -> seqdec.bo.Surrogate", Surrogate),
 )
-"""Factories (**options) -> Surrogate; those with a parameter `dim` receive the columns of the unit cube."""
+"""Factories (**options) -> Surrogate; a parameter `dim` receives the columns of the unit cube."""
 
 
 def names() -> tuple[str, ...]:
-    """The names of the surrogates, sorted; "auto" is not among them."""
+    """The sorted names of the surrogates, without "auto"."""
     return REGISTRY.names()
 
 
 def choose(told: int) -> str:
-    """The surrogate of "auto" given the number of values told: exact inference while its cubic cost is affordable."""
+    """The surrogate of "auto" for so many values."""
     return "gp" if told <= _MOST_EXACT else "sparse_gp"
 
 
 REFITTED = ("auto", "gp", "sparse_gp")
-"""Those that are fitted anew to all values with every question."""
+"""Those fitted anew with every question."""
 REASONS = {
     "gp": f"auto: exact inference up to {_MOST_EXACT:,} values",
     "sparse_gp": f"auto: exact inference is slow for more than {_MOST_EXACT:,} values",
@@ -116,7 +111,7 @@ REASONS = {
 
 @functools.cache
 def make(name: str, dim: int, **options: Any) -> Surrogate:
-    """The surrogate called `name` for `dim` columns; equal arguments return the same object and share its programs."""
+    """The surrogate `name` for `dim` columns; equal arguments return the same object."""
     if "dim" in REGISTRY.parameters(name):
         options["dim"] = dim
     return REGISTRY.make(name, **options)

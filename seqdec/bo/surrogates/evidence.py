@@ -1,13 +1,12 @@
-r"""The hyperparameters of Gaussian processes: their priors, and the evidence of the responses, on the host.
+r"""The hyperparameters of Gaussian processes: priors, and evidence of the responses, on the host.
 
     log l_i = a + a_i,   a ~ N(log sqrt d - 1/2, 1/10),   a_i ~ N(0, 1),   log s ~ N(0, 1),   log v ~ N(-10, 9)
 
-with the moments (mean, variance) given, for the process of `seqdec.bo.surrogates.gaussian_process`. The most likely
-ones minimize the loss L, the negative logarithm of the marginal likelihood times the priors, by L-BFGS with the
-gradient in closed form, on at most 512 responses. The first fit starts at the center of the priors, at shorter length
-scales and at a larger noise, and keeps the best end, that of the larger noise only if it is better by five nats; later
-fits start from the last hyperparameters. Length scales share a because independent priors would fix their mean where
-there are many columns.
+with (mean, variance), for the process of `seqdec.bo.surrogates.gaussian_process`. The most likely ones minimize the
+loss L, minus the log of the marginal likelihood times the priors, by L-BFGS with the gradient in closed form, on at
+most 512 responses. The first fit starts at the center of the priors, at shorter length scales and at a larger noise,
+and keeps the best end, that of the larger noise only if it is better by five nats; later fits start from the last
+hyperparameters. Without the shared a, independent priors would fix the mean length scale of many columns.
 
 Sources: Rasmussen, Williams, "Gaussian processes for machine learning", 2006. Length scales that grow as sqrt d:
 Hvarfner, Hellsten, Nardi, "Vanilla Bayesian optimization performs great in high dimensions", 2024.
@@ -23,31 +22,30 @@ from seqdec import kernels
 from seqdec.bo.surrogates.contract import History
 
 ITERATIONS = 30
-"""Of L-BFGS, at most, from each of three starts after responses were standardized again; a quarter of it, from the last
-hyperparameters, after one was appended."""
+"""Most steps of L-BFGS, from each of three starts; a quarter of it after one response was appended."""
 MEAN_VARIANCE = 1.0
 """Prior variance c of the mean."""
 SMALLEST_NOISE = 1e-8
 _SHARED_VARIANCE, _OWN_VARIANCE = 0.1, 1.0
-"""Prior variances of what the logarithms of the length scales have in common and of their deviations from it."""
+"""Prior variances of a and a_i."""
 VARIANCES = (_SHARED_VARIANCE + _OWN_VARIANCE, 1.0, 9.0)
 """Prior variances of log l, log s and log v."""
 _DEVIATIONS = 4.0
-"""Prior standard deviations from the mean within which hyperparameters are sought."""
+"""Prior standard deviations within which hyperparameters are sought."""
 _EVIDENCE = 5.0
-"""Nats by which the end of the start with a larger noise must be better than the others."""
+"""Nats by which the start with a larger noise must win."""
 _NOISE_EVIDENCE, _ROUGH_EVIDENCE = 10.0, 2.0
 """Nats of `shows_noise`."""
 _ROUGH = (0.005, 0.01)
-"""Length scales of rough functions, as shares of the diagonal of the cube."""
+"""Length scales of rough functions, in diagonals of the cube."""
 _GRADIENT = 0.1
-"""Gradient norm of the loss, in nats, below which L-BFGS stops."""
+"""Gradient norm, in nats, at which L-BFGS stops."""
 _FITTED = 512
-"""Responses that the hyperparameters are fitted to, at most."""
+"""Most responses used for the fit."""
 
 
 class Hyperparameters(NamedTuple):
-    """Logarithms of the hyperparameters, in units of the unit cube and of standardized responses."""
+    """Logarithms, in units of the unit cube and of standardized responses."""
 
     log_length_scales: Any
     """(d,)"""
@@ -58,32 +56,32 @@ class Hyperparameters(NamedTuple):
 
 
 class Known(NamedTuple):
-    """The rows of a history that hold a point, on the host."""
+    """The rows of a history with a point, on the host."""
 
     x: np.ndarray
     """(n, d)"""
     y: np.ndarray
     """(n,)"""
     noise: np.ndarray
-    """(n,) known variances of the responses' noise, negative where it is estimated"""
+    """(n,) known noise variances, negative where estimated"""
 
 
 def told(history: History) -> Known:
-    """The rows that hold a point."""
+    """The rows with a point."""
     count = int(history.filled)
     noise = np.full(count, -1.0) if history.noise is None else np.asarray(history.noise, float)[:count]
     return Known(np.asarray(history.x, float)[:count], np.asarray(history.y, float)[:count], noise)
 
 
 def calibration_rows(history: History, most: int = _FITTED) -> Known:
-    """The rows that hyperparameters are fitted to: at most so many, evenly spaced."""
+    """At most so many rows, evenly spaced."""
     known = told(history)
     rows = np.unique(np.linspace(0, len(known.y) - 1, min(len(known.y), most)).astype(int))
     return Known(*(part[rows] for part in known))
 
 
 def prior_mean(dim: int) -> Hyperparameters:
-    """The means of the hyperparameters' priors, for `dim` columns."""
+    """The prior means for `dim` columns."""
     return Hyperparameters(np.full(dim, 0.5 * math.log(dim) - 0.5), np.zeros(()), np.full((), -10.0))
 
 
@@ -110,7 +108,7 @@ def unflatten(flat: np.ndarray) -> Hyperparameters:
 
 
 def fitted(history: History, most: int = _FITTED) -> Hyperparameters:
-    """Hyperparameters fitted from the prior to the history, or to `most` rows of it."""
+    """Hyperparameters fitted from the prior to the history, or `most` rows of it."""
     return _fit_from_prior(calibration_rows(history, most))[0]
 
 
@@ -125,7 +123,7 @@ def _fit_from_prior(known: Known) -> tuple[Hyperparameters, float]:
 
 
 def descend(start: Hyperparameters, known: Known, iterations: int = ITERATIONS) -> tuple[Hyperparameters, float]:
-    """L-BFGS from `start`, within four deviations of the prior's mean -> (end, loss there)."""
+    """L-BFGS from `start`, within four prior deviations -> (end, loss there)."""
     from scipy.optimize import minimize
 
     options = {"maxiter": iterations, "gtol": _GRADIENT, "maxcor": 8}
@@ -137,7 +135,7 @@ def descend(start: Hyperparameters, known: Known, iterations: int = ITERATIONS) 
 
 
 def loss(flat: np.ndarray, known: Known) -> tuple[float, np.ndarray]:
-    """(L at flat hyperparameters up to a constant, its gradient (d + 2,))."""
+    """(L up to a constant, its gradient (d + 2,))."""
     fit, by_likelihood = negative_log_likelihood(flat, known)
     penalty, by_prior = negative_log_prior(flat)
     return fit + penalty, by_likelihood + by_prior
@@ -146,7 +144,7 @@ def loss(flat: np.ndarray, known: Known) -> tuple[float, np.ndarray]:
 def negative_log_prior(flat: np.ndarray) -> tuple[float, np.ndarray]:
     """(negative log prior density up to a constant, its gradient).
 
-    The precision of the log length scales is (I - b 1 1') / t, with b = s / (t + d s) for the variance s shared and t.
+    The precision of log l is (I - b 1 1') / t, with b = s / (t + d s) for the variances s shared and t own.
     """
     dim = len(flat) - 2
     centered = flat - flatten(prior_mean(dim))
@@ -182,10 +180,10 @@ def negative_log_likelihood(flat: np.ndarray, known: Known) -> tuple[float, np.n
 
 
 def shows_noise(history: History, most: int = 256) -> bool:
-    """Whether noise of an estimated variance explains the history, or `most` rows of it, and nothing else does.
+    """Whether noise of an estimated variance, and nothing else, explains the history, or `most` rows of it.
 
-    Noise must be 10 nats better than none, and a rough function of the same variance and of short length scales in its
-    place, whose residuals look like noise except where points lie close together, must not be 2 nats better.
+    Noise must be 10 nats better than none, and a rough function of the same variance, with short length scales, must
+    not be 2 nats better.
     """
     known = calibration_rows(history, most)
     exact = known._replace(noise=np.maximum(known.noise, 0.0))
@@ -221,7 +219,7 @@ def prior_variance(hyper: Hyperparameters) -> float:
 
 
 def covariances(hyper: Hyperparameters, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Prior covariances (n, m) of the function at rows `a` (n, d) and `b` (m, d), on the host."""
+    """Prior covariances (n, m) at rows `a` (n, d) and `b` (m, d), on the host."""
     scales = np.exp(-hyper.log_length_scales)
     squares = np.sum((a * scales) ** 2, 1)[:, None] + np.sum((b * scales) ** 2, 1) - 2 * (a * scales) @ (b * scales).T
     return MEAN_VARIANCE + math.exp(hyper.log_scale) * kernels.matern52_at(np.sqrt(5 * np.maximum(squares, 0)))
@@ -236,7 +234,7 @@ def covariance(hyper: Hyperparameters, known: Known) -> np.ndarray:
 
 
 def noise_variances(hyper: Hyperparameters, known: Known) -> np.ndarray:
-    """(n,) variances of the responses' noise."""
+    """(n,) of the responses."""
     return np.where(known.noise < 0, math.exp(hyper.log_noise), known.noise) + SMALLEST_NOISE
 
 
@@ -250,7 +248,7 @@ def whitener(cov: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def _inverse(cov: np.ndarray) -> tuple[np.ndarray, float]:
-    """(inverse, log determinant) of a positive definite matrix (n, n), faster than by `whitener`."""
+    """(inverse, log determinant) of a positive definite matrix (n, n)."""
     from scipy.linalg.lapack import dpotri  # pyright: ignore[reportAttributeAccessIssue]
 
     root = np.linalg.cholesky(cov)

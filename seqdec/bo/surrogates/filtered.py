@@ -1,7 +1,7 @@
-"""Surrogates from the filters over an MLP: a recursive belief with updates of constant cost.
+"""Surrogates from the filters over an MLP: recursive beliefs with updates of constant cost.
 
-The default network is the paper's, three hidden layers of 180 ELU units, on the unit cube scaled to [-a, a]. Responses
-are processed in chunks, one Kalman update each, so that the covariance factor is read once per chunk.
+The default network is the paper's, three hidden layers of 180 ELU units, on the unit cube scaled to [-a, a]. Each chunk
+of responses is one Kalman update.
 """
 
 import functools
@@ -35,10 +35,10 @@ def hilofi_mlp(
 
     Args:
         dim: columns of the unit cube.
-        rank: rank of the hidden layers' covariance.
-        initial_std_hidden, initial_std_last: prior standard deviations along each of its directions, and of every
-            parameter of the last layer.
-        process_noise_hidden: variance added to every hidden parameter with every chunk of responses.
+        rank: of the hidden layers' covariance.
+        initial_std_hidden, initial_std_last: prior standard deviations along each of its directions, and of last-layer
+            parameters.
+        process_noise_hidden: variance added to every hidden parameter with every chunk.
         features, noise_variance, scale, growth: as in `over_mlp`.
     """
     make = functools.partial(
@@ -66,9 +66,9 @@ def lrkf(
 
     Args:
         dim: columns of the unit cube.
-        rank: rank of the covariance.
+        rank: of the covariance.
         initial_std: prior standard deviation along each of its directions.
-        process_noise: variance added to every parameter with every chunk of responses.
+        process_noise: variance added to every parameter with every chunk.
         features, noise_variance, scale, growth: as in `over_mlp`.
     """
     make = functools.partial(filters.lrkf, rank=rank, initial_std=initial_std, process_noise=process_noise)
@@ -90,11 +90,11 @@ def over_mlp(
         make: (network with n outputs, likelihood) -> filter.
         dim: columns of the unit cube.
         features: widths of the hidden layers.
-        noise_variance: noise variance of the responses.
+        noise_variance: of the responses.
         scale: a; the network's inputs lie in [-a, a].
         growth: as in `Surrogate`.
 
-    Raises ValueError or TypeError for a setting that is out of its range or not a number.
+    Raises ValueError or TypeError for a setting that does not fit.
     """
     checks.concrete("noise_variance", noise_variance)
     likelihood = likelihoods.gaussian(checks.real("noise_variance", noise_variance))
@@ -102,7 +102,7 @@ def over_mlp(
 
 
 def mlp(dim: int, features: tuple[int, ...], scale: float) -> models.Network:
-    """The network of one response for each row (n, dim) of the unit cube; arguments and errors as in `over_mlp`."""
+    """The network of one response for each row (n, dim); arguments and errors as in `over_mlp`."""
     features = tuple(checks.count(f"features[{i}]", width) for i, width in enumerate(features))
     scale = checks.real("scale", scale)
     checks.number("scale", scale, exclusive=True)

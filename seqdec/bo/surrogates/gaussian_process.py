@@ -1,9 +1,9 @@
-"""Exact Gaussian processes with hyperparameters drawn from their posterior: the surrogate of up to a thousand values.
+"""Exact Gaussian processes with hyperparameters drawn from their posterior.
 
     f ~ GP(0, c + s k(r)),   r^2 = sum_i (x_i - x'_i)^2 / l_i^2,   k(r) = (1 + sqrt5 r + 5 r^2 / 3) exp(-sqrt5 r)
     y = f(x) + e,            Var[e] = v, or as given for the response
 
-Matern-5/2 with one length scale for each dimension; the constant c = 1 is the prior variance of the mean.
+The kernel is Matern-5/2; c = 1 is the prior variance of the mean.
 
 The most likely hyperparameters t* = (log l, log s, log v) minimize the loss L of `seqdec.bo.surrogates.evidence`. The
 surrogate is a mixture of processes with the hyperparameters
@@ -11,19 +11,17 @@ surrogate is a mixture of processes with the hyperparameters
     t_k = t* + H^{-1/2} z_k,    H = d^2 L / dt^2 at t*,
 
 for a scrambled Sobol sequence of normal z_k, with the weights exp(-L(t_k)) over the density of the draw, cut off at e^2
-times the median. H is made of differences of the gradient, with eigenvalues of at least that of the widest prior. The
+times the median. H is from differences of the gradient, with eigenvalues of at least that of the widest prior. The
 moments of the mixture are
 
     mean = sum_k w_k mean_k,    cov = sum_k w_k (cov_k + (mean_k - mean)(mean_k - mean)')
 
-With N padded rows there are at most 512 / N members, and a single one has t*. Everything is in double precision, since
-the covariance is close to singular where many points lie near an optimum. Given n points a question costs O(n^3), on
-the host without compilation, and a prediction O(N^2).
+With N padded rows there are at most 512 / N members, and a single one has t*. Computations are in double precision.
+Given n points a question costs O(n^3), on the host without compilation, and a prediction O(N^2).
 
 Sources: averages over hyperparameters: Snoek, Larochelle, Adams, "Practical Bayesian optimization of machine learning
-algorithms", 2012.
-Function draws by Matheron's rule: Wilson et al., "Efficiently sampling functions from Gaussian process posteriors",
-2020.
+algorithms", 2012. Function draws by Matheron's rule: Wilson et al., "Efficiently sampling functions from Gaussian
+process posteriors", 2020.
 """
 
 import functools
@@ -43,15 +41,15 @@ from seqdec.core import Array, Key, Posterior, Predictive
 
 DTYPE = jnp.float64
 GROWTH = 1.1
-"""Of the Gaussian processes, see `Surrogate`."""
+"""See `Surrogate`."""
 _WEIGHTED = 256
-"""Responses that draws of the hyperparameters are weighted by, at most."""
+"""Most responses by which draws are weighted."""
 _ROWS = 512
-"""Of all members, at most."""
+"""Most rows of all members."""
 _STEP = 1e-3
-"""Difference of logarithms of hyperparameters."""
+"""For differences in log hyperparameters."""
 _CUT = 2.0
-"""Logarithm of the largest weight relative to the median."""
+"""Log of the largest weight relative to the median."""
 _FEATURES = 1024
 """Of a draw from the prior."""
 
@@ -61,29 +59,28 @@ class Process(NamedTuple):
 
     hyper: Hyperparameters
     unfitted: Any
-    """() bool: the hyperparameters have not been fitted"""
+    """() bool: hyperparameters of the prior"""
     x: Any
     """(N, d)"""
     keep: Any
     """(N,) bool"""
     whiten: Any
-    """(N, N) inverse of the lower Cholesky factor of the responses' covariance, so that predictions are products; one
-    on the diagonal of padded rows"""
+    """(N, N) inverse lower Cholesky factor of the responses' covariance; one on the diagonal of padded rows"""
     weights: Any
     """(N,) inverse covariance times the responses"""
     errors: Any
-    """(N,) standard deviations of the responses' noise"""
+    """(N,) noise standard deviations of the responses"""
     spreads: Any
-    """(N,) those of further, whitened noise, see `posterior`; zero for the exact process"""
+    """(N,) those of further, whitened noise, see `posterior`; zero if exact"""
 
     @property
     def stored(self) -> "Process":
-        """With empty arrays, from which the next fit gives the same."""
+        """With empty arrays; the next fit gives the same."""
         return Process(self.hyper, self.unfitted, *[np.zeros(0)] * 6)
 
 
 class Mixture(NamedTuple):
-    """The members, and the process with the most likely hyperparameters."""
+    """The members, and the most likely process."""
 
     best: Process
     members: Process
@@ -96,9 +93,9 @@ def gp(*, draws: int = 8) -> Surrogate:
     """Exact Gaussian process with Matern-5/2 kernel.
 
     Args:
-        draws: largest number of draws of the hyperparameters; 1: the most likely hyperparameters.
+        draws: most draws of the hyperparameters; 1: the most likely ones.
 
-    Raises ValueError or TypeError for a setting that is out of its range or not a number.
+    Raises ValueError or TypeError for a setting that does not fit.
     """
     draws = checks.count("draws", draws)
 
@@ -149,7 +146,7 @@ def _conditioned(hyper: Hyperparameters, drawn: list[Hyperparameters], log_weigh
 
 
 def _drawn(hyper: Hyperparameters, known: Known, count: int) -> tuple[list[Hyperparameters], np.ndarray]:
-    """(draws, logarithms of their weights); all draws are the most likely ones where the likelihood is not finite."""
+    """(draws, log weights); all the most likely ones where the likelihood is not finite."""
     alike = [hyper] * count, np.full(count, -math.log(count))
     if count == 1:
         return alike
@@ -172,7 +169,7 @@ def _drawn(hyper: Hyperparameters, known: Known, count: int) -> tuple[list[Hyper
 
 @functools.cache
 def _normals(count: int, columns: int) -> np.ndarray:
-    """(count, columns) standard normal numbers of a Sobol sequence, scrambled with seed 0."""
+    """(count, columns) normal numbers of a Sobol sequence, scrambled with seed 0."""
     from scipy.special import ndtri
     from scipy.stats import qmc
 
@@ -181,7 +178,7 @@ def _normals(count: int, columns: int) -> np.ndarray:
 
 
 def mixture_posterior(state: Mixture) -> Posterior:
-    """Posterior over the responses at rows (n, d); draws are those of a member drawn by its weight."""
+    """Posterior over the responses at rows (n, d); draws are of a member drawn by weight."""
     weights = jnp.exp(state.log_weights)
 
     def each(function: Any) -> Any:
@@ -212,7 +209,7 @@ def prior(history: History) -> Process:
 
 
 def refitted(state: Process, history: History) -> Hyperparameters:
-    """The hyperparameters of a state fitted to a history, in a quarter of the iterations unless from the prior."""
+    """The hyperparameters fitted to a history, in a quarter of the iterations unless from the prior."""
     if state.unfitted:
         return evidence.fitted(history)
     end, least = evidence.descend(state.hyper, evidence.calibration_rows(history), evidence.ITERATIONS // 4)
@@ -220,7 +217,7 @@ def refitted(state: Process, history: History) -> Hyperparameters:
 
 
 def condition(hyper: Hyperparameters, history: History) -> Process:
-    """The process with these hyperparameters given the history."""
+    """The process given the history."""
     rows, length = evidence.told(history), len(history.y)
     count = len(rows.y)
     whiten, weights, stds = np.eye(length), np.zeros(length), np.zeros(length)
@@ -239,7 +236,7 @@ def kernel(hyper: Hyperparameters, a: Array, b: Array) -> Array:
 
 
 def posterior(state: Process) -> Posterior:
-    """Posterior over the responses at rows (n, d) of the unit cube, given a state (whiten V, weights w, points z).
+    """Posterior over the responses at rows (n, d), given a state (whiten V, weights w, points z).
 
         mean = k(x, z) w,    cov = k(x, x) - k(x, z) V' V k(z, x)
 
@@ -270,7 +267,7 @@ def posterior(state: Process) -> Posterior:
 
 
 def _prior_draw(key: Key, hyper: Hyperparameters, dim: int):
-    """(a function drawn from the prior, an unused key), by random Fourier features."""
+    """(a random function of the prior, an unused key), by random Fourier features."""
     normals, chi, phases, weights, constant, rest = jax.random.split(key, 6)
     spread = jnp.sqrt(5 / (2 * jax.random.gamma(chi, 2.5, (_FEATURES, 1))))
     frequencies = jax.random.normal(normals, (_FEATURES, dim)) * spread * jnp.exp(-hyper.log_length_scales)[None]

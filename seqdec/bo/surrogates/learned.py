@@ -1,6 +1,6 @@
-"""Learners as surrogates: each update is shown the rows that were appended to the history.
+"""Learners as surrogates.
 
-After responses are standardized again, the learner starts from its prior and is shown the whole history.
+Each update is shown the appended rows, after a new standardization all rows, from the prior.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from seqdec.core import Array, Key, Learner
 
 
 class State(NamedTuple):
-    """A learner's state and the number of rows that it was shown."""
+    """A learner's state and the number of rows shown."""
 
     learned: Any
     absorbed: Array
@@ -34,7 +34,7 @@ def learned(
         learner: its posterior is that of rows (n, d).
         growth: as in `Surrogate`.
         chunk: responses of an update.
-        padded: (rows (n, d), known (n,) bool) -> input of an update, in which rows that are not known teach nothing.
+        padded: (rows (n, d), known (n,) bool) -> input of an update, where unknown rows teach nothing.
     """
 
     def init(key: Key, history: History) -> State:
@@ -59,10 +59,10 @@ def shown(
     """`learned` after updates with the rows of the history from `absorbed` on.
 
     Args:
-        update: (learned, indices (n,), known (n,) bool) -> learned; rows that are not known pad the last chunk.
+        update: (learned, indices (n,), known (n,) bool) -> learned; unknown rows pad the last chunk.
         learned: before.
-        absorbed: () number of rows that it has learned.
-        history: that it is shown.
+        absorbed: () number of rows learned.
+        history: shown.
         chunk: n.
     """
     new, last = history.filled - absorbed, len(history.x) - 1

@@ -1,6 +1,6 @@
 """Several outputs as one surrogate: independent beliefs at the same points.
 
-Responses are (N, m); moments of the posterior have the outputs as their last axis, functions are (n, d) -> (n, m).
+Responses are (N, m), moments have the outputs as last axis, functions are (n, d) -> (n, m).
 """
 
 import functools
@@ -16,7 +16,7 @@ from seqdec.core import Key, Posterior
 
 @functools.cache
 def independent(surrogates: tuple[Surrogate, ...]) -> Surrogate:
-    """The surrogate of independent outputs, one of `surrogates` for each; its state is a tuple of theirs."""
+    """The surrogate of independent outputs, one of `surrogates` each; its state is a tuple."""
     first, outputs = surrogates[0], len(surrogates)
 
     def init(key: Key, history: History) -> tuple[Any, ...]:

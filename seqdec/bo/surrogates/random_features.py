@@ -1,13 +1,12 @@
-"""HiLoFi over a wide network whose prior is the exact Gaussian process's: an update of constant cost.
+"""HiLoFi over a wide network with the exact Gaussian process's prior: updates of constant cost.
 
     f(x) = b + sqrt(2 s / K) sum_k u_k cos(w_k . z) + v_k sin(w_k . z),    z_i = x_i exp(h_i) / l_i
 
-for K / 2 frequencies w_k. The last layer (b, u, v) ~ N(0, I) has a full-rank covariance; the first layer's log scales
-h ~ N(0, initial_std_hidden^2) a low-rank one. The frequencies are drawn from the spectral density of the Matern-5/2
-kernel, Student's t with five degrees of freedom, by a scrambled Sobol sequence, so that for h = 0 the prior of f tends
-to the Gaussian process of `seqdec.bo.surrogates.gaussian_process`, whose marginal likelihood of at most 256 responses
-calibrates l, s and the noise whenever responses are standardized again. Responses are learned in chunks, one Kalman
-update each.
+for K / 2 frequencies w_k. The last layer (b, u, v) ~ N(0, I) has a full-rank covariance; the first layer's log scales h
+~ N(0, initial_std_hidden^2) a low-rank one. The frequencies are drawn from the spectral density of the Matern-5/2
+kernel, Student's t with five degrees of freedom, by a scrambled Sobol sequence: for h = 0 the prior tends to that of
+`seqdec.bo.surrogates.gaussian_process`, whose marginal likelihood of at most 256 responses calibrates l, s and the
+noise with each standardization. Each chunk of responses is one Kalman update.
 
 Sources: Rahimi, Recht, "Random features for large-scale kernel machines", 2007; by quasi-Monte Carlo: Avron, Sindhwani,
 Yang, Mahoney, "Quasi-Monte Carlo feature maps for shift-invariant kernels", 2016.
@@ -33,13 +32,13 @@ from seqdec.runtime import UNFUSED
 
 _CHUNK = 16
 _DEGREES = 5.0
-"""Degrees of freedom of the frequencies."""
+"""Of freedom of the frequencies."""
 _CALIBRATED = 256
-"""Responses that the hyperparameters are fitted to, at most."""
+"""Most responses for the hyperparameters."""
 
 
 class Layer(NamedTuple):
-    """The first layer: what it has besides the scales h that the filter learns."""
+    """The first layer without its scales h."""
 
     frequencies: Any
     """(K / 2, d)"""
@@ -48,26 +47,26 @@ class Layer(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """Rows of the unit cube as the network sees them."""
+    """Rows of the unit cube for the network."""
 
     rows: Any
     """(n, d)"""
     weights: Any
-    """(n,) factors of the responses: inverse standard deviations of the noise"""
+    """(n,) factors of the responses: inverse noise standard deviations"""
     layer: Layer
 
 
 class State(NamedTuple):
-    """A belief and the number of rows it is conditioned on."""
+    """A belief and the number of its rows."""
 
     key: Key
     """of the prior"""
     layer: Layer
     belief: Any
     absorbed: Any
-    """() int32 rows of the history that the belief is conditioned on"""
+    """() int32 rows conditioned on"""
     unfitted: Any
-    """() bool: the hyperparameters are those of the prior"""
+    """() bool: hyperparameters of the prior"""
 
 
 def hilofi(
@@ -82,10 +81,10 @@ def hilofi(
     Args:
         dim: columns of the unit cube.
         units: K, an even number.
-        rank: rank of the covariance of the first layer's scales, at most `dim`.
-        initial_std_hidden: prior standard deviation of their logarithms, along each of its directions.
+        rank: of the covariance of the first layer's log scales, at most `dim`.
+        initial_std_hidden: their prior standard deviation, along each of its directions.
 
-    Raises ValueError or TypeError for a setting that is out of its range or not a number.
+    Raises ValueError or TypeError for a setting that does not fit.
     """
     dim, units = checks.count("dim", dim), checks.count("units", units, 2)
     if units % 2:
@@ -145,7 +144,7 @@ def _network(dim: int, units: int) -> Network:
 
 
 def _frequencies(key: Key, dim: int, units: int) -> np.ndarray:
-    """(units / 2, dim) draws from the spectral density of the kernel with length scales of one."""
+    """(units / 2, dim) draws from the spectral density for unit length scales."""
     from scipy.special import gammaincinv, ndtri
     from scipy.stats import qmc
 

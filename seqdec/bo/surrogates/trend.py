@@ -1,13 +1,13 @@
-"""Monotone directions: a surrogate of what is left of the responses after a linear trend with known signs.
+"""Monotone directions: a surrogate of the responses less a linear trend with known signs.
 
     y = sum_j s_j b_j (u_j - 1/2) + f(u) + e,    b_j >= 0,    b_j ~ N(1, 1)
 
-with s_j = 1 where responses rise in column j of the unit cube, -1 where they fall and 0 where nothing is known, and f
-the function of the surrogate. Whenever it starts from its prior, the slopes minimize
+with s_j = 1 where responses rise in column j of the unit cube, -1 where they fall, else 0, and f the function of the
+surrogate. At its prior the slopes minimize
 
     sum_i (y_i - mean y - sum_j s_j b_j (u_ij - mean u_j))^2 + sum_j (b_j - 1)^2.
 
-Where no values are known, the belief follows the directions; values may contradict them.
+Values may contradict the directions.
 """
 
 import functools
@@ -27,13 +27,13 @@ from seqdec.core import Array, Key, Posterior, Predictive
 
 
 class Directions(NamedTuple):
-    """How the outputs of a function depend on its parameters."""
+    """How outputs depend on parameters."""
 
     signs: tuple[tuple[int, ...], ...]
-    """for each output, of each dimension: 1 where values rise with it, -1 where they fall, 0 where it is not known"""
+    """for each output, of each dimension: 1 rising, -1 falling, 0 unknown"""
 
     def columns(self, space: Space) -> np.ndarray:
-        """(outputs, columns) as numbers, of the columns of the unit cube."""
+        """(outputs, columns) of the unit cube."""
         found = np.zeros((len(self.signs), space.columns))
         for place, columns in enumerate(space.slices):
             found[:, columns] = np.array(self.signs)[:, place : place + 1]
@@ -74,18 +74,18 @@ def _signs(given: Any, space: Space) -> tuple[int, ...]:
 
 
 class State(NamedTuple):
-    """The slopes, and the surrogate's state given what is left."""
+    """The slopes, and the state of the rest."""
 
     slopes: Any
     """(d,) s_j b_j"""
     unfitted: Any
-    """() bool: they are those of the prior"""
+    """() bool: the prior's"""
     inner: Any
 
 
 @functools.cache
 def trended(surrogate: Surrogate, directions: tuple[float, ...]) -> Surrogate:
-    """The surrogate with a trend in `directions` (d,), each 1, -1 or 0; itself without any."""
+    """The surrogate with a trend in `directions` (d,), each 1, -1 or 0."""
     if not any(directions):
         return surrogate
     dtype, signs = np.dtype(surrogate.dtype), np.array(directions)
