@@ -30,7 +30,7 @@ from seqdec.runtime import compilation_cache, use_all_cores
 
 _FAILED, _USAGE, _INTERRUPTED, _UNREAD = 1, 2, 130, 141
 _DEFAULT = object()
-"""In the place of a folder: the default one."""
+"""The default folder."""
 _DESCRIPTION = """Sequential decisions with Bayesian neural filters.
 
 --version prints the version."""
@@ -67,12 +67,12 @@ class Report:
 
 
 _RULES = ConstructorRegistry()
-"""How options are parsed, besides tyro's own rules."""
+"""How options are parsed, beside tyro's rules."""
 
 
 @_RULES.primitive_rule
 def _path(option: PrimitiveTypeInfo) -> "PrimitiveConstructorSpec[Path] | None":
-    """A path, checked as text: "" is no path, but the Path of "" is the working directory."""
+    """A path, checked as text: the Path of "" is the working directory."""
     if option.type is not Path:
         return None
     return PrimitiveConstructorSpec(
@@ -88,7 +88,7 @@ COMMANDS: Registry[Any] = Registry("command", {"run": Run}, commands.COMMANDS, {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line `argv` (default: this process's) and return the exit code."""
+    """Run the command line `argv`, by default this process's; returns the exit code."""
     try:
         code = _execute(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
@@ -125,7 +125,7 @@ def _execute(argv: Sequence[str]) -> int:
 
 
 def _split_global_options(argv: Sequence[str]) -> tuple[list[str], argparse.Namespace]:
-    """The arguments without the options that every command has, and those; None where they are not given."""
+    """The arguments, and options of all commands, None where not given."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--compilation-cache", nargs="?", const=_DEFAULT, metavar="DIR")
     parser.add_argument("--resume", metavar="DIR")
@@ -135,7 +135,7 @@ def _split_global_options(argv: Sequence[str]) -> tuple[list[str], argparse.Name
 
 
 def _resumed(arguments: list[str], folder: Path) -> Experiment:
-    """The experiment that was started in `folder`, with its options. Raises ValueError for a command with others."""
+    """The experiment started in `folder`, with its options. Raises ValueError for a command with others."""
     try:
         name = read_manifest(folder)["experiment"]
     except FileNotFoundError as error:
@@ -181,14 +181,14 @@ def _parse(arguments: list[str]) -> Any:
 
 
 def _subcommands(registry: Registry[Any]) -> Iterator[Any]:
-    """The options of all commands or experiments, without plug-ins that cannot be loaded: `seqdec list` says why."""
+    """Options of all commands or experiments, without plug-ins that do not load."""
     for name in registry:
         with suppress(ValueError):
             yield Annotated[registry[name], tyro.conf.subcommand(name)]
 
 
 def _run(experiment: Experiment, resuming: bool = False) -> int:
-    """Run an experiment; on an error or Ctrl-C, the parts that are finished are still saved and reported."""
+    """Run an experiment; parts finished before an error or Ctrl-C are saved and reported."""
     try:
         plan = experiment.check()
     except (ValueError, TypeError) as error:
@@ -198,7 +198,6 @@ def _run(experiment: Experiment, resuming: bool = False) -> int:
 
 
 def _play(experiment: Experiment, plan: Any, resuming: bool) -> int:
-    """Run an experiment in its folder."""
     if resuming:
         parts = experiment.restore()
     else:
@@ -225,7 +224,7 @@ def _play(experiment: Experiment, plan: Any, resuming: bool) -> int:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C within this context takes effect at its end."""
+    """Ctrl-C takes effect at the end."""
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield
@@ -241,7 +240,6 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def _report(asked: Report) -> int:
-    """Rebuild the report of a saved experiment."""
     from seqdec.commands import page
 
     folder, file = located(asked.directory), None if asked.html is None else located(asked.html)
@@ -264,7 +262,6 @@ def _report(asked: Report) -> int:
 
 
 def _list() -> int:
-    """Print every name with a line of description."""
     for title, entries in _named().items():
         width = max(len(name) for name in entries)
         print(f"{title}:", *(f"  {name:{width}}  {line}" for name, line in entries.items()), "", sep="\n")
@@ -272,7 +269,7 @@ def _list() -> int:
 
 
 def _named() -> dict[str, dict[str, str]]:
-    """Kind -> name -> one line of description, with the package of names from outside; kinds without names left out."""
+    """Kind -> name -> a line of description, with the package of names from outside."""
     kinds: dict[str, Registry[Any]] = {
         "experiments": commands.EVERY,
         "agents": agents.REGISTRY,
@@ -290,7 +287,7 @@ def _named() -> dict[str, dict[str, str]]:
 
 
 def _line(registry: Registry[Any], name: str) -> str:
-    """What a name stands for, or why it cannot be used."""
+    """What a name stands for, or why it is unusable."""
     if name in registry.own():
         return registry.describe(name)
     try:
@@ -300,7 +297,7 @@ def _line(registry: Registry[Any], name: str) -> str:
 
 
 def _output_error() -> OSError | None:
-    """Why standard output takes nothing; what is still to be written then goes nowhere. None where it does."""
+    """Why standard output takes nothing, which then goes nowhere; None if it does."""
     try:
         print(flush=True)
     except OSError as error:
@@ -310,7 +307,7 @@ def _output_error() -> OSError | None:
 
 
 def _complain(reason: object, code: int) -> int:
-    """Print one line on standard error; returns `code`."""
+    """Print a line on standard error; returns `code`."""
     text = str(reason).strip() or type(reason).__name__
     if isinstance(reason, OSError) and reason.errno is not None and reason.filename is None and _output_error():
         text = f"cannot write to standard output: {reason.strerror}; redirect it to another place"

@@ -1,10 +1,10 @@
 """Executors of worker processes, on this machine or a Ray cluster, for `seqdec.minimize(workers=...)` and sweeps.
 
 A task whose worker dies runs again on another, three times at most. `Future.cancel` ends a running task too, Ctrl-C all
-tasks, and `Local` a task that takes longer than a limit. A pool of `concurrent.futures` ends with any of its processes.
+tasks, and `Local` a task beyond its time limit.
 
-The result of a JAX program may depend on the number of devices and threads: every worker has one CPU device with the
-threads of one core. JAX_PLATFORMS chooses another device.
+Results of JAX may depend on the number of devices and threads: every worker has one CPU device with the threads of one
+core. JAX_PLATFORMS chooses another device.
 """
 
 import contextlib
@@ -37,12 +37,12 @@ _RETRIES = 3
 _CONNECT_SECONDS = 20
 _OBJECT_STORE_BYTES = 100_000_000
 _BEGUN = b""
-"""What a worker sends before it calls a function, and before its answer."""
+"""Sent by a worker before a call, and before its answer."""
 _PINNED = {"JAX_NUM_CPU_DEVICES": "1", "NPROC": "1", "PJRT_NPROC": "1"}
 
 
 def worker_environment() -> dict[str, str]:
-    """Environment variables of every worker: this process's settings of JAX, XLA and seqdec, on one CPU device."""
+    """Of every worker: this process's settings of JAX, XLA and seqdec, on one CPU device."""
     own = {name: value for name, value in os.environ.items() if name.startswith(("JAX_", "XLA_", "SEQDEC_"))}
     if own.get("SEQDEC_DATA"):
         own["SEQDEC_DATA"] = str(located(own["SEQDEC_DATA"]))  # workers may have another working directory
@@ -56,7 +56,7 @@ def worker_environment() -> dict[str, str]:
 
 
 class _Task(Future[Any]):
-    """A future whose `cancel` ends a task that is running too; its result then raises CancelledError."""
+    """A future whose `cancel` also ends a running task, with CancelledError."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,14 +75,14 @@ class _Task(Future[Any]):
         return True
 
     def goes_on(self, end: Callable[[], Any] | None) -> bool:
-        """Name the function that ends the task from here on; returns False if it has been cancelled."""
+        """`end` ends the task from here on; False if it has been cancelled."""
         with self._guard:
             self._end = end
             return not self._stopped
 
 
 class _Workers(Executor):
-    """An executor of the process that made it, not of a forked one, which an exception within `with` ends at once."""
+    """An executor of its process, not of a forked one; an exception within `with` ends it at once."""
 
     def __init__(self) -> None:
         self._owner = os.getpid()
@@ -96,18 +96,17 @@ class _Workers(Executor):
 
 
 class Local(_Workers):
-    """Processes on this machine; cloudpickle must pickle what they get and return. They print on standard error.
+    """Processes on this machine, printing on standard error. cloudpickle must pickle what they get and return.
 
     Args:
-        workers: how many; None is one for each core that this process may use.
-        call_timeout: seconds that a call may take, from when its function is in the worker; then the worker is killed,
-            with the processes that the function has started, and replaced, and the future raises TimeoutError.
+        workers: how many; None: one for each core that this process may use.
+        call_timeout: seconds for a call, once in the worker; then the worker is killed, with the processes that it
+            started, and replaced, and the future raises TimeoutError.
 
     Raises TypeError or ValueError for a setting out of its range.
     """
 
     def __init__(self, workers: int | None = None, *, call_timeout: float | None = None) -> None:
-        """See the class."""
         super().__init__()
         if call_timeout is not None:
             positive("call_timeout", call_timeout)
@@ -127,7 +126,7 @@ class Local(_Workers):
         _LOCALS.add(self)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """A task of one process, whose future raises RuntimeError if its workers died too often.
+        """A task of one process; its future raises RuntimeError if workers died too often.
 
         Raises RuntimeError after `shutdown`, and in a forked process.
         """
@@ -172,7 +171,7 @@ class Local(_Workers):
             return process
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the processes: when all tasks are done, or at once with `cancel_futures` or on Ctrl-C."""
+        """End the processes when all tasks are done; at once with `cancel_futures` or on Ctrl-C."""
         if os.getpid() != self._owner:
             return
         if not cancel_futures:
@@ -196,7 +195,7 @@ _LOCALS: "weakref.WeakSet[Local]" = weakref.WeakSet()
 
 
 def _end_after_interrupt() -> None:
-    """End all executors if Ctrl-C has ended the main thread, where Python would wait for their tasks."""
+    """End all executors after Ctrl-C in the main thread."""
     if issubclass(getattr(sys, "last_type", None) or Exception, KeyboardInterrupt):
         for executor in tuple(_LOCALS):
             executor.shutdown(cancel_futures=True)
@@ -207,7 +206,7 @@ threading._register_atexit(_end_after_interrupt)  # pyright: ignore[reportAttrib
 
 
 class _Process:
-    """A worker process: tasks arrive on its standard input, whose end ends it, with all that its tasks have started."""
+    """A worker process; the end of its standard input ends it, with all that its tasks started."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         command = [sys.executable, "-c", "from seqdec.executors import serve; serve()"]
@@ -222,7 +221,7 @@ class _Process:
     def call(self, task: bytes, limit: float | None) -> bytes | None:
         """The answer of `serve` to a task; None if the process has died.
 
-        Raises TimeoutError, after the end of the process, where the call takes longer than so many seconds.
+        Raises TimeoutError, after the end of the process, for a call of more than `limit` seconds.
         """
         overdue = threading.Event()
 
@@ -251,7 +250,7 @@ class _Process:
             clock.cancel()
 
     def end(self) -> int:
-        """Kill the process, if it lives; returns its exit code."""
+        """Kill the process; its exit code."""
         with self._lock:
             if self._process.returncode is None:
                 with contextlib.suppress(OSError):
@@ -264,7 +263,7 @@ class _Process:
 
 
 def serve() -> None:
-    """The main function of a worker process: answer each task, and end with the driver, also within a task."""
+    """Answer each task; end with the driver, also within a task."""
     answers, source = os.fdopen(os.dup(1), "wb"), os.fdopen(os.dup(0), "rb")
     os.dup2(2, 1)  # a task prints to standard error, line by line, since the process is killed in the end
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -282,7 +281,7 @@ def serve() -> None:
 
 
 def _receive(source: BinaryIO, tasks: "queue.SimpleQueue[bytes]") -> None:
-    """Pass the tasks on; end this process with the driver."""
+    """Pass tasks on; end this process with the driver."""
     with contextlib.suppress(EOFError, OSError, pickle.UnpicklingError):
         while True:
             tasks.put(pickle.load(source))
@@ -290,7 +289,7 @@ def _receive(source: BinaryIO, tasks: "queue.SimpleQueue[bytes]") -> None:
 
 
 def _kill_group(leader: int) -> None:
-    """Kill a process that leads a session and, where the system has groups, those that it started."""
+    """Kill a process that leads a session and, with groups, those that it started."""
     if os.name == "posix":
         os.killpg(leader, signal.SIGKILL)
     else:
@@ -298,7 +297,7 @@ def _kill_group(leader: int) -> None:
 
 
 def answer(task: bytes, begin: Callable[[], Any] = lambda: None) -> bytes:
-    """Call the function of a task, pickled (function, args, kwargs), after `begin`: pickled (result, exception)."""
+    """Call a pickled (function, args, kwargs) after `begin`: pickled (result, exception)."""
     try:
         fn, args, kwargs = pickle.loads(task)
         begin()
@@ -321,12 +320,12 @@ def _opened(found: bytes) -> Any:
 
 
 class Ray(_Workers):
-    """The workers of a Ray cluster, one for each CPU; cloudpickle must pickle what they get, and they need seqdec.
+    """Workers of a Ray cluster, one per CPU, with seqdec; cloudpickle must pickle what they get.
 
     Args:
-        address: of the cluster, as `ray.init` takes it, such as "auto" or "ray://head:10001"; None starts one on this
-            machine, reachable from it alone, which ends with the executor.
-        workers: CPUs of a cluster that is started here; None is one for each core.
+        address: as of `ray.init`, such as "auto" or "ray://head:10001"; None starts a cluster for this executor,
+            reachable from this machine alone.
+        workers: CPUs of a cluster that is started; None: one per core.
 
     Raises:
         ImportError: Ray is not installed.
@@ -334,7 +333,6 @@ class Ray(_Workers):
     """
 
     def __init__(self, address: str | None = None, workers: int | None = None) -> None:
-        """See the class."""
         super().__init__()
         check_ray()
         if address is not None:
@@ -368,7 +366,7 @@ class Ray(_Workers):
         self.workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """A task of one CPU, whose future raises RuntimeError if Ray gives it up; so does this in a forked process."""
+        """A task of one CPU. RuntimeError: of its future if Ray gives it up; here in a forked process."""
         self._check_owner()
         remote = self._ray.remote(num_cpus=1, max_retries=_RETRIES)(answer)
         found = remote.remote(cloudpickle.dumps((fn, args, kwargs)))
@@ -379,7 +377,7 @@ class Ray(_Workers):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Disconnect, after all tasks if `wait` says so, or on Ctrl-C; a cluster that was started here ends."""
+        """Disconnect, after all tasks if `wait`, or on Ctrl-C; a cluster started here ends."""
         if os.getpid() != self._owner:
             return
         try:
@@ -390,7 +388,7 @@ class Ray(_Workers):
 
 
 def _pass_on(found: Future[bytes], future: Future[Any]) -> None:
-    """Set `future` to the result or the exception in an answer, unless it has been cancelled."""
+    """Set `future`, unless cancelled, to the result or exception in an answer."""
     if not future.set_running_or_notify_cancel():
         return
     try:
@@ -403,7 +401,7 @@ def _pass_on(found: Future[bytes], future: Future[Any]) -> None:
 
 
 def _check_reachable(address: str) -> None:
-    """Raises ConnectionError where nothing answers at host:port, for which Ray itself waits many minutes."""
+    """Raises ConnectionError where nothing answers at host:port: Ray waits many minutes."""
     host, colon, port = address.removeprefix("ray://").partition(":")
     if not colon:
         return  # such as "auto": Ray looks for the cluster itself
@@ -414,11 +412,11 @@ def _check_reachable(address: str) -> None:
 
 
 def check_ray() -> None:
-    """Raises ImportError, naming the remedy, where Ray is not installed."""
+    """Raises ImportError, with the remedy, without Ray."""
     if importlib.util.find_spec("ray") is None:
         raise ImportError("Ray is not installed: pip install 'seqdec[ray]'")
 
 
 def width(executor: Executor) -> int | None:
-    """How many tasks an executor works on at a time, where it tells."""
+    """How many tasks an executor works on at a time, if known."""
     return getattr(executor, "workers", getattr(executor, "_max_workers", None))

@@ -1,4 +1,4 @@
-"""Figures of runs, by matplotlib without its global state, in a palette for color-blind readers."""
+"""Figures of runs, by matplotlib without global state, in a palette for color-blind readers."""
 
 import itertools
 import textwrap
@@ -45,7 +45,7 @@ COLORS: Mapping[str, str] = {
     "uniform": "#A9A9A9",
     "evolution": "#C4A000",
 }
-"""The color of each agent in every figure; "hilofi:50+greedy" has that of hilofi."""
+"""Agent -> color; "hilofi:50+greedy" has that of hilofi."""
 # Okabe and Ito's palette without its yellow, which is hard to read on white: for names that are not in COLORS.
 _OTHERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 1.5)))
@@ -53,13 +53,13 @@ TITLE: dict[str, Any] = {"fontsize": 11, "loc": "left"}
 OPTIMUM = "optimum"
 Possible = tuple[float | np.ndarray, float | np.ndarray]
 _POINTS = 400
-"""Points in a drawn curve: more cannot be distinguished and only make the file larger."""
+"""Most points in a drawn curve."""
 _FEW = 2
-"""Seeds that are drawn one by one, because an interval of so few is hardly known."""
+"""Most seeds that are drawn one by one."""
 
 
 class Run(Protocol):
-    """What the figures read of a `seqdec.Run`."""
+    """What figures read of a `seqdec.Run`."""
 
     @property
     def env(self) -> str:
@@ -78,17 +78,17 @@ class Run(Protocol):
 
     @property
     def regret(self) -> np.ndarray:
-        """(num_seeds, num_steps) expected reward lost by each action; NaN where unknown."""
+        """(num_seeds, num_steps) expected reward lost; NaN where unknown."""
         ...
 
     @property
     def elapsed(self) -> np.ndarray:
-        """(num_steps,) seconds of running by the end of each step, all seeds together."""
+        """(num_steps,) seconds by the end of each step, all seeds together."""
         ...
 
 
 def comparison(runs: Mapping[str, Run]) -> Figure:
-    """Cumulative reward, recent average reward, cumulative regret, and regret against time; shared legend below."""
+    """Cumulative reward, recent average reward, cumulative regret, and regret against time."""
     figure = Figure(figsize=(10.5, 7.6), dpi=140, layout="constrained")
     axes = figure.subplots(2, 2)
     cumulative_reward(axes[0, 0], runs)
@@ -101,7 +101,7 @@ def comparison(runs: Mapping[str, Run]) -> Figure:
 
 
 def regret(runs: Mapping[str, Run]) -> Figure:
-    """Cumulative regret alone, every curve labeled at its end."""
+    """Cumulative regret, curves labeled at their ends."""
     return single(runs, cumulative_regret, _cumulative_regret)
 
 
@@ -115,7 +115,7 @@ def cumulative_reward(axis: Axes, runs: Mapping[str, Run]) -> None:
 
 
 def average_reward(axis: Axes, runs: Mapping[str, Run]) -> None:
-    """Reward per step over a sliding window, mean over seeds and 95% band."""
+    """Reward in a sliding window, mean over seeds and 95% band."""
     possible = extremes(run.rewards for run in runs.values())
     for style, (name, run) in zip(styles(runs), runs.items(), strict=True):
         means = rolling(run.rewards, window(runs))
@@ -133,14 +133,14 @@ def cumulative_regret(axis: Axes, runs: Mapping[str, Run]) -> None:
 
 
 def accuracy_axis(axis: Axes, title: str) -> None:
-    """Title and labels for accuracies, drawn as shares from 0 to 1 and labeled in percent."""
+    """Title and labels; shares from 0 to 1 in percent."""
     axis.set_title(title, **TITLE)
     axis.set_ylabel("accuracy / %")
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}"))
 
 
 def regret_against_time(axis: Axes, runs: Mapping[str, Run]) -> None:
-    """Final regret (mean, 95% interval) against run time per seed; lower left is better."""
+    """Final regret (mean, 95% interval) against run time per seed."""
     low, high = extremes(run.regret for run in runs.values())
     for style, (name, run) in zip(styles(runs), runs.items(), strict=True):
         seconds, (mean, margin) = run.elapsed / len(run.seeds), mean_and_margin(_cumulative_regret(run))
@@ -153,7 +153,7 @@ def regret_against_time(axis: Axes, runs: Mapping[str, Run]) -> None:
 
 
 def panels(names: list[str]) -> tuple[Figure, list[Axes]]:
-    """A figure with a panel for each name, at most four in a row; wide enough for a title of 70 letters."""
+    """A panel for each name, at most four in a row; wide enough for a title of 70 letters."""
     columns = min(4, len(names))
     rows = -(-len(names) // columns)
     figure = Figure(figsize=(max(7.0, 1.2 + 3.7 * columns), 1.0 + 3.2 * rows), dpi=140, layout="constrained")
@@ -164,14 +164,14 @@ def panels(names: list[str]) -> tuple[Figure, list[Axes]]:
 
 
 def legend(figure: Figure, axes: list[Axes], names: list[str]) -> None:
-    """One legend below all panels, in as many columns as the figure's width has room for."""
+    """One legend below all panels, as wide as the figure."""
     entries = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     shown = [name for name in names if name in entries]
     size = 10.0
     widths = [TextPath((0, 0), name, size=size).get_extents().width for name in shown]
 
     def width(columns: int) -> float:
-        """In points, with matplotlib's distances: a handle and its distance to each text, two ems between columns."""
+        """In points, with matplotlib's distances."""
         texts = sum(part.max() for part in np.array_split(widths, columns))
         return texts + size * (2.8 * columns + 2 * (columns - 1) + 2)
 
@@ -187,7 +187,7 @@ def legend(figure: Figure, axes: list[Axes], names: list[str]) -> None:
 
 
 def optimum(axis: Axes, value: float) -> None:
-    """A dashed line at the best possible value, labeled `OPTIMUM`; none if that is not finite."""
+    """A dashed line at the best possible value, labeled `OPTIMUM`, if finite."""
     if np.isfinite(value):
         axis.axhline(value, color="0.2", ls="--", lw=1, label=OPTIMUM, zorder=1)
 
@@ -195,9 +195,9 @@ def optimum(axis: Axes, value: float) -> None:
 def intervals(
     axis: Axes, names: list[str], values: np.ndarray, errors: np.ndarray, everywhere: Sequence[str] = ()
 ) -> None:
-    """One row for each name, from the top: a dot and its interval; `errors` are (n,) or (2, n).
+    """A dot and its interval for each name, from the top; `errors` are (n,) or (2, n).
 
-    `everywhere` are the names in all panels of a figure, where the rows of a panel are not the same in each.
+    `everywhere`: names in all panels of a figure, if rows differ.
     """
     rows, below_above = np.arange(len(names)), np.broadcast_to(errors, (2, len(names)))
     colors = {
@@ -214,12 +214,12 @@ def intervals(
 
 
 def window(runs: Mapping[str, Run]) -> int:
-    """Length of the sliding window of the average reward: a tenth of the longest run, at most 1,000 steps."""
+    """Length of the window of the average reward: a tenth of the longest run, at most 1,000 steps."""
     return max(1, min(1000, max(run.rewards.shape[1] for run in runs.values()) // 10))
 
 
 def rolling(values: np.ndarray, length: int) -> np.ndarray:
-    """(n, steps) -> (n, steps - length + 1) means of `length` values in a row; of all where there are fewer."""
+    """(n, steps) -> (n, steps - length + 1) means of `length` values in a row, or of all if fewer."""
     length = min(length, values.shape[1])
     total = np.cumsum(np.pad(values, ((0, 0), (1, 0))), axis=1, dtype=np.float64)
     return (total[:, length:] - total[:, :-length]) / length
@@ -230,12 +230,12 @@ def _cumulative_regret(run: Run) -> np.ndarray:
 
 
 def steps(run: Run) -> np.ndarray:
-    """(num_steps,) numbers of the steps, from 1."""
+    """(num_steps,) from 1."""
     return np.arange(1, run.rewards.shape[1] + 1)
 
 
 def styles(names: Iterable[str]) -> list[dict[str, Any]]:
-    """Color and dash of each agent: those of `COLORS`, others in order; equal colors differ in dash, then shade."""
+    """Color and dash of each agent: of `COLORS`, others in order; equal colors differ in dash, then shade."""
     names = list(names)
     kinds = [max((kind for kind in COLORS if _is_kind(name, kind)), key=len, default="") for name in names]
     used = {COLORS[kind] for kind in kinds if kind}
@@ -249,13 +249,13 @@ def styles(names: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def _lighter(color: str, times: int) -> str:
-    """The color, half as far from white each time."""
+    """Half as far from white each time."""
     red, green, blue = (1 - (1 - part) * 0.5**times for part in to_rgb(color))
     return to_hex((red, green, blue)).upper()
 
 
 def _is_kind(name: str, kind: str) -> bool:
-    """Whether `name` is `kind`, alone or with a rank, a policy or a variant: "kind:rank+policy", "kind.variant"."""
+    """Whether `name` is `kind`, or "kind:rank+policy" or "kind.variant"."""
     return name == kind or name.startswith((f"{kind}+", f"{kind}:", f"{kind}."))
 
 
@@ -267,10 +267,10 @@ def curve(
     style: dict[str, Any],
     possible: Possible | None = (-np.inf, np.inf),
 ) -> None:
-    """Mean of `samples` (seeds, steps) over `x` (steps,) and its 95% band, thinned to `_POINTS` points.
+    """Mean of `samples` (seeds, steps) over `x` (steps,) and its 95% band, in `_POINTS` points at most.
 
-    Instead of a band, two seeds are drawn as thin lines. The band is clipped to the `possible` values, least and
-    largest, () or (steps,) each; None draws no band.
+    Two seeds are thin lines. The band is clipped to the least and largest `possible` values, () or (steps,); None: no
+    band.
     """
     keep = np.unique(np.linspace(0, len(x) - 1, min(len(x), _POINTS)).round().astype(int))
     mean, margin = mean_and_margin(samples[:, keep])
@@ -284,7 +284,7 @@ def curve(
 
 
 def extremes(values: Iterable[np.ndarray]) -> Possible:
-    """The least and the largest of all finite values: what a mean of such values may be."""
+    """Least and largest finite values, the bounds of their means."""
     finite = [part[np.isfinite(part)] for part in map(np.asarray, values)]
     return (
         float(min((part.min() for part in finite if part.size), default=-np.inf)),
@@ -293,14 +293,14 @@ def extremes(values: Iterable[np.ndarray]) -> Possible:
 
 
 def summed(possible: Possible, steps: np.ndarray) -> Possible:
-    """The same for sums over as many values as `steps`."""
+    """The same for sums of `steps` values."""
     return possible[0] * steps, possible[1] * steps
 
 
 def finish_axis(
     axis: Axes, title: str, x_label: str, y_label: str, empty: str = "not known in this environment"
 ) -> None:
-    """Title, axis labels and a plain style, integers for a whole x; the note `empty` if there is nothing to draw."""
+    """Title, axis labels, plain style, integers for a whole x; the note `empty` without data."""
     axis.set_title(title, **TITLE)
     axis.set_xlabel(x_label)
     axis.set_ylabel(y_label)
@@ -320,7 +320,7 @@ def finish_axis(
 def single(
     runs: Mapping[str, Run], draw: Callable[[Axes, Mapping[str, Run]], None], curves: Callable[[Run], np.ndarray]
 ) -> Figure:
-    """One panel with direct labels at the ends of the curves."""
+    """One panel, curves labeled at their ends."""
     figure = Figure(figsize=(8.2, 4.8), dpi=140, layout="constrained")
     axis = figure.subplots()
     draw(axis, runs)
@@ -344,7 +344,7 @@ def single(
 
 
 def note(figure: Figure, text: str) -> None:
-    """Text below everything else: what the published figure beside this one shows, in words. The figure grows by it."""
+    """Text below everything else, what the published figure shows; the figure grows by it."""
     figure.draw_without_rendering()
     # The layout leaves no room for legends at a place of their own.
     legends = max((entry.get_window_extent().height / figure.dpi + 0.08 for entry in figure.legends), default=0.0)
@@ -360,7 +360,7 @@ def note(figure: Figure, text: str) -> None:
 
 
 def _spread(values: np.ndarray, gap: float) -> np.ndarray:
-    """Positions nearest to `values` in least squares, in the same order and at least `gap` apart; NaN stays NaN."""
+    """Positions nearest to `values` in least squares, ordered, at least `gap` apart; NaN stays NaN."""
     order = np.argsort(values)[: np.isfinite(values).sum()]
     offsets = gap * np.arange(len(order))
     places = np.full_like(values, np.nan)
@@ -370,17 +370,17 @@ def _spread(values: np.ndarray, gap: float) -> np.ndarray:
 
 
 def bands(count: int, what: str = "seed") -> str:
-    """What the curves of `count` seeds, or other repetitions, show."""
+    """What curves of `count` repetitions show."""
     return f"{count} {what}s, mean and {'95% band' if count > _FEW else 'each'}" if count > 1 else f"1 {what}"
 
 
 def mean_and_interval(count: int) -> str:
-    """What a dot and its interval show, which are of `count` seeds."""
+    """What a dot and interval of `count` seeds show."""
     return f"{count} seeds, mean and 95% interval" if count > 1 else "1 seed"
 
 
 def title(runs: Mapping[str, Run], shown: Callable[[int], str] = bands) -> str:
-    """Environments, the largest number of steps, and what is `shown` of the largest number of seeds."""
+    """Environments, most steps, and what is `shown` of most seeds."""
     environments = sorted({run.env for run in runs.values()})
     steps = max(run.rewards.shape[1] for run in runs.values())
     seeds = max(len(run.seeds) for run in runs.values())

@@ -17,7 +17,7 @@ _BRIEF.maxstring = _BRIEF.maxother = 70
 
 
 def described(head: str, *lines: str) -> str:
-    """The text of a `repr`: a head, and indented lines of which the empty ones are left out and long ones cut."""
+    """A head and indented lines, empty ones left out, long ones cut."""
     cut = (line if len(line) <= _WIDTH else f"{line[: _WIDTH - 3]}..." for line in lines if line)
     return "\n  ".join([head, *(line.replace("\n", " ") for line in cut)])
 
@@ -33,7 +33,7 @@ def listed(values: Mapping[str, Any]) -> str:
 
 
 def brief(value: Any) -> str:
-    """A value in some tens of characters, on one line."""
+    """A value in a few dozen characters, on one line."""
     if isinstance(value, np.ndarray | jax.Array):
         return f"array of shape {value.shape}" if value.size > 4 else " ".join(str(value).split())
     if isinstance(value, float):
@@ -44,7 +44,7 @@ def brief(value: Any) -> str:
 
 
 def sized(tree: Any) -> str:
-    """How many arrays a tree holds, and their bytes."""
+    """Number of arrays in a tree, and their bytes."""
     leaves = [leaf for leaf in jax.tree.leaves(tree) if hasattr(leaf, "dtype")]
     if not leaves:
         return "no arrays"
@@ -54,7 +54,7 @@ def sized(tree: Any) -> str:
 
 
 def ranged(values: Any) -> str:
-    """Mean and range of numbers, NaN left out."""
+    """Mean and range of numbers other than NaN."""
     known = np.asarray(values, np.float64)
     known = known[~np.isnan(known)]
     if not known.size:
@@ -64,5 +64,5 @@ def ranged(values: Any) -> str:
 
 
 def html(text: str, table: "pd.DataFrame") -> str:
-    """A text as HTML, and a table under it."""
+    """A text, and a table under it."""
     return f"<pre>{escape(text)}</pre>\n{table.to_html(index=False, notebook=True)}"

@@ -1,4 +1,4 @@
-"""Covariance functions of Gaussian processes, shared by surrogates, output warps and the agent."""
+"""Covariance functions of Gaussian processes."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from seqdec.core import Array
 
 
 def matern52_at(r: Any, exp: Callable[[Any], Any] = np.exp) -> Any:
-    """Matern-5/2 at sqrt5 times the distance, (1 + r + r^2 / 3) exp(-r); on the host unless `exp` is another."""
+    """Matern-5/2 at sqrt5 times the distance, (1 + r + r^2 / 3) exp(-r)."""
     return (1 + r + r**2 / 3) * exp(-r)
 
 
@@ -25,6 +25,6 @@ def matern52(a: Array, b: Array) -> Array:
 
 
 def padded(cov: Array, keep: Array, noise: Array | float) -> Array:
-    """Covariance (N, N) of noisy responses at the rows kept (N,) bool; 1 on the diagonal of all others."""
+    """Covariance (N, N) of noisy responses in the rows kept (N,) bool; of others the identity."""
     both = keep[:, None] & keep[None]
     return jnp.where(both, cov, 0) + jnp.diag(jnp.where(keep, noise, 1.0))

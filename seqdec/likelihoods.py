@@ -1,8 +1,7 @@
 """Observation models: mean and covariance of the response y given the network's output f.
 
 Filters linearize the mean and take the covariance at the current estimate (moment matching, as in Ollivier, "Online
-natural gradient as a Kalman filter", 2018). Where some outputs are observed, they take the rows and the block that
-belong to them.
+natural gradient as a Kalman filter", 2018); of observed outputs, their rows and block.
 """
 
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from seqdec.portable import portable
 
 @portable
 class Likelihood(NamedTuple):
-    """First two moments of the response given the network's output."""
+    """Mean and covariance of the response given the network's output."""
 
     mean: Callable[[Array], Array]
     """(f (out,)) -> (out,) expected response"""
@@ -28,9 +27,8 @@ class Likelihood(NamedTuple):
     """(f (out,)) -> (out, out) covariance R of the response"""
     mode: Callable[[Array], tuple[Array, Array]] | None = None
     """(y (o,)) -> mean and variance (o,) of a Gaussian approximation in f of the likelihood of y, where filters
-    linearize surprising responses (`seqdec.filters.trust`): for unbounded means, of one output each, whose derivative
-    is the variance of the response. None for means that are linear or bounded, which are always linearized at the
-    belief's mean"""
+    linearize surprising responses (`seqdec.filters.trust`). For unbounded means, of one output each, whose derivative
+    is the variance of the response; None: linearize at the belief's mean"""
 
 
 def _covariance(name: str, value: Any, max_ndim: int = 2) -> Any:
@@ -72,8 +70,8 @@ def gaussian(noise_variance: Array | float) -> Likelihood:
 
     Raises:
         TypeError: not real numbers.
-        ValueError: not a variance or a covariance; or, when it is first used, its size is not the number of outputs or
-            it is too large for their dtype.
+        ValueError: no variance or covariance; or, at first use, not of the number of outputs or too large for their
+            dtype.
     """
     given = _covariance("noise_variance", noise_variance)
 
@@ -113,9 +111,9 @@ def categorical(jitter: float = 1e-4) -> Likelihood:
 def poisson(jitter: float = 1e-4) -> Likelihood:
     """Independent counts with log rates f: mean and variance exp(f), plus jitter on the variance.
 
-    Beyond e^c, with c a third of the logarithm of the largest float (7e12 in single precision), the rate grows linearly
-    in f, e^c (1 + f - c), so that squares of rates stay finite. A surprising count y is learned as an observation of
-    the log rate with value log(1 + y) and variance 1 / (1 + y) (`seqdec.filters.trust`).
+    Beyond e^c, with c a third of the logarithm of the largest float (7e12 in single precision), the rate is e^c (1 + f
+    - c): its squares stay finite. A surprising count y is learned as a log rate log(1 + y) of variance 1 / (1 + y)
+    (`seqdec.filters.trust`).
     """
     jitter = _covariance("jitter", jitter, 0)
 
@@ -131,5 +129,5 @@ def poisson(jitter: float = 1e-4) -> Likelihood:
 
 
 def _largest(values: Array) -> float:
-    """A third of the logarithm of the largest number of this dtype."""
+    """A third of the logarithm of the largest number of the dtype."""
     return float(np.log(float(jnp.finfo(values.dtype).max))) / 3

@@ -1,7 +1,7 @@
-"""A bounded memory of past observations: a sample of all of them, or the last ones.
+"""A bounded memory of past observations: a sample of all, or the last ones.
 
-A ring or a reservoir (Vitter, "Random sampling with a reservoir", 1985) of `capacity` rows in fixed arrays. Adding
-writes one row, drawing reads the rows drawn; nothing else is copied in a compiled loop.
+A reservoir (Vitter, "Random sampling with a reservoir", 1985) or ring of `capacity` rows in fixed arrays; only rows
+added or drawn are copied.
 """
 
 import functools
@@ -19,9 +19,9 @@ class MemoryState(NamedTuple):
     """The rows kept."""
 
     rows: PyTree
-    """(capacity, ...) each; those from `filled` on are zero"""
+    """(capacity, ...) each; zeros from `filled` on"""
     seen: Array
-    """() int32, how many were ever added; stays at the largest number when it gets there"""
+    """() int32, how many were ever added, at most the largest number"""
 
 
 class Memory(NamedTuple):
@@ -32,13 +32,13 @@ class Memory(NamedTuple):
     add: Callable[[Key, MemoryState, PyTree, Array | bool], MemoryState]
     """(key, state, row, accept) -> state with the row, unchanged unless `accept` () bool"""
     draw: Callable[[Key, MemoryState, int], PyTree]
-    """(key, state, n) -> n rows, uniformly with replacement; zeros from an empty memory"""
+    """(key, state, n) -> n uniform rows with replacement; zeros from an empty memory"""
     capacity: int
-    """Rows that are kept at most."""
+    """most rows kept"""
 
 
 def reservoir(capacity: int) -> Memory:
-    """A uniform sample of all that was added, of at most `capacity` rows, at least 1."""
+    """A uniform sample of all rows, of at most `capacity` >= 1."""
 
     def place(key, seen):
         return jnp.where(seen < capacity, seen, jax.random.randint(key, (), 0, seen + 1, seen.dtype))
@@ -47,12 +47,12 @@ def reservoir(capacity: int) -> Memory:
 
 
 def last(capacity: int) -> Memory:
-    """The last `capacity` rows, at least 1."""
+    """The last `capacity` >= 1 rows."""
     return _memory(capacity, lambda key, seen: seen % capacity)
 
 
 def filled(state: MemoryState) -> Array:
-    """() int32, how many rows are in use."""
+    """() int32, rows in use."""
     return jnp.minimum(state.seen, len(jax.tree.leaves(state.rows)[0]))
 
 
@@ -62,15 +62,15 @@ def present(state: MemoryState) -> Array:
 
 
 def counted(seen: Array, accept: Array | bool) -> Array:
-    """() int32, one more if `accept`; stays at the largest number when it gets there."""
+    """() int32, one more if `accept`, at most the largest number."""
     more = jnp.asarray(accept) & (seen < jnp.iinfo(jnp.int32).max - 1)
     return seen + more.astype(seen.dtype)
 
 
 def sampled(state: MemoryState, rows: PyTree, uniform: Array, accept: Array | bool) -> MemoryState:
-    """A reservoir's state with rows (k, ...), unchanged unless `accept` () bool.
+    """A reservoir with rows (k, ...), unchanged unless `accept` () bool.
 
-    `uniform` (2, k) in [0, 1) says whether each is kept, once the memory is full, and where.
+    `uniform` (2, k) in [0, 1): whether each is kept, once the memory is full, and where.
     """
     capacity = len(jax.tree.leaves(state.rows)[0])
     count = uniform.shape[1]
@@ -83,13 +83,13 @@ def sampled(state: MemoryState, rows: PyTree, uniform: Array, accept: Array | bo
 
 
 def rows_at(state: MemoryState, uniform: Array) -> PyTree:
-    """Rows (k, ...) of a memory that is not empty, drawn with replacement by numbers (k,) uniform in [0, 1)."""
+    """Rows (k, ...), with replacement, of a memory that is not empty, by numbers (k,) uniform in [0, 1)."""
     place = jnp.minimum((uniform * filled(state)).astype(jnp.int32), filled(state) - 1)
     return jax.tree.map(lambda leaf: leaf[place], state.rows)
 
 
 def _memory(capacity: int, place: Callable[[Key, Array], Array]) -> Memory:
-    """A memory that writes a row to `place(key, seen)`, or nowhere if that is not below the capacity."""
+    """A memory that writes a row to `place(key, seen)`, if below the capacity."""
     capacity = count("capacity", capacity)
     return Memory(functools.partial(_init, capacity), functools.partial(_add, place), _draw, capacity)
 

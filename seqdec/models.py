@@ -1,4 +1,4 @@
-"""Flax networks of the experiments, and flax modules as a `Network`, pure functions."""
+"""Flax networks of the experiments, and flax modules as a `Network`."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -34,16 +34,15 @@ __all__ = [
 
 
 def _output(out: int, *, use_bias: bool = True) -> nn.Dense:
-    """The last layer, initially zero: all responses are equal, and hidden units get no gradient, before any data."""
+    """The last layer, initially zero: responses are equal and hidden units get no gradient before any data."""
     return nn.Dense(out, use_bias, kernel_init=nn.initializers.zeros_init(), name="output")
 
 
 @portable
 class MLP(nn.Module):
-    """Fully connected network on the flattened input: hidden layers of the given widths, then `out` linear units.
+    """Fully connected: the flattened input, hidden layers of the given widths, `out` linear units.
 
-    With `skip` the linear units see (input, last hidden layer): the network contains the linear model. An input without
-    numbers is one constant.
+    With `skip` the linear units see (input, last hidden layer). An input without numbers is one constant.
     """
 
     out: int
@@ -53,7 +52,7 @@ class MLP(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        """Responses (out,) to one input of any shape."""
+        """Responses (out,) to an input of any shape."""
         x = given = jnp.ravel(x) if x.size else jnp.ones(1)
         for index, width in enumerate(self.features):
             x = self.activation(nn.Dense(width, name=f"hidden_{index}")(x))
@@ -61,9 +60,9 @@ class MLP(nn.Module):
 
 
 class PatchConv(nn.Module):
-    """k x k convolution of one image (height, width, channels), as patches times a matrix; zeros as padding.
+    """k x k convolution of an image (height, width, channels), zero padding, as patches times a matrix.
 
-    With one kernel per seed a batched convolution would be a grouped one, many times slower than the batched product.
+    Unlike a grouped convolution it is fast with one kernel per seed.
     """
 
     features: int
@@ -86,22 +85,21 @@ class PatchConv(nn.Module):
 
 
 def _halve(x: Array) -> Array:
-    """2 x 2 average pooling of one image (height, width, channels), whose reverse pass is fast."""
+    """2 x 2 average pooling of an image (height, width, channels)."""
     return nn.pool(x, 0.0, jax.lax.add, (2, 2), (2, 2), "VALID") / 4
 
 
 class LeNet5(nn.Module):
-    """LeNet-5 with ELU on one image (28, 28) or (28, 28, 1): 43,902 parameters with ten outputs.
+    """LeNet-5 with ELU on an image (28, 28) or (28, 28, 1): 43,902 parameters with ten outputs.
 
-    Two unpadded 5 x 5 convolutions (6 and 16 channels), each followed by 2 x 2 average pooling, then 120, 80 and `out`
-    units.
+    Two unpadded 5 x 5 convolutions (6 and 16 channels), each with 2 x 2 average pooling, then 120, 80 and `out` units.
     """
 
     out: int = 10
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        """Responses (out,) to one image."""
+        """Responses (out,) to an image."""
         if x.shape[:2] != (28, 28):
             raise ValueError(
                 f"LeNet5 takes an image of shape (28, 28) or (28, 28, 1), not {x.shape}; resize it or use models.MLP"
@@ -117,18 +115,18 @@ class LeNet5(nn.Module):
 def network(
     module: Module | Callable[..., Any], example: PyTree, *, batched: bool = False, is_last: IsLast | None = None
 ) -> Network:
-    """The functions of a flax module that takes one input of the shape of `example` and returns a vector (out,).
+    """A flax module, from one input to a vector (out,), as a Network.
 
     Args:
-        module: of flax.linen; of flax.nnx, whose parameters are the initial ones, whatever the key; or a function
-            (nnx.Rngs) -> nnx module, with which each key draws parameters of its own.
+        module: of flax.linen; of flax.nnx, always with its initial parameters; or a function (nnx.Rngs) -> nnx module,
+            called with each key.
         example: an input, without a batch axis.
-        batched: the module takes a batch (b, ...) and returns (b, out): it is called with batches of one input.
-        is_last: predicate on the paths of parameters, true in the output layer; None finds it (`output_layer`).
+        batched: the module takes (b, ...) and returns (b, out).
+        is_last: (path) -> bool, true in the output layer; None finds it (`output_layer`).
 
     Raises:
-        ValueError: the module cannot be called with such an input, does not return a vector, draws random numbers, or
-            has other variables than parameters, such as the running means of BatchNorm.
+        ValueError: the module cannot take the input, returns no vector, draws random numbers, or has variables besides
+            parameters, such as running means.
         TypeError: neither a module nor a function that makes one.
     """
     own = modules.batched(modules.pure(module)) if flag("batched", batched) else modules.pure(module)
@@ -179,7 +177,7 @@ def of(model: Model, example: PyTree) -> Network:
 
 
 def per_candidate(scalar: Network) -> Network:
-    """One scalar network for each row of features, (n, features) -> (n,)."""
+    """A scalar network for each row of features, (n, features) -> (n,)."""
 
     def apply(params, rows):
         return jax.vmap(lambda row: scalar.apply(params, row))(rows)[:, 0]
@@ -188,33 +186,32 @@ def per_candidate(scalar: Network) -> Network:
 
 
 def _alike(candidate: dict[str, Array]) -> dict[str, Array]:
-    """The parts of a candidate, "features" always among them, in one dtype of floats."""
+    """The candidate in one dtype of floats, with "features"."""
     parts = {"features": jnp.zeros(0), **candidate}
     return dict(zip(parts, promote_dtype(*parts.values()), strict=True))
 
 
 class Score(nn.Module):
-    """Expected reward of one candidate: an MLP of its embeddings and a dense layer of its features, concatenated.
+    """Expected reward of a candidate: an MLP of its embeddings and a dense layer of its features, concatenated.
 
-    The candidate is a dict: "features" x (f,), which may be missing, and embeddings (width,), such as (a_u, p_u) of a
-    user and (b_v, g_v) of a video. With all that is off by default
+    The candidate is a dict of "features" x (f,), optional, and embeddings (width,), such as (a_u, p_u) of a user and
+    (b_v, g_v) of a video. With all options
 
         reward = MLP(p_u, g_v, D x) + a_u + b_v + p_u . g_v + w . (x, level)
 
-    The defaults are the paper's reward model.
+    Without, it is the paper's reward model.
     """
 
     dense: int = 10
     hidden: tuple[int, ...] = (50, 50, 50)
     intercepts: bool = False
-    """the first number of each embedding is an intercept, added directly to the output"""
+    """the first number of each embedding is added to the output"""
     product: bool = False
-    """the inner product of the embeddings is added to the output too: matrix factorization"""
+    """the inner product of the embeddings is added to the output: matrix factorization"""
     linear: bool = False
-    """the features and a constant are inputs of the last layer too, beside the hidden units: the linear model"""
+    """features and a constant are inputs of the last layer too: the linear model"""
     level: float = 10.0
-    """the constant: the mean of all rewards has `level` times the prior deviation of a weight, so that it is learned
-    from the first rewards, and an item without any starts at the mean"""
+    """the constant: the mean reward has `level` times the prior deviation of a weight"""
 
     @nn.compact
     def __call__(self, candidate: dict[str, Array]) -> Array:
@@ -234,7 +231,7 @@ class Score(nn.Module):
 
 
 class Linear(nn.Module):
-    """Expected reward of one candidate: weights . features + c, plus its embeddings, which are of width 1."""
+    """Expected reward of a candidate: weights . features + c, plus its embeddings of width 1."""
 
     @nn.compact
     def __call__(self, candidate: dict[str, Array]) -> Array:
@@ -252,19 +249,19 @@ def embedded(
     std: Array | float = 1.0,
     is_last: IsLast | None = None,
 ) -> Network:
-    """A network that looks up embeddings for a flax module, one table for every name in `sizes`.
+    """A network that looks up the embeddings in the input of a flax module.
 
-    An input is a dict; row numbers under the name of a table are replaced by those rows, (width,) each, "features" are
-    passed on, and row numbers of no table are left out. The parameters are {"network": those of the module, "tables":
-    {name: (rows, width)}}, the tables initially N(0, std^2).
+    In an input, a dict, row numbers under the name of a table become those rows (width,), "features" stay, and other
+    row numbers are left out. Parameters: {"network": those of the module, "tables": {name: (rows, width)}}, tables
+    initially N(0, std^2).
 
     Args:
-        module: takes one dict and returns (out,).
+        module: a dict -> (out,).
         example: an input, without a batch axis.
-        sizes: name -> number of rows.
-        width: numbers in an embedding.
+        sizes: name of a table -> number of rows.
+        width: of an embedding.
         std: of the initial embeddings, () or (width,).
-        is_last: predicate on the paths of the module's parameters, true in the output layer; None finds it.
+        is_last: (path of the module's parameters) -> bool, true in the output layer; None finds it.
 
     Raises ValueError for a table that is not in the input.
     """
@@ -295,11 +292,10 @@ def embedded(
 
 
 def output_layer(module: Module, example: PyTree) -> IsLast:
-    """Predicate on parameter paths that is true in the output layer of any flax module.
+    """Predicate on parameter paths, true in the output layer of a flax module.
 
-    The output layer is the innermost submodule that returns what the whole module returns (reshaping aside). Where
-    there is none, say because the module ends in an activation, the predicate is false everywhere: write it by hand
-    then, `lambda path: path[0] == "head"`.
+    The output layer is the innermost submodule that returns what the module returns, up to its shape. Without one, as
+    for a final activation, it is false everywhere: write `lambda path: path[0] == "head"` by hand.
     """
     return _output_layer(modules.pure(module), example)
 

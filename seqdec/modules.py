@@ -34,9 +34,9 @@ class Pure(NamedTuple):
     apply: Callable[[PyTree, PyTree], Any]
     """(params, x) -> output"""
     calls: Callable[[PyTree, PyTree], tuple[Any, list[tuple[Path, Any]]]]
-    """(params, x) -> output, and (path, output) of each submodule that is called, from the outside in"""
+    """(params, x) -> output, and (path, output) of each called submodule, from the outside in"""
     others: Callable[[PyTree], list[str]]
-    """(x) -> names of variables that are not parameters. Raises InvalidRngError where the call draws random numbers."""
+    """(x) -> names of variables other than parameters. Raises InvalidRngError for random numbers."""
     misfits: tuple[type[Exception], ...]
     """what `apply` raises for an input of another shape"""
 
@@ -47,7 +47,7 @@ def is_module(value: Any) -> bool:
 
 
 def is_nnx(value: Any) -> bool:
-    """Whether a value is a module of flax.nnx, which is loaded then."""
+    """Whether a value is a module of flax.nnx."""
     nnx = sys.modules.get("flax.nnx")
     return nnx is not None and isinstance(value, nnx.Module)
 
@@ -63,7 +63,7 @@ def pure(module: Any) -> Pure:
 
 
 def batched(one: Pure) -> Pure:
-    """The functions for one input of a module that takes and returns a batch."""
+    """The functions for one input of a module of batches."""
 
     def rows(x: PyTree) -> PyTree:
         return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], x)
@@ -83,7 +83,7 @@ def batched(one: Pure) -> Pure:
 
 
 def check(own: Pure, example: PyTree) -> None:
-    """Refuse a module that is not a function of its parameters and one input, as ValueError with the remedy."""
+    """ValueError, with the remedy, for a module that is no function of parameters and one input."""
     name, shape = own.name, jax.tree.map(jnp.shape, example)
     single = (
         f"a network takes one input, here of shape {shape}, without a batch axis, and returns a vector (out,): pass "
@@ -133,7 +133,7 @@ def _linen(module: nn.Module) -> Pure:
 
 
 def _nnx(given: Any) -> Pure:
-    """The functions of an nnx module, or of a function that makes one. Parameters are dicts by attribute and index."""
+    """An nnx module, or a function that makes one; parameters are dicts by attribute and index."""
     from flax import nnx
 
     make = None if isinstance(given, nnx.Module) else given
@@ -195,7 +195,7 @@ def _nnx(given: Any) -> Pure:
 
 
 def _record(part: Any, path: Path, made: list[tuple[Path, Any]]) -> None:
-    """Let a submodule note what it returns."""
+    """Let a submodule note its output."""
     kind = type(part)
 
     def call(self: Any, *arguments: Any, **keywords: Any) -> Any:

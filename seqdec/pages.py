@@ -1,4 +1,4 @@
-"""Pages of HTML that need no other file: text, tables and figures, for wide and for narrow screens."""
+"""Self-contained pages of HTML: text, tables and figures, for wide and narrow screens."""
 
 import base64
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ th { border-bottom: 2px solid #888; }
 
 
 def check_name(file: Path) -> None:
-    """Refuse the name of another kind of file for a page, as ValueError."""
+    """Raises ValueError for the name of another kind of file."""
     if file.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"{file} would be a page of HTML with another suffix: call it {file.stem}.html")
 
@@ -56,24 +56,24 @@ def heading(text: str, level: int = 2) -> str:
 
 
 def paragraph(text: str, kind: str = "") -> str:
-    """A paragraph; of the kind "warning", one that stands out."""
+    """A paragraph; `kind` "warning" stands out."""
     return f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>"
 
 
 def preformatted(text: str, kind: str = "") -> str:
-    """Lines as they are; of the kind "table", never broken."""
+    """Lines as they are; `kind` "table": never broken."""
     return f'<pre class="{kind}">{escape(text)}</pre>' if kind else f"<pre>{escape(text)}</pre>"
 
 
 def figure(png: bytes, caption: str = "") -> str:
-    """A figure, which scrolls where the screen is narrow."""
+    """A figure, scrolling on narrow screens."""
     source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
     image = f'<div class="wide"><img alt="{escape(caption)}" src="{source}"></div>'
     return f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>" if caption else image
 
 
 def table(rows: "pd.DataFrame", *, index: bool = False, digits: int = 6) -> str:
-    """A table, numbers to the right, which scrolls where the screen is narrow; "None." for one without rows."""
+    """A table, numbers to the right, scrolling on narrow screens; "None." without rows."""
     if not len(rows):
         return "<p>None.</p>"
     shown = rows.reset_index(names=rows.index.name or "") if index else rows
@@ -92,14 +92,14 @@ def _row(tag: str, cells: Iterable[str], kinds: list[str]) -> str:
 
 
 def _text(value: Any, digits: int) -> str:
-    """A value in a cell; an unknown one is empty."""
+    """A cell; "" for an unknown value."""
     if isinstance(value, float | np.floating):
         return "" if np.isnan(value) else f"{value:.{digits}g}"
     return "" if value is None else str(value)
 
 
 def _is_number(text: str) -> bool:
-    """Whether a cell holds a number, with or without a half-width, or nothing."""
+    """Whether a cell holds a number, with or without half-width, or nothing."""
     try:
         float(text.partition(" ± ")[0].replace(",", "") or 0)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Leaves of a parameter tree: by layer, as one vector, and as pieces of one vector."""
+"""Leaves of a parameter tree: by layer, as one vector, as pieces."""
 
 import functools
 import math
@@ -16,14 +16,14 @@ def at_least_float32(*dtypes: Any) -> Any:
 
 
 def path_names(path) -> tuple[str, ...]:
-    """The names along a path of `jax.tree_util`."""
+    """Names along a path of `jax.tree_util`."""
     return tuple(str(getattr(entry, "key", getattr(entry, "idx", getattr(entry, "name", entry)))) for entry in path)
 
 
 def split(tree: PyTree, is_last: IsLast) -> tuple[list[Array], list[Array]]:
-    """Leaves of a parameter tree as (hidden, last), each in the order of `jax.tree.leaves`.
+    """Leaves as (hidden, last), each in the order of `jax.tree.leaves`.
 
-    Raises ValueError, with the paths, where nothing or everything counts as the last layer.
+    Raises ValueError, with the paths, where nothing or everything is in the last layer.
     """
     leaves, structure = jax.tree.flatten(tree)
     places = _places(structure, is_last)
@@ -32,7 +32,7 @@ def split(tree: PyTree, is_last: IsLast) -> tuple[list[Array], list[Array]]:
 
 
 def join(like: PyTree, is_last: IsLast, hidden: list[Array], last: list[Array]) -> PyTree:
-    """Inverse of `split`: the tree shaped like `like` with these leaves."""
+    """Inverse of `split`: a tree shaped like `like`."""
     structure = jax.tree.structure(like)
     sources = iter(hidden), iter(last)
     return structure.unflatten([next(sources[own]) for own in _places(structure, is_last)])
@@ -40,7 +40,7 @@ def join(like: PyTree, is_last: IsLast, hidden: list[Array], last: list[Array]) 
 
 @functools.lru_cache(maxsize=256)
 def _places(structure: Any, is_last: IsLast) -> tuple[bool, ...]:
-    """Whether each leaf of trees of this structure is in the last layer."""
+    """Whether each leaf is in the last layer."""
     leaves = jax.tree_util.tree_flatten_with_path(structure.unflatten(range(structure.num_leaves)))[0]
     paths = [path_names(path) for path, _ in leaves]
     places = tuple(bool(is_last(path)) for path in paths)
@@ -54,12 +54,12 @@ def _places(structure: Any, is_last: IsLast) -> tuple[bool, ...]:
 
 
 def ravel(leaves: list[Array], batch_axes: int = 0) -> Array:
-    """Leaves concatenated as one vector (D,), or as rows (..., D) that share the leading batch axes."""
+    """Leaves as one vector (D,), or rows (..., D) along leading batch axes."""
     return jnp.concatenate([leaf.reshape(*leaf.shape[:batch_axes], -1) for leaf in leaves], axis=-1)
 
 
 def unravel(vectors: Array, like: list[Array]) -> list[Array]:
-    """Inverse of `ravel`: parts of vectors (..., D) with the shapes and dtypes of `like` after the leading axes."""
+    """Inverse of `ravel`: parts of (..., D) with the shapes and dtypes of `like`."""
     ends = [0]
     for leaf in like:
         ends.append(ends[-1] + leaf.size)
@@ -70,11 +70,11 @@ def unravel(vectors: Array, like: list[Array]) -> list[Array]:
 
 
 _LARGE = 512
-"""Entries from which on a leaf is a piece of its own."""
+"""Entries of the least leaf with a piece of its own."""
 
 
 def pieces(leaves: list[Array], batch_axes: int = 0) -> tuple[Array, ...]:
-    """Leaves as vectors (D_p,), or as rows (..., D_p): large ones as they are, small ones concatenated as the last."""
+    """Leaves as vectors (D_p,) or rows (..., D_p), small ones concatenated as the last."""
     large, small = by_size(leaves, batch_axes)
     flat = [leaf.reshape(*leaf.shape[:batch_axes], -1) for leaf in large]
     return (*flat, ravel(small, batch_axes)) if small else tuple(flat)
@@ -89,7 +89,7 @@ def unpieces(parts: tuple[Array, ...], like: list[Array]) -> list[Array]:
 
 
 def by_size(leaves: list[Any], batch_axes: int) -> tuple[list[Any], list[Any]]:
-    """(large, small), each in the order given; anything with a shape is a leaf."""
+    """(large, small), in order; anything with a shape is a leaf."""
     sizes = [math.prod(leaf.shape[batch_axes:]) for leaf in leaves]
     large = [leaf for leaf, size in zip(leaves, sizes, strict=True) if size >= _LARGE]
     return large, [leaf for leaf, size in zip(leaves, sizes, strict=True) if size < _LARGE]

@@ -42,7 +42,7 @@ _WRITING = "writing.lock"
 _TEXT = (".csv", ".txt", ".tsv")
 _PACKED = (".gz", ".bz2", ".xz", ".zip")
 _TABLE = (".parquet", ".pq")
-"""Of our tables."""
+"""Suffixes of tables."""
 _ARRAYS = ".safetensors"
 _MARKS = {"UTF-32": codecs.BOM_UTF32_LE, "UTF-16": codecs.BOM_UTF16_LE, "UTF-16BE": codecs.BOM_UTF16_BE}
 """Byte order marks; the first that fits counts."""

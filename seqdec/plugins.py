@@ -1,7 +1,7 @@
-"""Factories from outside the library: names that packages and folders declare, and "module:function".
+"""Factories from outside the library: declared names, and "module:function".
 
-A package declares names as entry points of the groups seqdec.agents, seqdec.environments, seqdec.policies,
-seqdec.surrogates and seqdec.experiments; a folder in sys.path in the tables [tool.seqdec.agents], ... of its
+Packages declare names as entry points of the groups seqdec.agents, seqdec.environments, seqdec.policies,
+seqdec.surrogates and seqdec.experiments; folders in sys.path in the tables [tool.seqdec.agents], ... of their
 pyproject.toml. They are read once.
 """
 
@@ -18,21 +18,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 _NAME = re.compile(r"[\w+-]+")
-"""A name that fits into lists of names, file names and "kind:rank+policy.variant"."""
+"""Fits into lists of names, file names and "kind:rank+policy.variant"."""
 _DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 REFERENCE = re.compile(f"{_DOTTED}:{_DOTTED}")
-"""The form "module:function"; the function may be an attribute of an object, as in "module:object.function"."""
+""""module:function", or "module:object.function"."""
 _LOADED: dict[str, str] = {}
 
 
 class Declared(NamedTuple):
-    """A name that a package or a folder declares."""
+    """A declared name."""
 
     name: str
     reference: str
     """"module:function\""""
     package: str
-    """or the path of the pyproject.toml of a folder"""
+    """or path of a pyproject.toml"""
     version: str
     """"" for a folder"""
 
@@ -47,7 +47,7 @@ class Declared(NamedTuple):
 
 @functools.cache
 def declared(group: str) -> tuple[Declared, ...]:
-    """What packages and folders declare in a group, sorted."""
+    """Declared names of a group, sorted."""
     found = metadata.entry_points(group=group)
     known = [(point, point.dist.name, point.dist.version) for point in found if point.dist is not None]
     installed = {Declared(point.name, f"{point.module}:{point.attr}", *dist) for point, *dist in known}
@@ -55,7 +55,7 @@ def declared(group: str) -> tuple[Declared, ...]:
 
 
 def _of_folders(group: str) -> Iterator[Declared]:
-    """What the folders declare. Raises ValueError for a pyproject.toml that is damaged."""
+    """What folders declare. Raises ValueError for a damaged pyproject.toml."""
     for path in (Path(folder, "pyproject.toml") for folder in sys.path):
         if not path.is_file():
             continue
@@ -81,7 +81,7 @@ def is_reference(text: Any) -> bool:
 def load(reference: str) -> Any:
     """What "module:function" names; imports the module.
 
-    Raises ValueError, with the remedy, where the module is missing or cannot be imported, or has no such attribute.
+    Raises ValueError, with the remedy, for a module that is missing or fails, and a missing attribute.
     """
     name, _, attribute = reference.partition(":")
     try:
@@ -106,7 +106,7 @@ def load(reference: str) -> Any:
 
 
 def load_declared(points: tuple[Declared, ...], kind: str) -> Any:
-    """What a name stands for that `points` declare. Raises ValueError for several, and for one that does not load."""
+    """What a name declared by `points` stands for. Raises ValueError for several, and for one that does not load."""
     first = points[0]
     if len(points) > 1:
         raise ValueError(
@@ -124,12 +124,12 @@ def load_declared(points: tuple[Declared, ...], kind: str) -> Any:
 
 
 def versions() -> dict[str, str]:
-    """Package -> version, of those whose declared factories this process has loaded."""
+    """Package -> version, where this process has loaded a declared factory."""
     return dict(sorted(_LOADED.items()))
 
 
 def digest(reference: str) -> str:
-    """A digest of the file of the module in "module:function", which is loaded; of the name where it has no file."""
+    """A digest of the file of a loaded "module:function", or of the name without a file."""
     path = getattr(sys.modules[reference.partition(":")[0]], "__file__", None)
     content = Path(path).read_bytes() if path and Path(path).is_file() else reference.encode()
     return hashlib.sha256(content).hexdigest()[:20]

@@ -1,7 +1,6 @@
-"""Pickling of objects whose functions are defined inside other functions, such as agents, environments and filters.
+"""Pickling of objects with functions defined inside functions, such as agents, environments and filters.
 
-Plain pickle refuses such functions. cloudpickle stores their code, so that worker processes can take and return the
-objects: the reading process needs the same versions of Python and of the libraries.
+By cloudpickle, with their code: the reading process needs the same versions of Python and libraries.
 """
 
 import copy
@@ -17,17 +16,14 @@ Kind = TypeVar("Kind", bound=type)
 
 
 def portable(kind: Kind) -> Kind:
-    """Class decorator: instances can be pickled together with the functions in their fields.
-
-    `copy.copy` and `copy.deepcopy` are as without it.
-    """
+    """Class decorator: instances are pickled with the functions in their fields."""
     for name, method in {"__reduce_ex__": _reduce, "__copy__": _copied, "__deepcopy__": _copied}.items():
         setattr(kind, name, method)
     return kind
 
 
 class _Pickler(cloudpickle.Pickler):
-    """Stores portable objects in portable ones by their fields, and wrapped functions of modules by name."""
+    """Stores portable objects by their fields, wrapped functions of modules by name."""
 
     def reducer_override(self, obj: Any) -> Any:
         if getattr(type(obj), "__reduce_ex__", None) is _reduce:
@@ -61,7 +57,7 @@ def _copied(self: Any, memo: dict[int, Any] | None = None) -> Any:
 
 
 def _is_public_wrapper(value: Any) -> bool:
-    """Whether a value is what jax.jit or another decorator made of a function of a module, such as flax.linen.elu."""
+    """Whether jax.jit or another decorator made it of a function of a module, such as flax.linen.elu."""
     if isinstance(value, type) or not hasattr(value, "__wrapped__"):
         return False
     try:

@@ -1,4 +1,4 @@
-"""Progress on standard error: a bar on a terminal, elsewhere, as in the log of a job, a line now and then."""
+"""Progress on standard error: a bar on a terminal, lines elsewhere."""
 
 import sys
 import threading
@@ -8,19 +8,19 @@ from typing import Any
 from tqdm import tqdm
 
 _FIRST, _LONGEST = 5.0, 60.0
-"""Seconds before the first line, doubled for each further one up to the longest pause."""
+"""Seconds before the first line, doubled up to the longest pause."""
 _LINE = "{l_bar} {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]"
 _COMPILING = "compiling"
 
 
 def bar(total: int, title: str, unit: str, *, show: bool | None = None, **options: Any) -> tqdm:
-    """A bar of tqdm, to be used in a `with`.
+    """A bar of tqdm, a context manager.
 
     Args:
         total: at the end.
-        title: in front of it.
+        title: in front.
         unit: of the total.
-        show: True for a bar wherever standard error goes, False for nothing; None is a bar on a terminal, else lines.
+        show: True: a bar anywhere; False: nothing; None: a bar on a terminal, else lines.
         **options: of tqdm.
     """
     options = {"total": total, "desc": title, "unit": unit, **options}
@@ -34,19 +34,19 @@ def bar(total: int, title: str, unit: str, *, show: bool | None = None, **option
 
 
 def compiling(shown: tqdm) -> None:
-    """Say that programs are compiled, until `advance`."""
+    """Show that programs are compiled, until `advance`."""
     shown.set_postfix_str(_COMPILING)
 
 
 def advance(shown: tqdm, steps: int = 1) -> None:
-    """Add `steps` to the bar; programs are compiled by then."""
+    """Add `steps` to the bar."""
     if shown.postfix == _COMPILING:
         shown.set_postfix_str("")
     shown.update(steps)
 
 
 class _Lines(tqdm):
-    """Lines in place of a bar, from a thread: they also come while nothing advances."""
+    """Lines from a thread, also while nothing advances."""
 
     def __init__(self, **options: Any) -> None:
         # Without the displays of `update` and `close`.
@@ -69,7 +69,7 @@ class _Lines(tqdm):
         """Lines have their own time."""
 
     def close(self) -> None:
-        """End with a line, if there have been others."""
+        """End with a line, if there were others."""
         if not self._closed.is_set():
             self._closed.set()
             if self._begun:

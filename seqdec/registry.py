@@ -1,4 +1,4 @@
-"""Factories by name: listed, described, and looked up with a suggestion for a misspelled name."""
+"""Factories by name."""
 
 import difflib
 import inspect
@@ -23,33 +23,32 @@ ABBREVIATIONS = {
     "thompson_sampling": "thompson",
     "ts": "thompson",
 }
-"""What people type for names that are spelled too differently for `difflib` to find them."""
+"""Names that `difflib` would not find."""
 
 
 class Outside(NamedTuple):
     """What a registry takes from outside the library."""
 
     group: str
-    """of the entry points in which packages declare names"""
+    """of the entry points of packages"""
     form: str
-    """what a factory must be, in messages"""
+    """what a factory must be, for messages"""
     made: type = object
     """what a factory returns"""
     fits: Callable[[Any], bool] = callable
-    """whether something may be a factory"""
+    """whether it may be a factory"""
     hint: str = ""
-    """where further names are found, in messages"""
+    """where to find further names, for messages"""
 
 
 class Registry(Generic[T]):
-    """Factories of one kind by name: functions, or "module:function", which is imported when it is first asked for.
+    """Factories of one kind by name: functions, or "module:function", imported when first asked for.
 
-    With `outside` the registry has further names, those that installed packages declare, unless they are its own; and
-    "module:function" stands for that function wherever a name does.
+    With `outside`, names that installed packages declare are added, its own first; "module:function" is a name too.
     """
 
     def __init__(self, kind: str, *sources: Mapping[str, Callable[..., T] | str], outside: Outside | None = None):
-        """`kind` is what an error message calls an entry, such as "policy".
+        """`kind`, for messages, is such as "policy".
 
         Raises ValueError for a name in two of the `sources`.
         """
@@ -60,7 +59,7 @@ class Registry(Generic[T]):
                 self.add(name, factory)
 
     def add(self, name: str, factory: Callable[..., T] | str) -> None:
-        """Register a factory. Raises ValueError for a name that is registered already."""
+        """Register a factory. Raises ValueError for a registered name."""
         if name in self._factories:
             raise ValueError(f"the {self.kind} {name!r} is registered already: choose another name")
         self._factories[name] = factory
@@ -68,7 +67,7 @@ class Registry(Generic[T]):
     def __getitem__(self, name: str) -> Callable[..., T]:
         """The factory called `name`.
 
-        Raises ValueError, with a suggestion, for an unknown name, and for one from outside that leads to no factory.
+        Raises ValueError, with a suggestion, for an unknown name, and for one from outside without a factory.
         """
         if not isinstance(name, str) or name not in self._factories:
             return self._load(name)
@@ -91,7 +90,7 @@ class Registry(Generic[T]):
         return tuple(point for point in self._declared() if point.name == name)
 
     def _declared(self) -> list[plugins.Declared]:
-        """What packages declare in names that are usable here."""
+        """Usable names that packages declare."""
         points = plugins.declared(self._outside.group) if self._outside else ()
         return [point for point in points if point.name not in self._factories and plugins.is_name(point.name)]
 
@@ -112,11 +111,11 @@ class Registry(Generic[T]):
         return tuple(sorted(self))
 
     def own(self) -> tuple[str, ...]:
-        """The names that the library itself has."""
+        """The library's own names."""
         return tuple(self._factories)
 
     def origin(self, name: str) -> str:
-        """Where a name from outside comes from: package, version and "module:function"; "" for any other."""
+        """Package, version and "module:function" of a name from outside; "" for others."""
         return "; ".join(map(str, self._points(name)))
 
     def ignored(self) -> dict[str, str]:
@@ -131,7 +130,7 @@ class Registry(Generic[T]):
         }
 
     def digest(self, name: str) -> str | None:
-        """A digest of the file that defines a factory from outside; None for the library's own."""
+        """Of the file of a factory from outside; None for the library's own."""
         if name in self._factories:
             return None
         self[name]
@@ -139,7 +138,7 @@ class Registry(Generic[T]):
         return plugins.digest(points[0].reference if points else name)
 
     def name_of(self, factory: Callable[..., T]) -> str:
-        """The name that leads to a factory; its "module:function" where there is none."""
+        """The name of a factory, or its "module:function"."""
         reference = f"{factory.__module__}:{factory.__qualname__}"
         own = [name for name, one in self._factories.items() if one is factory or one == reference]
         names = own or [point.name for point in self._declared() if point.reference == reference]
@@ -166,7 +165,6 @@ class Registry(Generic[T]):
         return made
 
     def _check(self, name: str, factory: Callable[..., T], options: Mapping[str, Any]) -> None:
-        """Refuse keywords that a factory does not have."""
         signature = inspect.signature(factory)
         if any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values()):
             return
@@ -184,21 +182,21 @@ class Registry(Generic[T]):
 
 
 def keywords(function: Callable[..., Any]) -> list[str]:
-    """What a function takes by keyword."""
+    """Names of parameters that a function takes by keyword."""
     parameters = inspect.signature(function).parameters.values()
     named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     return [name for name in named if name not in ("self", "cls", "_cls")]
 
 
 def check_keywords(function: str, options: Collection[str], known: Collection[str]) -> None:
-    """Raise TypeError, with a suggestion, for a keyword that is not among `known`."""
+    """Raises TypeError, with a suggestion, for a keyword that is not `known`."""
     for keyword in options:
         if keyword not in known:
             raise TypeError(unknown(f"keyword of {function}", keyword, known))
 
 
 def unknown(kind: str, name: Any, known: Collection[str]) -> str:
-    """The message for a name that is not among `known`: the closest one if there is one, and all of them."""
+    """The message for an unknown name: the closest known one, and all."""
     text = str(name).lower()
     close = [full for full in known if full.startswith(f"{text}_")] or difflib.get_close_matches(text, known, n=1)
     if not close:

@@ -1,4 +1,4 @@
-"""The results of a run: its table, its log, its files; and comparisons of several runs."""
+"""Results of runs: tables, logs, files and comparisons."""
 
 import os
 from collections.abc import Mapping
@@ -16,48 +16,48 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLUMNS = ("seed", "step", "action", "reward", "regret", "propensity", "elapsed")
-"""The columns of every run's table; a diagnostic cannot have one of these names."""
+"""Of every run's table; no names for diagnostics."""
 
 _FORMAT = "seqdec run 2"
 _TABLE = "steps.parquet"
 
 
 class Run(NamedTuple):
-    """All steps of one agent in one environment, for several seeds. Arrays are numpy arrays on the host."""
+    """All steps of one agent in one environment, for several seeds, as NumPy arrays."""
 
     agent: str
     """Name of the agent."""
     env: str
     """Name of the environment."""
     seeds: tuple[int, ...]
-    """One for each row of the arrays."""
+    """Of the rows of the arrays."""
     actions: np.ndarray
     """(num_seeds, num_steps) indices, or (num_seeds, num_steps, *shape) points of a box."""
     rewards: np.ndarray
     """(num_seeds, num_steps); NaN where the action was not allowed."""
     regret: np.ndarray
-    """(num_seeds, num_steps) expected reward lost by each action; NaN where unknown."""
+    """(num_seeds, num_steps) expected reward lost; NaN where unknown."""
     propensities: np.ndarray
     """(num_seeds, num_steps) probability of the action under the policy; NaN where not estimated."""
     diagnostics: dict[str, np.ndarray]
     """(num_seeds, num_steps, ...) each."""
     rejected: np.ndarray
-    """(num_seeds,) number of updates that were rejected."""
+    """(num_seeds,) rejected updates."""
     elapsed: np.ndarray
-    """(num_steps,) seconds of running by the end of each step, all seeds together; interpolated inside a chunk."""
+    """(num_steps,) seconds by the end of each step, all seeds together; interpolated in chunks."""
     compile_seconds: float
     """Seconds of compilation."""
     interrupted: bool
-    """Whether Ctrl-C ended the run before its last step."""
+    """Ctrl-C ended the run early."""
     exact_propensity: bool
-    """False where `propensities` are Monte Carlo estimates."""
+    """False: `propensities` are Monte Carlo estimates."""
     settings: dict[str, Any]
-    """Settings of the agent, as JSON values."""
+    """Of the agent, as JSON values."""
     versions: dict[str, str]
     """Of packages, Python, platform and device."""
     state: Any = None
-    """`seqdec.loop.record.RunState` after the last step, from which `seqdec.run(..., state=)` continues; its `agent` is
-    the agent's state, (num_seeds, ...). Not saved; None after an interruption and for a gymnasium.Env."""
+    """`seqdec.loop.record.RunState` after the last step, to continue by `seqdec.run(..., state=)`; its `agent` is the
+    agent's state, (num_seeds, ...). Not saved; None after an interruption and for a gymnasium.Env."""
 
     def __repr__(self) -> str:
         seeds, steps = self.rewards.shape
@@ -87,11 +87,11 @@ class Run(NamedTuple):
 
     @property
     def run_seconds(self) -> float:
-        """Seconds spent running all seeds, compilation not included."""
+        """Seconds of running, all seeds, without compilation."""
         return float(self.elapsed[-1])
 
     def to_pandas(self) -> "pd.DataFrame":
-        """One row for each seed and step; actions and diagnostics that are not scalar have a column for each entry."""
+        """A row for each seed and step; a column for each entry of actions and diagnostics."""
         import pandas as pd
 
         num_seeds, num_steps = self.rewards.shape
@@ -109,11 +109,10 @@ class Run(NamedTuple):
         return pd.DataFrame(columns)
 
     def log(self, seed: int, *, num_actions: int | None = None) -> ope.Log:
-        """The steps of one of `seeds` as a log for off-policy evaluation; time is the number of the step.
+        """The steps of one of `seeds` for off-policy evaluation; time is the number of the step.
 
-        Needs `seqdec.run(..., diagnostics=("observation",))`, and without masks the number of actions. Raises
-        ValueError for a run without observations, propensities or known rewards, or whose actions are not indices, and
-        for a seed that is not in the run.
+        Needs `seqdec.run(..., diagnostics=("observation",))` and, without masks, the number of actions. Raises
+        ValueError without observations, propensities, known rewards or indices as actions, and for another seed.
         """
         observed = {name: part for name, part in self.diagnostics.items() if name.split(".")[0] == "observation"}
         if seed not in self.seeds or not observed or self.actions.ndim > 2:
@@ -135,7 +134,7 @@ class Run(NamedTuple):
         )
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write `directory`/steps.parquet with settings and versions in its metadata; an earlier run is replaced.
+        """Write `directory`/steps.parquet, settings and versions in its metadata, in place of an earlier run.
 
         Raises FileExistsError when the directory holds anything else, ValueError where it is named as a file, OSError.
         """
@@ -165,7 +164,7 @@ class Run(NamedTuple):
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> "Run":
-        """Read what `save` wrote. Raises FileNotFoundError where there is no run and ValueError where it is damaged."""
+        """Read what `save` wrote. Raises FileNotFoundError without a run, ValueError for a damaged one."""
         path = located(directory) / _TABLE
         if not path.is_file():
             raise FileNotFoundError(f"{path.parent} holds no saved run: {_TABLE} is expected in it")
@@ -174,7 +173,7 @@ class Run(NamedTuple):
         return _restore(table, manifest)
 
     def plot(self) -> "Figure":
-        """Cumulative reward, average reward, cumulative regret with 95% bands over seeds, and regret against time."""
+        """Cumulative and average reward and cumulative regret with 95% bands over seeds; regret against time."""
         return plot_comparison({self.agent: self})
 
 
@@ -192,7 +191,7 @@ def compare(runs: Mapping[str, Run]) -> "pd.DataFrame":
 
 
 def readable(table: "pd.DataFrame") -> "pd.DataFrame":
-    """The table of `compare` as strings: "mean ± half-width", shares in percent, "-" for unknown values.
+    """The table of `compare` as strings: "mean ± half-width", "-" for unknown values.
 
     "% of optimum" is 100 reward / (reward + regret).
     """
@@ -211,7 +210,7 @@ def readable(table: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def plot_comparison(runs: Mapping[str, Run]) -> "Figure":
-    """Reward, average reward, regret and regret against time of several runs in one matplotlib figure."""
+    """Reward, average reward, regret and regret against time of several runs."""
     from seqdec import figures  # here, because matplotlib is slow to import
 
     return figures.comparison(_named(runs))
@@ -224,7 +223,7 @@ def _named(runs: Any) -> Mapping[str, Run]:
 
 
 def _flatten(name: str, values: np.ndarray) -> dict[str, np.ndarray]:
-    """(num_seeds, num_steps, ...) -> columns; `name_0`, `name_1`, ... in C order unless scalar."""
+    """(num_seeds, num_steps, ...) -> columns `name`, or `name_0`, `name_1`, ... in C order."""
     if values.ndim == 2:
         return {name: values.ravel()}
     flat = values.reshape(values.shape[0] * values.shape[1], -1)
@@ -232,7 +231,7 @@ def _flatten(name: str, values: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _gather(table: "pd.DataFrame", name: str, shape: tuple[int, ...], entry: tuple[int, ...]) -> np.ndarray:
-    """The inverse of `_flatten`: columns -> (*shape, *entry)."""
+    """Inverse of `_flatten`: columns -> (*shape, *entry)."""
     if not entry:
         return table[name].to_numpy().reshape(shape)
     columns = [table[f"{name}_{i}"].to_numpy() for i in range(int(np.prod(entry)))]
@@ -240,7 +239,6 @@ def _gather(table: "pd.DataFrame", name: str, shape: tuple[int, ...], entry: tup
 
 
 def _restore(table: "pd.DataFrame", manifest: dict[str, Any]) -> Run:
-    """A Run from its table and manifest."""
     seeds, num_steps = tuple(manifest["seeds"]), manifest["num_steps"]
     shape = (len(seeds), num_steps)
     entries = {name: tuple(entry) for name, entry in manifest["diagnostic_shapes"].items()}
@@ -264,7 +262,7 @@ def _restore(table: "pd.DataFrame", manifest: dict[str, Any]) -> Run:
 
 
 def _summary(run: Run) -> dict[str, float]:
-    """One row of `compare`."""
+    """A row of `compare`."""
     num_seeds, num_steps = run.rewards.shape
     reward, reward_margin = mean_and_margin(run.rewards.sum(axis=1, dtype=np.float64))
     regret, regret_margin = mean_and_margin(run.regret.sum(axis=1, dtype=np.float64))

@@ -1,4 +1,4 @@
-"""Settings of JAX: devices, a cache of compiled programs, and compiler options."""
+"""Settings of JAX: devices, compilation cache, compiler options."""
 
 import contextlib
 import functools
@@ -23,34 +23,33 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 UNOPTIMIZED: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
-"""Compiler options of a program that is called a few times: half the compile time, calls several times as long."""
+"""Compiler options of a program called a few times: half the compile time, slower calls."""
 
 UNFUSED: dict[str, str | bool] = {"xla_cpu_use_fusion_emitters": False} if jax.__version_info__ < (0, 11, 1) else {}
-"""Compiler options of a program on small arrays: XLA's older emitter takes two thirds of the compile time on a CPU.
+"""Compiler options of a program on small arrays: two thirds of the compile time on a CPU; JAX up to 0.11.0.
 
-Rounding may depend on the size of a batch. XLA has the option up to JAX 0.11.0.
-"""
+Rounding may depend on the size of a batch."""
 
 
 def computed(function: Callable[..., Any], *arguments: Any) -> Any:
-    """`function(*arguments)` of NumPy arrays, once; its result is arrays also while another function is traced."""
+    """`function(*arguments)` of NumPy arrays, once; also while tracing."""
     with jax.disable_jit(False):
         return jax.jit(function).lower(*arguments).compile(UNOPTIMIZED)(*arguments)
 
 
 @functools.cache
 def _first_process() -> int:
-    """The process in which this is first called; a forked one has the answer of its parent."""
+    """The process of the first call; a forked one has its parent's answer."""
     return os.getpid()
 
 
 def is_forked() -> bool:
-    """Whether this process was forked from one in which seqdec had computed."""
+    """Whether this process was forked after seqdec had computed."""
     return os.getpid() != _first_process()
 
 
 def check_process() -> None:
-    """Raises RuntimeError in a process forked from one in which seqdec had computed: JAX would wait for its threads."""
+    """Raises RuntimeError in a process forked after seqdec had computed: JAX would wait for its threads."""
     if is_forked():
         raise RuntimeError(
             f"process {os.getpid()} was forked from process {_first_process()} after seqdec had computed there, and "
@@ -60,7 +59,7 @@ def check_process() -> None:
 
 
 def alike(tree: T, *others: Any) -> T:
-    """`tree`, marked as different on the devices of `jax.shard_map` where arrays of it or `others` are."""
+    """`tree`, marked as different on the devices of `jax.shard_map` where its arrays or `others` are."""
     if not jax.sharding.get_abstract_mesh().manual_axes:
         return tree
     axes = frozenset().union(*map(_axes, jax.tree.leaves((tree, others))))
@@ -74,17 +73,14 @@ def alike(tree: T, *others: Any) -> T:
 
 
 def _axes(leaf: Any) -> frozenset[Any]:
-    """The mesh axes over which an array is marked as different."""
+    """Mesh axes over which an array is marked as different."""
     kind: Any = jax.typeof(leaf) if isinstance(leaf, jax.Array) else None
     before = getattr(kind, "vma", frozenset())  # JAX 0.9
     return getattr(getattr(kind, "manual_axis_type", None), "varying", before)
 
 
 def scan(step: Callable[..., Any], carry: Any, rows: Any) -> tuple[Any, Any]:
-    """`jax.lax.scan` over rows that may be random keys.
-
-    The loop has their numbers: `jax.vmap` transposes what a loop reads, which jax_debug_key_reuse takes for a use.
-    """
+    """`jax.lax.scan` over rows that may be random keys, passed as numbers."""
 
     def is_key(leaf: Any) -> bool:
         return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
@@ -97,32 +93,32 @@ def scan(step: Callable[..., Any], carry: Any, rows: Any) -> tuple[Any, Any]:
 
 
 def is_traced(tree: Any) -> bool:
-    """Whether this is called within `jax.jit`, or an array of the tree belongs to a transformation of JAX."""
+    """Whether `jax.jit` or another transformation traces this call or the tree."""
     return any(isinstance(leaf, Tracer) for leaf in [jnp.zeros(()), *jax.tree.leaves(tree)])
 
 
 def is_eager() -> bool:
-    """Whether `jax.disable_jit` holds: every operation is then computed when Python comes to it."""
+    """Whether `jax.disable_jit` holds."""
     return jax.config.jax_disable_jit  # pyright: ignore[reportAttributeAccessIssue] (made when JAX is imported)
 
 
 def ahead(program: Any, *arguments: Any, options: dict[str, str | bool] | None = None) -> Callable[..., Any]:
-    """What `jax.jit` returned, compiled for these arguments or their shapes; as it is where `jax.disable_jit` holds."""
+    """A program of `jax.jit` compiled for arguments or their shapes; unchanged under `jax.disable_jit`."""
     return program if is_eager() else program.lower(*arguments).compile(options)
 
 
 _programs_lock = threading.Lock()
 _programs: dict[tuple[Any, ...], Any] = {}
-"""Compiled programs by what they compute, the latest used last."""
+"""The latest used last."""
 _PROGRAMS, _LONGEST_TEXT = 16, 2**24
 _ELSEWHERE = re.compile(r"callback|infeed|outfeed|stablehlo\.(send|recv)")
-"""What a program computes outside its text."""
+"""What is not in the text of a program."""
 
 
 def compile_once(lowered: Any, options: dict[str, str | bool] | None, devices: tuple[Any, ...]) -> Any:
-    """`lowered.compile(options)`, or the program of the same text for the same devices, if it is among the last 16.
+    """`lowered.compile(options)`, or one of the last 16 programs with its text and devices.
 
-    Compiled anew is what the text does not tell: calls of Python, and constants of many megabytes or kept out of it.
+    Programs with calls of Python, or with constants that the text omits, are compiled anew.
     """
     text = lowered.as_text()
     elsewhere = getattr(jax.config, "jax_use_simplified_jaxpr_constants", True) or _ELSEWHERE.search(text)
@@ -141,9 +137,9 @@ def compile_once(lowered: Any, options: dict[str, str | bool] | None, devices: t
 
 
 def step_options() -> dict[str, str | bool] | None:
-    """Compiler options of a program that is called often: the first level of optimization on a CPU; None is JAX's own.
+    """Compiler options of a program called often: the first level of optimization on a CPU; None: JAX's own.
 
-    A level in the environment variable XLA_FLAGS takes precedence.
+    A level in XLA_FLAGS takes precedence.
     """
     if jax.default_backend() != "cpu" or "xla_backend_optimization_level" in os.environ.get("XLA_FLAGS", ""):
         return None
@@ -152,15 +148,15 @@ def step_options() -> dict[str, str | bool] | None:
 
 _blas_lock = threading.Lock()
 _blas_limits: list[Any] = []
-"""One for each of the contexts of `one_blas_thread` that are open."""
+"""One for each open `one_blas_thread`."""
 
 
 @contextlib.contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Within this context the BLAS of NumPy, SciPy and XLA's factorizations on a CPU uses one thread.
+    """One thread for the BLAS of NumPy, SciPy and XLA's factorizations on a CPU.
 
-    Idle threads of BLAS spin, and factorizations here are too small to gain from more. `seqdec.run` uses it; a loop of
-    one's own around `act` and `update` should too. It holds for the whole process until the last context is left.
+    For the whole process until the last context is left. `seqdec.run` uses it; so should own loops of `act` and
+    `update`: idle threads spin, and factorizations here are small.
     """
     with _blas_lock:
         _blas_limits.append(None if _blas_limits else _blas().limit(limits=1, user_api="blas"))
@@ -177,16 +173,13 @@ def one_blas_thread() -> Iterator[None]:
 
 _turns_lock = threading.Lock()
 _turns: list[float] = []
-"""The switch interval before, for each of the contexts of `short_turns` that are open."""
+"""The switch interval before each open `short_turns`."""
 _TURN = 1e-4
 
 
 @contextlib.contextmanager
 def short_turns() -> Iterator[None]:
-    """Within this context the threads of Python take turns every 0.1 ms, where the interpreter's default is 5 ms.
-
-    For work beside calls that must not wait.
-    """
+    """Turns of 0.1 ms for the threads of Python, 5 ms by default, beside calls that must not wait."""
     with _turns_lock:
         _turns.append(sys.getswitchinterval() if not _turns else _turns[0])
         sys.setswitchinterval(min(_TURN, _turns[0]))
@@ -201,7 +194,7 @@ def short_turns() -> Iterator[None]:
 
 @functools.cache
 def _blas() -> Any:
-    """The BLAS libraries that are loaded; to find them takes milliseconds."""
+    """The loaded BLAS libraries."""
     import scipy.linalg  # noqa: F401  (loads the BLAS, for only what is loaded can be limited)
     from threadpoolctl import ThreadpoolController
 
@@ -214,11 +207,10 @@ def available_cores() -> int:
 
 
 def use_all_cores() -> None:
-    """Make each core of the CPU that this process may use a JAX device: jax_num_cpu_devices = number of cores.
+    """A JAX device for each core that this process may use: jax_num_cpu_devices = number of cores.
 
-    `seqdec.run` spreads its seeds over the devices. Call it before JAX computes anything, as the command line does: it
-    has no effect once JAX has made its devices, or where the user has chosen their number with jax_num_cpu_devices
-    (JAX_NUM_CPU_DEVICES) or --xla_force_host_platform_device_count in XLA_FLAGS.
+    `seqdec.run` spreads its seeds over them. No effect once JAX has made its devices, or where their number is set by
+    jax_num_cpu_devices (JAX_NUM_CPU_DEVICES) or --xla_force_host_platform_device_count in XLA_FLAGS.
     """
     chosen = "host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if getattr(jax.config, "jax_num_cpu_devices", 0) < 0 and not chosen:
@@ -227,12 +219,10 @@ def use_all_cores() -> None:
 
 
 def compilation_cache(folder: str | os.PathLike[str] | None = None) -> Path:
-    """Keep the programs that JAX compiles in `folder`, so that a later process loads instead of compiling them.
-
-    All programs compiled after this call are kept, and none is ever deleted.
+    """Keep all programs that JAX compiles from now on in `folder`, for later processes; none is deleted.
 
     Args:
-        folder: created if missing; None is "programs" in the user's cache folder of seqdec.
+        folder: created if missing; None: "programs" in the user's cache folder of seqdec.
 
     Returns the folder. Raises OSError where it cannot be created or written.
     """

@@ -1,7 +1,7 @@
-"""States on disk: beliefs, states of agents and optimizers and any other tree of arrays, checked when they are loaded.
+"""Files of states, trees of arrays such as beliefs, states of agents and optimizers, checked when loaded.
 
-A state is one safetensors file, with a manifest (format, name and settings of the agent, path, shape and dtype of every
-leaf, versions) and a checksum in its metadata. Nothing in it is executed.
+A safetensors file with a manifest (format, name and settings of the agent, path, shape and dtype of every leaf,
+versions) and a checksum in its metadata. Nothing in it is executed.
 """
 
 import os
@@ -22,22 +22,22 @@ _DTYPES = {
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
     "float16", "bfloat16", "float32", "float64", "complex64",
 }  # fmt: skip
-"""Those that safetensors writes and reads back."""
+"""Of safetensors."""
 _RESERVED = "__metadata__"
-"""A name that safetensors keeps for itself."""
+"""A name of safetensors itself."""
 
 
 def save(path: str | os.PathLike[str], state: PyTree, agent: Agent | None = None) -> None:
-    """Write a tree of arrays as one file, atomically; a file of that name is replaced.
+    """Write a tree of arrays as one file, atomically; it replaces a file of that name.
 
     Args:
-        path: of the file; ".safetensors" by convention.
-        state: of an agent, a filter or an optimizer, or any other tree of arrays, random keys and numbers.
+        path: ".safetensors" by convention.
+        state: a tree of arrays, random keys and numbers, such as the state of an agent, a filter or an optimizer.
         agent: whose state it is; its name and settings are recorded.
 
     Raises:
-        TypeError: a leaf is not an array, or has a dtype that the file cannot hold.
-        ValueError: two leaves have the same path, or the suffix is of another kind of file.
+        TypeError: a leaf is no array, or of a dtype that the file cannot hold.
+        ValueError: two leaves of one path, or the suffix of another kind of file.
         OSError: the file cannot be written.
     """
     file, leaves = located(path), dict(named_leaves(state))
@@ -54,16 +54,16 @@ def save(path: str | os.PathLike[str], state: PyTree, agent: Agent | None = None
 
 
 def load(path: str | os.PathLike[str], like: Agent | PyTree) -> PyTree:
-    """The state in a file that `save` wrote, to the bit, on JAX's default device.
+    """The state in a file of `save`, to the bit, on JAX's default device.
 
     Args:
         path: of the file.
         like: the agent whose state it is, or a tree of the same structure, also of the shapes of `jax.eval_shape`.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: no such file.
         TypeError: `like` is neither an agent nor a tree of arrays.
-        ValueError: the file is damaged, or its leaves differ from those of `like` in path, shape or dtype.
+        ValueError: the file is damaged, or differs from `like` in path, shape or dtype of a leaf.
     """
     file = located(path)
     arrays, manifest = read_arrays(file)
@@ -85,10 +85,10 @@ def load(path: str | os.PathLike[str], like: Agent | PyTree) -> PyTree:
 
 
 def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The manifest of a file that `save` wrote: format, agent, settings, leaves and versions.
+    """The manifest of a file of `save`: format, agent, settings, leaves and versions.
 
-    `seqdec.agents.make(manifest["agent"], env, **manifest["settings"])` builds the agent again where all its settings
-    are numbers and names. Raises as `load`.
+    `seqdec.agents.make(manifest["agent"], env, **manifest["settings"])` builds the agent again if its settings are
+    numbers and names. Raises as `load`.
     """
     file = located(path)
     _, manifest = read_arrays(file)
@@ -97,10 +97,10 @@ def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def named_leaves(tree: PyTree) -> list[tuple[str, Any]]:
-    """The leaves of a tree, each with its path: "belief.mean", or "['belief'].mean" where short names are ambiguous.
+    """Leaves with their paths: "belief.mean", or "['belief'].mean" where short names are ambiguous.
 
     Raises:
-        ValueError: two leaves have the same path, or a dict has keys that cannot be sorted.
+        ValueError: two leaves of one path, or keys of a dict that cannot be sorted.
     """
     try:
         leaves = jax.tree_util.tree_leaves_with_path(tree)
@@ -118,19 +118,19 @@ def named_leaves(tree: PyTree) -> list[tuple[str, Any]]:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether a text can be encoded, which half of a surrogate pair cannot."""
+    """Whether a text can be encoded: no half of a surrogate pair."""
     return text.encode("utf-8", "ignore").decode() == text
 
 
 def described(leaf: Any) -> dict[str, Any]:
-    """Shape and dtype of a leaf; that of a random key names its generator."""
+    """Shape and dtype of a leaf, or the generator of a random key."""
     leaf = leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf)
     dtype = leaf.dtype.newbyteorder("=") if isinstance(leaf.dtype, np.dtype) else leaf.dtype
     return {"shape": list(leaf.shape), "dtype": str(dtype)}
 
 
 def as_array(name: str, leaf: Any) -> np.ndarray:
-    """A leaf as a numpy array, a random key as its integers. Raises TypeError for anything that a file cannot hold."""
+    """A leaf as a NumPy array, a random key as integers. Raises TypeError for what a file cannot hold."""
     if _is_key(leaf):
         return np.asarray(jax.random.key_data(leaf))
     if not isinstance(leaf, np.ndarray | np.generic | jax.Array | int | float | complex):
@@ -152,7 +152,7 @@ def as_array(name: str, leaf: Any) -> np.ndarray:
 
 
 def as_leaf(array: np.ndarray, like: Any) -> Any:
-    """The inverse of `as_array`; `like` says whether it is a random key or on the host."""
+    """Inverse of `as_array`; `like`: a random key, or on the host."""
     if isinstance(like, np.ndarray | np.generic):
         return array
     if not _is_key(like):
@@ -166,7 +166,7 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _difference(found: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
-    """The first leaf in which two descriptions differ."""
+    """The first leaf in which descriptions differ."""
     for name in (*expected, *found):
         if name not in found:
             return f"it has no leaf {name}"
@@ -182,7 +182,7 @@ def _difference(found: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
 
 
 def _origin(manifest: Mapping[str, Any]) -> str:
-    """What the file says of its agent, and the remedy."""
+    """The file's agent, and the remedy."""
     if manifest["agent"] is None:
         return "Load it with a tree of the structure that was saved"
     return f"Build the agent as it was saved: {manifest['agent']} with the settings {manifest['settings']}"

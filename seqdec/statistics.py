@@ -1,10 +1,10 @@
-"""Means over seeds with their 95% intervals, and how they are written."""
+"""Means over seeds with 95% intervals."""
 
 import numpy as np
 
 
 def mean_and_margin(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean over the first axis and half-width of its 95% t-interval: t(0.975, n - 1) s / sqrt(n); NaN for n = 1."""
+    """Mean over the first axis and half-width of its 95% t-interval, t(0.975, n - 1) s / sqrt(n); NaN for n = 1."""
     from scipy import special
 
     samples = np.asarray(samples, float)
@@ -21,7 +21,7 @@ def percent(parts: np.ndarray, wholes: np.ndarray) -> np.ndarray:
 
 
 def with_margin(means: np.ndarray, margins: np.ndarray) -> list[str]:
-    """Strings like "1,234 ± 56"; without the margin if it is NaN, and "-" for a NaN mean."""
+    """Strings as "1,234 ± 56", without a margin of NaN; "-" for a NaN mean."""
     means, margins = np.asarray(means), np.asarray(margins)
     largest = np.abs(means[np.isfinite(means)]).max(initial=0.0)
     digits = 0 if largest >= 1000 else 1 if largest >= 10 else 3

@@ -1,6 +1,6 @@
-"""Tables of results for readers: with intervals, and in LaTeX.
+"""Tables of results with intervals, and in LaTeX.
 
-A column NAME with the half-widths of its 95% intervals in NAME_95 stands as "mean ± half-width".
+Columns NAME, and NAME_95 with half-widths of 95% intervals, become "mean ± half-width".
 """
 
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ _LATEX = str.maketrans({
 
 
 def with_intervals(table: "pd.DataFrame") -> "pd.DataFrame":
-    """The table as strings, its index as columns, each mean with its interval in one cell; "-" for unknown values."""
+    """The table as strings, its index as columns, means with their intervals; "-" for unknown values."""
     import pandas as pd
 
     named = any(name is not None for name in table.index.names) or not isinstance(table.index, pd.RangeIndex)
@@ -39,11 +39,7 @@ def with_intervals(table: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def latex(table: "pd.DataFrame") -> str:
-    r"""The table of `with_intervals` as a LaTeX tabular with the rules of the package booktabs.
-
-    Names are escaped, ± is $\pm$; columns of numbers are set to the right. Minus signs and powers of ten are those of
-    mathematics.
-    """
+    r"""The table of `with_intervals` as a LaTeX tabular of booktabs: names escaped, numbers right, in math."""
     shown, plain = with_intervals(table), table.reset_index()
     numbers = [_is_number(plain[name.removesuffix(" (95%)")]) for name in shown.columns]
     rows = [[_escaped(name) for name in shown.columns]]
@@ -63,7 +59,7 @@ def _is_number(column: Any) -> bool:
 
 
 def _cell(value: Any) -> str:
-    """A value in at most five digits, integers and text as they are."""
+    """A value in at most five digits; integers and text stay."""
     if isinstance(value, float | np.floating):
         return "-" if np.isnan(value) else f"{value:,.5g}"
     return f"{value:,}" if isinstance(value, int | np.integer) and not isinstance(value, bool) else str(value)
@@ -74,7 +70,7 @@ def _escaped(text: str) -> str:
 
 
 def _number(cell: str) -> str:
-    """A number, or a mean and its half-width, in mathematics; thousands without the space after a comma."""
+    """A number, or mean and half-width, in math; thousands without the space after a comma."""
     if cell == "-":
         return "--"
     cell = cell.replace("inf", r"\infty")

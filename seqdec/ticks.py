@@ -1,4 +1,4 @@
-"""Ticks as plain numbers: 0.9 or 1,000, powers of ten only on an axis that spans two decades or more."""
+"""Ticks as plain numbers, 0.9 or 1,000; powers of ten on long logarithmic axes."""
 
 from typing import Any
 
@@ -7,15 +7,12 @@ from matplotlib.axis import Axis
 from matplotlib.ticker import FuncFormatter, LogFormatterSciNotation, LogLocator, MaxNLocator, NullFormatter
 
 _WIDE = 100.0
-"""Ratio of the limits of a logarithmic axis from which on its ticks are powers of ten."""
+"""Ratio of limits from which on logarithmic axes have powers of ten."""
 _STEPS = [1, 2, 5, 10]
 
 
 def plain_ticks(axis: Axis) -> None:
-    """Numbers with commas on a linear axis, and on a logarithmic one that spans less than two decades.
-
-    A longer logarithmic axis has powers of ten; any other scale keeps its own ticks.
-    """
+    """Numbers with commas on a linear axis, or a logarithmic one below two decades; powers of ten on a longer one."""
     if axis.get_scale() == "linear":
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     if axis.get_scale() != "log":
@@ -33,10 +30,9 @@ def plain_ticks(axis: Axis) -> None:
 
 
 class _Logarithmic(LogLocator):
-    """Places of ticks: 1, 2 and 5 times powers of ten below two decades, or evenly spaced where these are too few."""
+    """1, 2 and 5 times powers of ten below two decades, or evenly spaced if these are too few."""
 
     def tick_values(self, vmin: float, vmax: float) -> Any:
-        """The places from `vmin` to `vmax`."""
         low, high = min(vmin, vmax), max(vmin, vmax)
         if low <= 0 or high >= _WIDE * low:
             return super().tick_values(vmin, vmax)
