@@ -1,4 +1,4 @@
-"""Environments as pure functions that can be compiled, and adapters to gymnasium's interface."""
+"""Environments as compilable pure functions, and adapters to gymnasium's interface."""
 
 if __name__ != "seqdec.envs":
     raise ImportError(f"import this package as seqdec.envs, not as {__name__}: its name is taken by many others")

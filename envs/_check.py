@@ -1,4 +1,4 @@
-"""Whether an environment of one's own keeps the contract of `seqdec.core.Environment`."""
+"""The contract of `seqdec.core.Environment`, checked."""
 
 import re
 import warnings
@@ -26,15 +26,14 @@ _TRACING = (
 )
 _LARGEST_CONSTANT = 10_000
 _TOLERANCE = 1e-4
-"""By how much a regret may be below zero, as a share of the largest number in it: rounding of float32."""
+"""Negative regret that is rounding, by the largest number in it."""
 
 
 def check(env: Environment, *, steps: int = 16, seed: int = 0) -> None:
-    """Whether a functional environment keeps its contract over `steps` random actions of compiled `reset` and `step`.
+    """Check that a functional environment keeps its contract over `steps` random actions, compiled.
 
-    Observations must fit the observation space and keep their shapes and dtypes, and so must the state; reward and
-    regret must be single numbers, the regret at least 0 or NaN, the end of an episode a bool; equal keys must give
-    equal results.
+    Observations must fit the space; they and the state must keep shapes and dtypes. Reward and regret are single
+    numbers, regret at least 0 or NaN, the end of an episode a bool; equal keys give equal results.
 
     Raises:
         TypeError: not a functional environment, or of spaces that no agent takes.
@@ -51,7 +50,6 @@ def check(env: Environment, *, steps: int = 16, seed: int = 0) -> None:
     _check_dtypes(env, observation, timestep)
 
     def play(key: Key, params: PyTree) -> tuple[PyTree, PyTree, TimeStep]:
-        """The actions, the first observation, and the time steps."""
         start, acting, playing = jax.random.split(key, 3)
         actions = _random_actions(acting, env.action_space, steps)
         state, observation = env.reset(start, params)
@@ -72,7 +70,7 @@ def check(env: Environment, *, steps: int = 16, seed: int = 0) -> None:
 
 
 def contract(env: Environment) -> tuple[PyTree, TimeStep]:
-    """Shapes of an observation and a time step. Raises TypeError or ValueError where they break the contract."""
+    """Shapes of an observation and a time step; TypeError or ValueError where they break the contract."""
     if not isinstance(env, Environment):
         raise TypeError(f"env must be a seqdec.core.Environment, as seqdec.envs.make builds; got {type(env).__name__}")
     if not isinstance(env.action_space, Discrete | Box):
@@ -89,7 +87,7 @@ def contract(env: Environment) -> tuple[PyTree, TimeStep]:
 
 @contextmanager
 def explained(env: Environment) -> Iterator[None]:
-    """An error of making programs with `env` is raised in the words of `contract`, where the environment breaks it."""
+    """Errors of making programs with `env` in the words of `contract`."""
     try:
         yield
     except Exception:
@@ -101,14 +99,14 @@ def explained(env: Environment) -> Iterator[None]:
 
 
 def begun(env: Environment, returned: Any) -> tuple[PyTree, PyTree]:
-    """What `env.reset` returned. Raises ValueError where that is not a state and an observation."""
+    """The result of `env.reset`; ValueError unless a state and an observation."""
     if not isinstance(returned, tuple) or len(returned) != 2 or isinstance(returned, Masked):
         _refuse(env, f"reset must return (state, observation); it returns {_form(returned)}")
     return returned
 
 
 def stepped(env: Environment, returned: Any) -> tuple[PyTree, TimeStep]:
-    """What `env.step` returned. Raises ValueError where that is not a state and a `TimeStep` of single numbers."""
+    """The result of `env.step`; ValueError unless a state and a `TimeStep` of single numbers."""
     if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[1], TimeStep):
         _refuse(
             env,
@@ -134,7 +132,6 @@ def _refuse(env: Environment, words: str) -> NoReturn:
 
 
 def _shapes(env: Environment) -> tuple[tuple[PyTree, PyTree], tuple[PyTree, TimeStep]]:
-    """Shapes of what `reset` and `step` return."""
     key = jax.eval_shape(lambda: jax.random.key(0))
     first = begun(env, _traced(env, "reset", env.reset, key, env.params))
     action = jax.ShapeDtypeStruct(env.action_space.shape or (), jax.dtypes.canonicalize_dtype(_action_dtype(env)))
@@ -146,7 +143,6 @@ def _action_dtype(env: Environment) -> Any:
 
 
 def _traced(env: Environment, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Shapes of what a function of the environment returns."""
     try:
         return jax.eval_shape(lambda *given: function(*given), *arguments)
     except _TRACING as error:
@@ -162,7 +158,6 @@ def _traced(env: Environment, name: str, function: Callable[..., Any], *argument
 
 
 def _form(value: Any) -> str:
-    """What a function returned, in a few words."""
     if isinstance(value, tuple) and type(value) is not tuple:
         return type(value).__name__
     if isinstance(value, tuple):
@@ -171,7 +166,7 @@ def _form(value: Any) -> str:
 
 
 def _check_same(env: Environment, name: str, first: PyTree, later: PyTree) -> None:
-    """Refuse a tree that has another form after a step than after reset."""
+    """Refuse a tree of another form after a step."""
     leaves, others = dict(named_leaves(first)), dict(named_leaves(later))
     for path in {**leaves, **others}:
         before, after = (described(known[path]) if path in known else None for known in (leaves, others))
@@ -189,7 +184,7 @@ def _check_same(env: Environment, name: str, first: PyTree, later: PyTree) -> No
 
 
 def _check_observation(env: Environment, observation: PyTree) -> None:
-    """Refuse an observation of another shape than the space has; other spaces than agents take pass."""
+    """Refuse an observation of another shape than the space."""
     if isinstance(observation, Masked):
         actions, mask = env.action_space, observation.mask
         if not isinstance(actions, Discrete) or getattr(mask, "shape", None) != (actions.n,):
@@ -210,7 +205,6 @@ def _check_shape(env: Environment, name: str, space: Space, found: Any) -> None:
 
 
 def _check_spaces(env: Environment) -> None:
-    """Refuse spaces that no agent takes."""
     if isinstance(env.action_space, Box) and not env.action_space.is_bounded():
         raise TypeError(f"environment {env.name!r}: actions must be bounded; got {env.action_space}")
     space = env.observation_space
@@ -223,7 +217,7 @@ def _check_spaces(env: Environment) -> None:
 
 
 def _check_dtypes(env: Environment, observation: PyTree, timestep: TimeStep) -> None:
-    """Refuse numbers of another kind than the space and the contract say."""
+    """Refuse numbers of another kind than the space and the contract."""
     inner = observation.observation if isinstance(observation, Masked) else observation
     parts = env.observation_space.items() if isinstance(env.observation_space, Dict) else [("", env.observation_space)]
     wanted = {f"the observation[{name!r}]" if name else "the observation": part.dtype for name, part in parts}
@@ -259,7 +253,7 @@ def _random_actions(key: Key, space: Space, steps: int) -> jax.Array:
 
 
 def _check_purity(env: Environment, *programs: Any) -> None:
-    """Refuse functions that are another program when they are traced again; warn of large constants."""
+    """Refuse functions that change when traced again; warn of large constants."""
     texts = [re.sub(r"0x[0-9a-f]+", "", str(program)) for program in programs]
     if texts[0] != texts[1] or not _equal(*(program.consts for program in programs)):
         _refuse(
@@ -277,7 +271,6 @@ def _check_purity(env: Environment, *programs: Any) -> None:
 
 
 def _equal(one: PyTree, other: PyTree) -> bool:
-    """Whether two trees of arrays are equal to the bit."""
     leaves, others = ([_plain(leaf) for leaf in jax.tree.leaves(tree)] for tree in (one, other))
     return len(leaves) == len(others) and all(
         a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
@@ -291,7 +284,6 @@ def _plain(leaf: Any) -> np.ndarray:
 
 
 def _check_values(env: Environment, actions: PyTree, first: PyTree, steps: TimeStep) -> None:
-    """Refuse numbers that have no sense."""
     following = steps.observation
     seen = jax.tree.map(lambda one, more: np.concatenate([np.asarray(one)[None], more]), first, following)
     if isinstance(seen, Masked):

@@ -1,7 +1,6 @@
 """Classification as a bandit: the context is an image, an action a class, the reward 1 if it is the label, else 0.
 
-`params` holds the data set as stored (uint8), once for all seeds: 47 MB for the 60,000 images of MNIST. A step converts
-one image to float32.
+`params` holds the data set as uint8, once for all seeds; a step converts one image to float32.
 """
 
 import os
@@ -29,14 +28,14 @@ class Examples(NamedTuple):
 
 
 class State(NamedTuple):
-    """The example shown, and the order of those to come."""
+    """The example shown, and the order of others."""
 
     shown: Array
-    """() int32 which example is shown."""
+    """() int32 example shown."""
     step: Array
     """() int32 steps done in this episode."""
     order: Array | None
-    """(n,) int32 for order="shuffle": the examples already shown in this pass, then those to come."""
+    """(n,) int32 for order="shuffle": examples already shown in this pass, then others."""
 
 
 def classification(
@@ -56,9 +55,9 @@ def classification(
     Observation: pixels / `peak`, float32. Reward 1 if the action is the label, else 0; regret 1 - reward. With
     `full_information` the time step's `outcomes` (num_classes,) hold every action's reward.
 
-    `order`: "shuffle" shows every image once in random order, then all again in a new order; "sequential" keeps the
-    order of the data; "replacement" draws independently. An episode is `horizon` steps, by default n, and begins a new
-    pass. `pixels`: "signed" reads pixels above 127 as negative, an error in published experiments.
+    `order`: "shuffle", in random order, renewed after each pass; "sequential", that of the data; "replacement",
+    independent draws. An episode is `horizon` steps, by default n, and begins a new pass. `pixels`: "signed" reads
+    pixels above 127 as negative, an error in published experiments.
 
     Raises ValueError or TypeError for arrays that do not fit together or an unknown option.
     """
@@ -138,7 +137,7 @@ def fashion_mnist(
     horizon: int | None = None,
     full_information: bool = False,
 ) -> Environment:
-    """Fashion-MNIST; everything as in `mnist`, with `seqdec.data.load_fashion_mnist`."""
+    """Fashion-MNIST; as `mnist`, with `seqdec.data.load_fashion_mnist`."""
     shown = Shown(order, pixels, horizon, full_information)
     return _from_dataset("fashion-mnist", load_fashion_mnist(root), split, shown)
 
@@ -152,7 +151,7 @@ def idx(
     horizon: int | None = None,
     full_information: bool = False,
 ) -> Environment:
-    """The data set in the idx files of a folder; pixels / 255; as many classes as the labels of both halves count.
+    """The data set in the idx files of a folder; pixels / 255; classes are the labels of both halves.
 
     `path` as in `seqdec.data.load_idx_folder`; other keywords as in `mnist`.
     """
@@ -161,8 +160,6 @@ def idx(
 
 
 class Shown(NamedTuple):
-    """How `classification` shows a data set."""
-
     order: str
     pixels: str
     horizon: int | None
@@ -170,18 +167,13 @@ class Shown(NamedTuple):
 
 
 def _from_dataset(name: str, data: Dataset, split: str, shown: Shown) -> Environment:
-    """One half of a data set as an environment."""
     checks.choice("split", split, Dataset._fields)
     num_classes = 1 + max(data.train.labels.max(), data.test.labels.max())
     return classification(*getattr(data, split), num_classes=num_classes, name=name, **shown._asdict())
 
 
 def choose(key: Key, step: Array, order: Array | None, count: int, how: str) -> State:
-    """The state that shows the example of `step`.
-
-    "shuffle" is the Fisher-Yates shuffle, one exchange per step: at position p of a pass, entry p is exchanged with a
-    random one of the entries p, ..., n-1.
-    """
+    """The state that shows the example of `step`; "shuffle" is Fisher-Yates, one exchange per step."""
     position = step % count
     if order is None:
         drawn = jax.random.randint(key, (), 0, count, jnp.int32)
@@ -193,7 +185,7 @@ def choose(key: Key, step: Array, order: Array | None, count: int, how: str) -> 
 
 
 def _check_examples(images: np.ndarray, labels: np.ndarray, peak: int) -> tuple[np.ndarray, np.ndarray]:
-    """The arrays on the host. Raises ValueError for wrong types or shapes."""
+    """The arrays on the host; ValueError for wrong types or shapes."""
     images, labels = (np.asarray(checks.as_array(*one)) for one in (("images", images), ("labels", labels)))
     if images.dtype != np.uint8 or images.ndim < 2 or images.size == 0:
         raise ValueError(f"images must be uint8 (n, ...) with n > 0; got {images.dtype} of shape {images.shape}")

@@ -1,6 +1,6 @@
-"""Environments made of another: actions are permuted or expected rewards drift at given steps; rewards with outliers.
+"""Environments made of another: permuted actions, drifting expected rewards, outliers.
 
-A change costs O(actions): labels are permuted by permuting actions, not the data.
+A change costs O(actions).
 """
 
 from collections.abc import Callable, Sequence
@@ -19,33 +19,31 @@ from seqdec.envs.registry import resolve
 
 
 class Changing(NamedTuple):
-    """An environment's params, and when and how much they change."""
+    """An environment's params and changes."""
 
     params: PyTree
     change_points: Array
-    """(k,) int32, increasing: the first step of every new regime."""
+    """(k,) int32, increasing: first steps of regimes."""
     drift_std: Array
-    """() standard deviation of one step of the expected rewards."""
+    """() standard deviation of a step of the expected rewards."""
 
 
 class State(NamedTuple):
-    """The inner environment's state and the current regime."""
-
     env: PyTree
     params: PyTree
-    """The drifted params; None if actions are permuted."""
+    """Drifted; None if actions are permuted."""
     permutation: Array
-    """(n,) int32: action a is the inner environment's action permutation[a]."""
+    """(n,) int32: action a is permutation[a] of the inner environment."""
     step: Array
-    """() int32 steps done since reset, over all episodes."""
+    """() int32 steps since reset, over all episodes."""
 
 
 def nonstationary(
     env: Environment, change_points: Sequence[int], *, kind: str = "permute", drift_std: float | None = None
 ) -> Environment:
-    """`env` with a new regime from each of `change_points` on: steps counted from 0 at reset, through all episodes.
+    """`env` with a new regime from each of `change_points` on: steps from 0 at reset, through all episodes.
 
-    kind="permute": all n actions (labels) are permuted along a random cycle, so that none keeps its place.
+    kind="permute": all n actions (labels) are permuted along a random cycle, and none keeps its place.
     kind="drift": expected rewards (of linear arms: weights) take a Gaussian step of standard deviation `drift_std`, by
     default 0.1; where the params are data, two random actions are exchanged instead.
 
@@ -89,7 +87,7 @@ def nonstationary(
 def permuted(
     env: Environment | str = "digits", *, change_points: Sequence[int] = (1_000, 2_000, 3_000, 4_000), **options: Any
 ) -> Environment:
-    """A bandit whose actions (labels) are all permuted at each change point; `options` are those of a named `env`."""
+    """A bandit whose actions are all permuted at each change point; `options` are those of a named `env`."""
     return nonstationary(resolve(env, options), change_points)
 
 
@@ -100,16 +98,14 @@ def drifting(
     drift_std: float | None = None,
     **options: Any,
 ) -> Environment:
-    """A bandit that changes a little at each change point: two labels exchanged, or rewards that take a Gaussian step.
+    """A bandit that changes a little at each change point: two labels exchanged, or a Gaussian step of the rewards.
 
-    Which of them, and `drift_std`, as for kind="drift" of `nonstationary`; `options` are those of a named `env`.
+    As kind="drift" of `nonstationary`; `options` are those of a named `env`.
     """
     return nonstationary(resolve(env, options), change_points, kind="drift", drift_std=drift_std)
 
 
 class Corrupted(NamedTuple):
-    """An environment's params, and how often a reward is an outlier."""
-
     params: PyTree
     share: Array
     """() probability of an outlier."""
@@ -118,8 +114,8 @@ class Corrupted(NamedTuple):
 def outliers(env: Environment | str = "digits", *, share: float = 0.05, **options: Any) -> Environment:
     """A bandit with rewards in [0, 1] that a step reports as 1 - reward with probability `share`.
 
-    Outliers are independent of the context, the action and each other; under full information all outcomes of a step
-    are flipped. Regret is that of the true rewards. `options` are those of a named `env`.
+    Outliers are independent; under full information all outcomes of a step are flipped. Regret is that of the true
+    rewards. `options` are those of a named `env`.
     """
     env = resolve(env, options)
     params = Corrupted(env.params, checks.array("share", share, 0, 0.0, 1.0))
@@ -146,7 +142,7 @@ def _drift(key: Key, state: State, params: Changing) -> tuple[PyTree, Array]:
 
 
 def _rearrange(num_actions: int, moving: int) -> Callable[[Key, State, Changing], tuple[PyTree, Array]]:
-    """Permutation along a random cycle of `moving` actions, none of which keeps its place."""
+    """Permutation along a random cycle of `moving` actions."""
 
     def change(key: Key, state: State, params: Changing) -> tuple[PyTree, Array]:
         cycle = jax.random.permutation(key, num_actions)[:moving]
@@ -156,13 +152,13 @@ def _rearrange(num_actions: int, moving: int) -> Callable[[Key, State, Changing]
 
 
 def _translate(action: Array, permutation: Array) -> Array:
-    """The inner environment's index of `action`; -1, also out of range, if `action` is out of range."""
+    """The inner environment's index of `action`; -1 if out of range."""
     index = in_range(action, permutation.shape[0])
     return jnp.where(index == action, permutation[index], -1)
 
 
 def _rename(timestep: TimeStep, before: Array, after: Array) -> TimeStep:
-    """`timestep` with its outcomes permuted by the step's regime, and its mask by the next step's."""
+    """`timestep` with outcomes permuted by the step's regime, the mask by the next step's."""
     observation = timestep.observation
     if isinstance(observation, Masked):
         observation = observation._replace(mask=observation.mask[after])

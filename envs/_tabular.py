@@ -1,7 +1,6 @@
 """Tables as bandits: a step shows a row, an action is an arm, and the expected reward of every arm is known.
 
-Source: Riquelme, Tucker, Snoek, Deep Bayesian Bandits
-Showdown, ICLR 2018.
+Source: Riquelme, Tucker, Snoek, Deep Bayesian Bandits Showdown, ICLR 2018.
 """
 
 from collections.abc import Callable
@@ -31,25 +30,23 @@ class Rows(NamedTuple):
 
 
 class Market(NamedTuple):
-    """Days of price moves."""
-
     features: Array
-    """(n, d) float32 standardized moves, the observations."""
+    """(n, d) float32 standardized moves, observed."""
     moves: Array
-    """(n, d) float32 moves, which determine the rewards."""
+    """(n, d) float32 moves, for the rewards."""
     noise_std: Array
     """()"""
 
 
 class State(NamedTuple):
-    """The row shown, and what `draw` returned at reset."""
+    """The row shown, and the result of `draw`."""
 
     place: Place
     drawn: PyTree
 
 
 def tables() -> tuple[str, ...]:
-    """The names of the environments made of tables."""
+    """Names of the environments of tables."""
     return ("adult", "census", "covertype", "financial", "jester", "mushroom", "statlog")
 
 
@@ -65,7 +62,7 @@ def tabular(
         name: shown in tables and figures.
 
     Raises:
-        ValueError, TypeError: arrays that do not fit together or are not finite, or an unknown option.
+        ValueError, TypeError: misshapen or not finite arrays, or an unknown option.
     """
     features, rewards = checks.array("features", table.features, 2), checks.array("rewards", table.rewards, 2)
     spread = None if table.spread is None else checks.array("spread", table.spread, 2)
@@ -120,9 +117,9 @@ def financial(
 ) -> Environment:
     """Portfolios of 21 stocks: arm a pays w_a . (the day's price moves) + N(0, noise_std^2).
 
-    The weights w_a are uniform in [-1, 1], then scaled to norm 1, and drawn for each run. Observations are the
-    standardized moves. `root` as in `seqdec.data.load_stocks`; `order`, `horizon` as in `tabular`. Raises ValueError or
-    TypeError for options out of their range.
+    The weights w_a are uniform in [-1, 1], scaled to norm 1, and drawn for each run. Observations are the standardized
+    moves. `root` as in `seqdec.data.load_stocks`; `order`, `horizon` as in `tabular`. Raises ValueError or TypeError
+    for options out of range.
     """
     moves = data.load_stocks(root)
     num_arms = checks.count("num_arms", num_arms, 2)
@@ -151,10 +148,10 @@ def _environment(
     expect: Callable[[Any, PyTree, Array], Array],
     pay: Callable[[Key, Any, Array, Array], Array],
 ) -> Environment:
-    """The rows of `params.features` in some order.
+    """Rows of `params.features` in some order.
 
-    `draw` (key, params) -> what stays constant in a run; `expect` (params, drawn, row) -> expected rewards (k,); `pay`
-    (key, params, row, expected) -> rewards (k,).
+    `draw` (key, params) -> constants of a run; `expect` (params, drawn, row) -> expected rewards (k,); `pay` (key,
+    params, row, expected) -> rewards (k,).
     """
     checks.choice("order", order, ("shuffle", "sequential", "replacement"))
     count, width = params.features.shape

@@ -1,8 +1,8 @@
 """Bandits with known expected rewards: Bernoulli and Gaussian arms, linear arms, the wheel.
 
-The context is drawn independently for every step, and so is the set of allowed arms if there is one. Regret is exact:
-the best allowed expected reward minus that of the arm played. An episode ends after `horizon` steps; the next one has
-the same arms. A step costs O(arms * features).
+Contexts, and allowed arms if any, are independent between steps. Regret is exact: the best allowed expected reward
+minus that of the arm played. An episode ends after `horizon` steps; the next has the same arms. A step costs
+O(arms * features).
 """
 
 from collections.abc import Callable, Sequence
@@ -20,18 +20,18 @@ from seqdec.envs.outcomes import in_range, reward_and_regret
 
 
 class Arms(Protocol):
-    """The parameters of a bandit's arms, a named tuple of arrays."""
+    """Parameters of a bandit's arms."""
 
     def means(self, context: Array) -> Array:
         """(n,) expected rewards."""
         ...
 
     def reward(self, key: Key, context: Array, arm: Array) -> Array:
-        """() a random reward of `arm`."""
+        """() random reward of `arm`."""
         ...
 
     def drift(self, key: Key, std: Array) -> "Arms":
-        """The arms after one random step of size `std`."""
+        """The arms after a random step of size `std`."""
         ...
 
 
@@ -50,7 +50,7 @@ class BernoulliArms(NamedTuple):
         return jax.random.bernoulli(key, self.probabilities[arm]).astype(jnp.float32)
 
     def drift(self, key: Key, std: Array) -> "BernoulliArms":
-        """Every probability takes a Gaussian step and is clipped to [0, 1]."""
+        """Gaussian steps, clipped to [0, 1]."""
         return BernoulliArms(jnp.clip(_step(key, self.probabilities, std), 0.0, 1.0))
 
 
@@ -71,7 +71,7 @@ class GaussianArms(NamedTuple):
         return self.mean[arm] + self.std[arm] * jax.random.normal(key, dtype=jnp.float32)
 
     def drift(self, key: Key, std: Array) -> "GaussianArms":
-        """Every mean takes a Gaussian step."""
+        """Gaussian steps of the means."""
         return self._replace(mean=_step(key, self.mean, std))
 
 
@@ -92,26 +92,26 @@ class LinearArms(NamedTuple):
         return self.means(context)[arm] + self.noise_std * jax.random.normal(key, dtype=jnp.float32)
 
     def drift(self, key: Key, std: Array) -> "LinearArms":
-        """Every weight takes a Gaussian step."""
+        """Gaussian steps of the weights."""
         return self._replace(weights=_step(key, self.weights, std))
 
 
 class Wheel(NamedTuple):
-    """The wheel: a small reward from every arm, a large one from an arm on the rim of its own quadrant."""
+    """A small reward from every arm, a large one on the rim of the arm's quadrant."""
 
     mean: Array
-    """(5,) expected rewards off the rim; the last arm owns no quadrant."""
+    """(5,) expected rewards off the rim; the last arm has no quadrant."""
     std: Array
     """()"""
     large_mean: Array
-    """() expected reward of a quadrant's arm on the rim."""
+    """() expected reward on the rim."""
     large_std: Array
     """()"""
     delta: Array
     """() inner radius of the rim."""
 
     def wins(self, context: Array) -> Array:
-        """(5,) bool: which arm, if any, pays the large reward."""
+        """(5,) bool: arm with the large reward, if any."""
         quadrant = jnp.where(context[0] > 0, 0, 2) + jnp.where(context[1] > 0, 0, 1)
         return (jnp.arange(5) == quadrant) & (jnp.linalg.norm(context) >= self.delta)
 
@@ -125,18 +125,18 @@ class Wheel(NamedTuple):
         return self.means(context)[arm] + std[arm] * jax.random.normal(key, dtype=jnp.float32)
 
     def drift(self, key: Key, std: Array) -> "Wheel":
-        """Every expected reward off the rim takes a Gaussian step."""
+        """Gaussian steps of the means off the rim."""
         return self._replace(mean=_step(key, self.mean, std))
 
 
 class State(NamedTuple):
-    """The context and the allowed arms of the current step."""
+    """Context and allowed arms of a step."""
 
     context: Array
     mask: Array | None
-    """(n,) bool allowed arms; None where all are."""
+    """(n,) bool allowed arms; None: all."""
     step: Array
-    """() int32 steps done in this episode."""
+    """() int32 step of the episode."""
 
 
 def bernoulli(
@@ -148,7 +148,7 @@ def bernoulli(
     """Arms that pay 1 with probability `probabilities` (n,), else 0. The observation is the constant (1,).
 
     With `availability`, each arm is allowed with that probability in each step, and one random arm always (sleeping
-    arms); observations are then `Masked`. Raises ValueError for numbers out of their range.
+    arms); observations are then `Masked`. Raises ValueError for numbers out of range.
     """
     params = BernoulliArms(checks.array("probabilities", probabilities, 1, 0.0, 1.0))
     return _bandit("bernoulli", params, _no_context, 1, params.probabilities.shape[0], availability, horizon)
@@ -163,7 +163,7 @@ def gaussian(
 ) -> Environment:
     """Arms that pay N(means, std^2); `means` (n,), `std` one number or (n,). The observation is the constant (1,).
 
-    `availability` as in `bernoulli`. Raises ValueError for a negative or misshapen `std` and for numbers not finite.
+    `availability` as in `bernoulli`. Raises ValueError for a negative or misshapen `std` and numbers not finite.
     """
     mean = checks.array("means", means, 1)
     given = checks.as_array("std", std)
@@ -183,8 +183,8 @@ def linear(
 ) -> Environment:
     """Arms that pay weights[arm] . context + N(0, noise_std^2); contexts uniform on the unit sphere.
 
-    `weights` (n, features); None means five unit vectors spread evenly over the plane. `availability` as in
-    `bernoulli`. Raises ValueError for misshapen weights, negative noise and numbers that are not finite.
+    `weights` (n, features); None: five unit vectors spread evenly over the plane. `availability` as in `bernoulli`.
+    Raises ValueError for misshapen weights, negative noise and numbers not finite.
     """
     angles = 2 * np.pi * np.arange(5) / 5
     spread = np.stack([np.cos(angles), np.sin(angles)], axis=1)
@@ -205,9 +205,9 @@ def wheel(
 ) -> Environment:
     """The wheel bandit: contexts uniform in the unit disc, five arms, large rewards in a rare region only.
 
-    Arm a pays N(means[a], std^2), except that on the rim, where the norm of the context is at least `delta`, the arm of
-    the quadrant pays N(large_mean, large_std^2). Arms 0 to 3 own the quadrants (+, +), (+, -), (-, +), (-, -); an axis
-    belongs to the minus side. Raises ValueError for numbers out of their range.
+    Arm a pays N(means[a], std^2), but N(large_mean, large_std^2) in its quadrant where the context's norm is at least
+    `delta`. Arms 0 to 3 own the quadrants (+, +), (+, -), (-, +), (-, -); an axis belongs to the minus side. Raises
+    ValueError for numbers out of range.
 
     Source: Riquelme, Tucker, Snoek, Deep Bayesian Bandits Showdown, ICLR 2018, with its constants as defaults.
     """
@@ -232,7 +232,7 @@ def _bandit(
     availability: float | None,
     horizon: int,
 ) -> Environment:
-    """An environment of independent contexts around arms."""
+    """Independent contexts around arms."""
     horizon = checks.count("horizon", horizon, 1)
     if availability is not None:
         checks.array("availability", availability, 0, 0.0, 1.0)
@@ -264,14 +264,14 @@ def _bandit(
 
 
 def _draw_mask(key: Key, num_arms: int, availability: float) -> Array:
-    """(n,) bool: each arm with probability `availability`, and one random arm always."""
+    """(n,) bool: each arm with probability `availability`, a random one always."""
     some_key, one_key = jax.random.split(key)
     some = jax.random.bernoulli(some_key, availability, (num_arms,))
     return some | (jnp.arange(num_arms) == jax.random.randint(one_key, (), 0, num_arms))
 
 
 def _no_context(key: Key) -> Array:
-    """(1,) the constant 1, with which any network can fit a constant for each arm."""
+    """(1,) the constant 1."""
     return jnp.ones(1, jnp.float32)
 
 
@@ -287,12 +287,10 @@ def _sphere(num_features: int) -> Callable[[Key], Array]:
 
 
 def _disc(key: Key) -> Array:
-    """(2,) uniform in the unit disc."""
     radius, turn = jax.random.uniform(key, (2,), jnp.float32)
     angle = 2 * jnp.pi * turn
     return jnp.sqrt(radius) * jnp.stack([jnp.cos(angle), jnp.sin(angle)])
 
 
 def _step(key: Key, values: Array, std: Array) -> Array:
-    """One step of a Gaussian random walk."""
     return values + std * jax.random.normal(key, values.shape, values.dtype)

@@ -1,7 +1,7 @@
 """Functional environments behind gymnasium's interface, one at a time or vectorized, and their registered ids.
 
-A functional environment continues with the next episode at once; the adapters keep it back until `reset`. The final
-observation of an episode repeats the context of the last action, and the end counts as terminated.
+A functional environment continues with the next episode; the adapters hold it back until `reset`. The final observation
+of an episode repeats the context of the last action, and the end counts as terminated.
 """
 
 import inspect
@@ -34,17 +34,17 @@ _TITLES = {
     "mnist": "MNIST",
     "wheel": "WheelBandit",
 }
-"""Names in gymnasium's ids that are not simply capitalized."""
+"""Irregular names in gymnasium's ids."""
 
 
 def id_of(name: str) -> str:
-    """The gymnasium id of the environment called `name`: "random-exposures" is "seqdec/RandomExposures-v0"."""
+    """The gymnasium id of an environment: "random-exposures" is "seqdec/RandomExposures-v0"."""
     title = _TITLES.get(name) or "".join(word.capitalize() for word in name.split("-"))
     return f"seqdec/{title}-v0"
 
 
 def register() -> None:
-    """Make the environments known to `gymnasium.make` and `gymnasium.make_vec`; a second call does nothing."""
+    """Register the environments with gymnasium; a second call does nothing."""
     for name in REGISTRY.own():
         if id_of(name) not in gymnasium.registry:
             gymnasium.register(
@@ -63,12 +63,12 @@ def make_env(name: str, **options: Any) -> "FunctionalEnv":
 def make_vector_env(
     name: str, num_envs: int, autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP, **options: Any
 ) -> "FunctionalVectorEnv":
-    """`num_envs` copies of `seqdec.envs.make(name, **options)`, which share their data, as a gymnasium VectorEnv."""
+    """`num_envs` copies of `seqdec.envs.make(name, **options)` with shared data as a gymnasium VectorEnv."""
     return FunctionalVectorEnv(_made(name, options), num_envs, autoreset_mode=autoreset_mode)
 
 
 def _made(name: str, options: dict[str, Any]) -> Environment:
-    """The environment of an id. Raises TypeError for a missing option; warns where its data are synthetic."""
+    """The environment of an id; TypeError for a missing option, a warning for synthetic data."""
     parameters = inspect.signature(REGISTRY[name]).parameters.values()
     missing = [
         p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD and p.name not in options
@@ -86,7 +86,7 @@ def _made(name: str, options: dict[str, Any]) -> Environment:
 
 
 _SYNTHETIC = "SYNTHETIC"
-"""In the names of environments whose data are made up, though their name is that of real data."""
+"""In the names of environments with synthetic data under the name of real data."""
 
 
 @portable
@@ -94,16 +94,15 @@ class FunctionalEnv(gymnasium.Env):
     """A functional environment as a gymnasium.Env.
 
     `reset()` after the end of an episode continues with the next one; with a seed, or within an episode, it restarts
-    the environment. The info holds "regret" if it is known, "outcomes" under full information, and "action_mask" if
-    actions are masked. An unknown reward, NaN, is returned as 0 with "unknown_reward" in the info.
+    the environment. The info holds "regret" if known, "outcomes" under full information, and "action_mask" if actions
+    are masked. An unknown reward, NaN, is returned as 0 with "unknown_reward" in the info.
 
-    Raises ValueError for an action that is out of range or masked out, and ResetNeeded for a step before `reset`.
+    Raises ValueError for an action out of range or masked out, and ResetNeeded for a step before `reset`.
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012 (gymnasium's class attribute)
 
     def __init__(self, env: Environment) -> None:
-        """Wrap `env`."""
         check_process()
         contract(env)
         self.env = env
@@ -147,7 +146,7 @@ class FunctionalEnv(gymnasium.Env):
 
 @portable
 class FunctionalVectorEnv(SyncVectorEnv):
-    """`num_envs` copies of a functional environment, which share its data and programs, as a gymnasium VectorEnv.
+    """`num_envs` copies of a functional environment with shared data and programs as a gymnasium VectorEnv.
 
     In every autoreset mode copy i plays as a `FunctionalEnv` with the seed `seed + i`.
     """
@@ -155,7 +154,7 @@ class FunctionalVectorEnv(SyncVectorEnv):
     def __init__(
         self, env: Environment, num_envs: int, *, autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP
     ) -> None:
-        """Wrap `num_envs` copies of `env`. Raises ValueError for an unknown mode or fewer than one copy."""
+        """Wrap copies of `env`; ValueError for an unknown mode or fewer than one copy."""
         one = FunctionalEnv(env)
         copies = [lambda: copy(one)] * checks.count("num_envs", num_envs, 1)
         super().__init__(copies, autoreset_mode=AutoresetMode(autoreset_mode))
@@ -163,14 +162,14 @@ class FunctionalVectorEnv(SyncVectorEnv):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[PyTree, dict[str, Any]]:
-        """The first observations of episodes; of those in the bools `options["reset_mask"]`, where it is given."""
+        """First observations of episodes; with `options["reset_mask"]`, of those copies."""
         several: Any = seed
         if seed is not None and not np.shape(several):
             several = list(checks.seeds(seed, self.num_envs))
         return super().reset(seed=several, options=options)
 
     def step(self, actions: Any) -> tuple[PyTree, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Play one action in every copy; copies whose next-step reset is due are reset instead."""
+        """Play one action in every copy; those whose next-step reset is due are reset instead."""
         actions = np.asarray(checks.as_array("actions", actions))
         if actions.shape != self.action_space.shape:
             raise ValueError(f"actions must have shape {self.action_space.shape}; got {actions.shape}")
@@ -178,8 +177,6 @@ class FunctionalVectorEnv(SyncVectorEnv):
 
 
 class _Course(NamedTuple):
-    """Key, state and observation of a functional environment."""
-
     key: Key
     state: PyTree
     observation: PyTree
@@ -201,7 +198,7 @@ def _programs(env: Environment) -> tuple[Any, Any]:
 
 
 def _to_numpy(observation: PyTree) -> tuple[PyTree, np.ndarray | None]:
-    """(observation, mask or None) as copies, so that callers may modify them."""
+    """(observation, mask or None) as copies."""
     observation, mask = observation if isinstance(observation, Masked) else (observation, None)
     return jax.tree.map(np.array, observation), None if mask is None else np.array(mask)
 
@@ -211,12 +208,12 @@ def _info(mask: np.ndarray | None) -> dict[str, Any]:
 
 
 def _draw_seed(generator: np.random.Generator) -> np.uint32:
-    """A 32-bit seed for JAX from gymnasium's generator, whose seeds may be larger."""
+    """A 32-bit seed for JAX from gymnasium's generator."""
     return generator.integers(2**32, dtype=np.uint32)
 
 
 def _check_action(action: Any, space: gymnasium.Space, mask: np.ndarray | None) -> Any:
-    """`action`, counted from 0 if it is discrete. Raises ValueError if it is not allowed."""
+    """`action`, from 0 if discrete; ValueError if not allowed."""
     if not space.contains(action):
         raise ValueError(f"action {action!r} is not in {space}")
     if not isinstance(space, Discrete):

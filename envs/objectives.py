@@ -1,7 +1,7 @@
 """Black-box functions to be minimized, with their bounds and known minima, alone or as environments.
 
-An `Objective` is a function for `seqdec.minimize`; `query` makes an environment of it, in which an action is a
-point of the box and the reward is minus the function's value there.
+An `Objective` is a function for `seqdec.minimize`; in the environment `query`, actions are points and the reward is
+minus the value.
 """
 
 import math
@@ -20,20 +20,20 @@ from seqdec.core import Array, Environment, Key, PyTree, TimeStep
 
 
 class Objective(NamedTuple):
-    """A function on a box, to be minimized. Calling it gives its value, in double precision and without noise."""
+    """A function on a box, to be minimized; a call gives its value in double precision without noise."""
 
     name: str
     """Shown in tables and figures."""
     value: Callable[[PyTree, Array], Array]
     """(params, x (d,)) -> () value without noise; NaN where the evaluation fails."""
     params: PyTree
-    """All arrays that the function reads."""
+    """Arrays of the function."""
     bounds: np.ndarray
     """(d, 2) lower and upper bounds."""
     minimum: float | None
-    """The smallest value on the box; None if not known."""
+    """Smallest value on the box; None if unknown."""
     minimizers: np.ndarray | None
-    """(k, d) points at which the minimum is attained; None if not known."""
+    """(k, d) points of the minimum; None if unknown."""
     noise_std: float = 0.0
     """Standard deviation of the Gaussian noise of a query."""
 
@@ -47,7 +47,7 @@ class Objective(NamedTuple):
         return lambda x: self(x) + self.noise_std * float(generator.standard_normal())
 
     def regret(self, value: Any) -> Any:
-        """`value` - minimum; NaN where the minimum is not known."""
+        """`value` - minimum; NaN where unknown."""
         return np.asarray(checks.as_array("value", value)) - (np.nan if self.minimum is None else self.minimum)
 
 
@@ -140,7 +140,7 @@ def _rosenbrock(params: PyTree, x: Array) -> Array:
 
 
 class _Random(nn.Module):
-    """ReLU network with two hidden layers of 50, every weight and bias standard normal."""
+    """ReLU network with two hidden layers of 50, weights and biases N(0, 1)."""
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
@@ -153,8 +153,7 @@ class _Random(nn.Module):
 def drawnn(dim: int = 50, *, seed: int = 3141) -> Objective:
     """DrawNN: minus a random ReLU network on [0, 1]^d, two hidden layers of 50, weights and biases N(0, 1).
 
-    The minimum is not known; the network is the same for equal `seed`. Raises ValueError for dim < 1 or a negative
-    seed.
+    The minimum is unknown; equal `seed`s give equal networks. Raises ValueError for dim < 1 or a negative seed.
     """
     dim, seed = checks.count("dim", dim, 1), checks.seed("seed", seed)
     params = _Random().init(jax.random.key(checks.seed_bits(seed)), jnp.zeros(dim, jnp.float32))
@@ -187,14 +186,14 @@ def _box(bounds: Any) -> np.ndarray:
 
 
 class Query(NamedTuple):
-    """State of the environment of an objective."""
+    """State of `query`."""
 
     step: Array
     """() int32 queries made in this episode."""
 
 
 class QueryParams(NamedTuple):
-    """The objective's parameters, bounds, minimum and noise."""
+    """Parameters of `query`."""
 
     params: PyTree
     low: Array
@@ -210,9 +209,9 @@ class QueryParams(NamedTuple):
 def query(objective: Objective, *, horizon: int = 100) -> Environment:
     """The environment in which a step is a query of `objective`: actions are points of its box.
 
-    The reward is minus the value observed, noise included; the regret is the value without noise minus the minimum.
-    Both are NaN where the query fails or the point lies outside the box. The observation is the constant
-    1. An episode ends after `horizon` queries. Raises ValueError for horizon < 1.
+    The reward is minus the value observed, with noise; the regret the value without noise minus the minimum. Both are
+    NaN where the query fails or the point lies outside the box. The observation is the constant 1. An episode ends
+    after `horizon` queries. Raises ValueError for horizon < 1.
     """
     horizon = checks.count("horizon", horizon, 1)
     low, high = objective.bounds.T.astype(np.float32)

@@ -1,4 +1,4 @@
-"""Reward and regret of an action among finitely many, with actions that are out of range or masked out."""
+"""Reward and regret of one of finitely many actions."""
 
 import jax.numpy as jnp
 
@@ -8,8 +8,7 @@ from seqdec.core import Array
 def reward_and_regret(action: Array, expected: Array, reward: Array, mask: Array | None = None) -> tuple[Array, Array]:
     """(reward, regret) of `action` (); regret = best allowed of `expected` (n,) - expected[action].
 
-    `reward` () is that of the action if it is allowed. Both are NaN for an action that is out of range or, where
-    there is a `mask` (n,) bool, masked out.
+    `reward` () is that of an allowed action. Both are NaN if it is out of range or not in `mask` (n,) bool.
     """
     allowed = jnp.ones_like(expected, bool) if mask is None else mask
     index = in_range(action, expected.shape[0])
@@ -19,10 +18,7 @@ def reward_and_regret(action: Array, expected: Array, reward: Array, mask: Array
 
 
 def in_range(action: Array, num_actions: int) -> Array:
-    """The nearest valid index, so that arrays can be indexed with any action.
-
-    Raises TypeError for an action that is not a single integer.
-    """
+    """The nearest valid index; TypeError for an action that is not a single integer."""
     action = jnp.asarray(action)
     if action.shape != () or not jnp.issubdtype(action.dtype, jnp.integer):
         raise TypeError(f"an action must be a () integer array; got {action.dtype} of shape {action.shape}")

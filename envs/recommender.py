@@ -1,7 +1,7 @@
 """Logs of a recommender as bandits: the candidates of a block are the actions, and the reward of each is known.
 
-An observation is a dict with one row for each candidate: row numbers of users and videos (`int32`) and the features, if
-any. Blocks with fewer candidates have a mask. `params` holds the log, once for all seeds; a step reads one block.
+An observation is a dict with a row per candidate: row numbers of users and videos (`int32`) and any features. Shorter
+blocks have a mask. `params` holds the log, once for all seeds.
 """
 
 import os
@@ -32,7 +32,7 @@ class Blocks(NamedTuple):
     rewards: Array
     """(blocks, n)"""
     mask: Array | None
-    """(blocks, n) bool; None if every block is full"""
+    """(blocks, n) bool; None if all are full"""
     ids: dict[str, Array]
     """(blocks, n) int32 each"""
     features: Array | None
@@ -45,9 +45,9 @@ class State(NamedTuple):
     """Position in the log."""
 
     step: Array
-    """() int32 steps done in this pass"""
+    """() int32 steps of this pass"""
     order: Array | None
-    """(blocks,) int32 for order="shuffled": the blocks in this seed's order"""
+    """(blocks,) int32 for order="shuffled", of this seed"""
 
 
 def recommender_log(
@@ -108,12 +108,12 @@ def recommender_log(
 
 
 def _rows_space(size: int, num_candidates: int) -> Box:
-    """Row numbers of a table with `size` rows."""
+    """Row numbers of a table."""
     return Box(0, size - 1, (num_candidates,), np.int32)
 
 
 def _standardized(log: RecommenderLog) -> np.ndarray:
-    """Features shifted and scaled by their mean and deviation in the first blocks."""
+    """Features by mean and deviation of the first blocks."""
     assert log.features is not None and log.feature_rows is not None
     early = len(log.rewards) // 10 + 1 if log.days is None else np.searchsorted(log.days, log.days[0], "right")
     known = log.features[log.feature_rows[:early][log.candidates[:early]]].astype(np.float64)
@@ -166,8 +166,8 @@ class Impressions(NamedTuple):
 def open_bandit(*, root: str | os.PathLike[str] | None = None) -> Environment:
     """The Open Bandit log of the uniform policy, replayed: 80 items, reward 1 for a click, NaN for items not shown.
 
-    The mean of the known rewards is an unbiased estimate of the agent's mean reward in as many steps as are known. An
-    episode is one pass in the order of time; regret is unknown. `root` as in `seqdec.data.load_open_bandit`.
+    The mean of the known rewards is an unbiased estimate of the agent's mean reward in as many steps. An episode is one
+    pass in the order of time; regret is unknown. `root` as in `seqdec.data.load_open_bandit`.
 
     Source: Li, Chu, Langford, Wang, Unbiased offline evaluation of contextual-bandit-based news article recommendation
     algorithms, 2011.

@@ -85,7 +85,7 @@ REGISTRY: Registry[Environment] = Registry(
     },
     outside=Outside("seqdec.environments", "a function (*, keywords) -> seqdec.core.Environment", Environment),
 )
-"""Factories of environments; the library's own are registered with gymnasium, under the ids of `envs.gym.id_of`."""
+"""Factories of environments; those of the library are registered with gymnasium (`envs.gym.id_of`)."""
 
 
 def names() -> tuple[str, ...]:
@@ -96,9 +96,9 @@ def names() -> tuple[str, ...]:
 def make(name: str, **options: Any) -> Environment:
     """The environment called `name`; `options` go to the function of that name in `seqdec.envs`.
 
-    For the name of an objective, `options` go to its function and `horizon` to `seqdec.envs.query`.
+    For an objective, `options` go to its function and `horizon` to `seqdec.envs.query`.
 
-    Raises ValueError, with a suggestion, for an unknown name; further whatever that function raises.
+    Raises ValueError, with a suggestion, for an unknown name, and whatever that function raises.
     """
     check_process()
     return REGISTRY.make(name, **options)
