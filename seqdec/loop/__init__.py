@@ -1,1 +1,1 @@
-"""The loop in which an agent meets an environment: compiled on the devices, or step by step on the host."""
+"""Agent meets environment: compiled on the devices, or step by step on the host."""

@@ -1,4 +1,4 @@
-"""An agent compiled for calls from Python, as a service makes them."""
+"""An agent compiled for calls from Python."""
 
 import functools
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from seqdec.core import Agent, Key, PyTree
 from seqdec.runtime import UNFUSED, UNOPTIMIZED, check_process, one_blas_thread, step_options
 
 _QUICK: dict[str, str | bool] = {**UNOPTIMIZED, **UNFUSED}
-"""A fifth of the compile time; not for `seqdec.run`, because rounding then depends on the number of seeds."""
+"""A fifth of the compile time; in `seqdec.run` rounding would depend on the number of seeds."""
 
 
 class _Checked:
-    """A compiled function whose arguments `arrays`, if any, checks and converts; with the attributes of `jax.jit`."""
+    """A compiled function with checked arguments (`arrays`) and the attributes of `jax.jit`."""
 
     def __init__(self, program: Any, arrays: Callable[..., tuple[Any, ...]] | None):
         self._program, self._arrays = program, arrays
@@ -37,15 +37,13 @@ class _Checked:
 
 
 def compiled(agent: Agent, *, optimize: bool = True, in_place: bool = False) -> Agent:
-    """`agent` with its functions compiled when they are first called.
-
-    As `jax.jit` of each of them, except that `init`, which is called once, is compiled without optimization.
+    """`agent` with its functions compiled when first called, as by `jax.jit`; `init` without optimization.
 
     Args:
         agent: of `seqdec.agents`, or one's own; TypeError for anything else.
-        optimize: False compiles the others without optimization too: the first decision and update come several times
-            as early, each later one takes several times as long.
-        in_place: `update` writes into the state it is given, which cannot be used again; else it makes a copy.
+        optimize: False compiles all without optimization: the first calls come several times as early, later ones take
+            several times as long.
+        in_place: `update` overwrites the state it is given, which cannot be used again; else it copies.
 
     Returns:
         An agent for calls from Python only: JAX refuses to compile its functions into other programs.

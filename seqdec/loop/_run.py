@@ -1,4 +1,4 @@
-"""`run`: an agent in an environment, from checked arguments to a `Run`."""
+"""`run`: an agent in an environment."""
 
 import functools
 import os
@@ -37,13 +37,13 @@ def run(
 ) -> Run:
     """Let `agent` act in `env` for `num_steps` steps, once for each of `num_seeds` seeds from `seed` on.
 
-    In a functional environment a run is two compiled programs, kept for later runs of equal ones, and its memory does
-    not grow with `num_steps`. Seeds are spread over JAX's devices (`seqdec.use_all_cores` makes more), and run side by
-    side on each, or in turns where matrices are factorized on a CPU. A gymnasium.Env is reset with seed + i and after
-    each episode; its `info` may hold "action_mask", "regret", and "unknown_reward" where the reward is none.
+    In a functional environment a run is two compiled programs, kept for equal runs, with memory constant in
+    `num_steps`. Seeds are spread over JAX's devices (`seqdec.use_all_cores` makes more), and run side by side on each,
+    or in turns where matrices are factorized on a CPU. A gymnasium.Env is reset with seed + i and after each episode;
+    its `info` may hold "action_mask", "regret", and "unknown_reward" where the reward is none.
 
-    Ctrl-C returns a Run of the chunks done by then, with `interrupted` set; on the host, of the seeds finished by then
-    or, in the first seed, of the steps done. If nothing is done yet, KeyboardInterrupt is raised.
+    Ctrl-C returns a Run of the chunks done, with `interrupted` set; on the host, of the seeds finished or, in the first
+    seed, of the steps done; KeyboardInterrupt if there are none.
 
     Args:
         agent: as `seqdec.agents.make` builds.
@@ -51,20 +51,19 @@ def run(
         num_steps: steps of each seed.
         seed: the first seed.
         num_seeds: how many seeds, seed, seed + 1, ...
-        diagnostics: fields of the agent's update info to keep for every step; "observation" keeps the observations, of
-            which `Run.log` makes a log for off-policy evaluation.
+        diagnostics: fields of the agent's update info to keep for every step; "observation" keeps the observations, for
+            `Run.log`.
         progress: whether to show a bar on standard error; None: a bar on a terminal, elsewhere a line now and then.
-        state: `Run.state` of an earlier run of this agent and environment with these seeds, to be continued to the bit.
-        checkpoint: file in which a run in progress is kept, and from which it continues to the bit where it exists;
-            deleted when all steps are done.
+        state: `Run.state` of an earlier run of this agent and environment with these seeds, continued to the bit.
+        checkpoint: file of a run in progress, continued to the bit where it exists; deleted when all steps are done.
         checkpoint_every: steps between two writings, rounded up to chunks (a hundredth of the run, at most 1,000).
 
     Only a functional environment takes `state` or `checkpoint`. Environments of Gymnasium's registry whose episodes
     have several steps get a UserWarning: every step is learned as one of a bandit.
 
     Raises TypeError or ValueError for arguments of the wrong kind, an action that does not fit the action space, an
-    unknown name in `diagnostics`, an agent that was built for other spaces, a state or a checkpoint of another run;
-    OSError for a checkpoint that cannot be written.
+    unknown name in `diagnostics`, an agent built for other spaces, a state or a checkpoint of another run; OSError for
+    a checkpoint that cannot be written.
     """
     from seqdec.progress import advance, bar, compiling
 
@@ -106,7 +105,7 @@ def run(
 def _facts(
     agent: Agent, env: Environment | gymnasium.Env, num_steps: int, seeds: range, names: tuple[str, ...]
 ) -> dict[str, Any]:
-    """What two runs must have in common for one to continue the other, as JSON values."""
+    """What a run must share with one it continues, as JSON values."""
     return as_json(
         {
             "agent": agent.name,
@@ -126,7 +125,7 @@ def _name(env: Environment | gymnasium.Env) -> str:
 
 
 def _check_diagnostics(names: Sequence[str]) -> tuple[str, ...]:
-    """`names` as a tuple. Raises for a single string, and for the name of a column that every run has."""
+    """`names` as a tuple; errors for a single string and names of columns of every run."""
     if isinstance(names, str):
         raise TypeError(f"diagnostics must be a sequence of names; got {names!r}: write ({names!r},)")
     for name in names:
@@ -136,7 +135,6 @@ def _check_diagnostics(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _collect(outcome: Outcome, agent: Agent, env: Environment | gymnasium.Env, seeds: range) -> Run:
-    """The Run of an outcome."""
     record = jax.tree.map(np.asarray, outcome.record)
     num_done, steps = record.reward.shape
     known_steps, known_seconds = zip((0, 0.0), *outcome.clock, strict=True)

@@ -1,4 +1,4 @@
-"""Checkpoints: a run in progress as one file, from which it continues to the bit."""
+"""Checkpoints: a run in progress as one file, continued to the bit."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,9 +20,9 @@ class Checkpoint(NamedTuple):
 
     path: Path
     every: int
-    """steps between two checkpoints, rounded up to whole chunks"""
+    """steps between checkpoints, rounded up to whole chunks"""
     facts: Mapping[str, Any]
-    """what a run must have in common with that of the file, as JSON values"""
+    """what a run must share with the file's, as JSON values"""
 
 
 class Progress(NamedTuple):
@@ -36,7 +36,7 @@ class Progress(NamedTuple):
 
 
 def save(checkpoint: Checkpoint, progress: Progress) -> None:
-    """Replace the file by the present progress. Raises OSError where that is impossible; the old file is then left."""
+    """Replace the file; OSError where impossible, with the old file left."""
     state = {f"state.{name}": as_array(name, leaf) for name, leaf in named_leaves(progress.state)}
     record = {f"record.{name}": getattr(progress.record, name) for name in _COLUMNS}
     diagnostics = {f"diagnostics.{name}": values for name, values in progress.record.diagnostics.items()}
@@ -52,9 +52,9 @@ def save(checkpoint: Checkpoint, progress: Progress) -> None:
 
 
 def load(checkpoint: Checkpoint, like: PyTree) -> Progress | None:
-    """The progress in the file, None where there is none; `like` has the shapes of the run's state.
+    """The progress in the file, None without one; `like` has the shapes of the run's state.
 
-    Raises ValueError for a file that is damaged or of another run.
+    Raises ValueError for a damaged file or one of another run.
     """
     path = checkpoint.path
     if not path.exists():

@@ -1,4 +1,4 @@
-"""The loop on the devices: chunks of a compiled scan over a functional environment."""
+"""The loop on the devices: chunks of a compiled scan."""
 
 import functools
 import math
@@ -34,7 +34,7 @@ def on_device(
     state: RunState | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> Outcome:
-    """Run chunk by chunk, from the checkpoint where there is one, else from `state`, else from the beginning."""
+    """Run chunk by chunk, from the checkpoint, else from `state`, else from the beginning."""
     length = chunk_length(num_steps)
     began = time.perf_counter()
     per_seed, common = _placements(mesh)
@@ -88,28 +88,24 @@ _Chunk = tuple[Record, list[tuple[int, float]]]
 
 
 def _merged(chunks: list[_Chunk]) -> _Chunk:
-    """Consecutive chunks as one."""
     records, clocks = zip(*chunks, strict=True)
     record = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *records)
     return record, [entry for clock in clocks for entry in clock]
 
 
 def mesh_for(num_seeds: int) -> Mesh:
-    """One axis over the devices, of which there are no more than seeds."""
+    """One axis over the devices, no more than seeds."""
     devices = jax.local_devices()[:num_seeds]
     return jax.make_mesh((len(devices),), ("seeds",), (AxisType.Auto,), devices=devices)
 
 
 def _placements(mesh: Mesh) -> tuple[NamedSharding, NamedSharding]:
-    """Shardings of arrays (seeds, ...), and of those that all seeds share."""
+    """Shardings of arrays (seeds, ...), and of shared ones."""
     return NamedSharding(mesh, PartitionSpec("seeds")), NamedSharding(mesh, PartitionSpec())
 
 
 def chunk_length(num_steps: int) -> int:
-    """Steps in one compiled chunk: about a hundredth of the run, at most about 1,000.
-
-    A divisor of `num_steps` where there is one near, because the steps of a last, shorter chunk are another program.
-    """
+    """About a hundredth of the run, at most about 1,000; a divisor of `num_steps` if one is near."""
     target = -(-num_steps // max(-(-num_steps // _LONGEST_CHUNK), min(_CHUNKS, num_steps)))
     nearby = range(-(-target // 4), max(target, min(4 * target, _LONGEST_CHUNK)) + 1)
     divisors = [length for length in nearby if num_steps % length == 0]
@@ -117,20 +113,20 @@ def chunk_length(num_steps: int) -> int:
 
 
 class _Programs(NamedTuple):
-    """The programs of a run, each compiled when it is first called."""
+    """The programs of a run."""
 
     start: Callable[[Key, PyTree], RunState]
     """(keys, params) -> state"""
     advance: Callable[[int], Callable[[RunState, PyTree], tuple[RunState, Record]]]
-    """(steps) -> (state, params) -> (state, record of so many steps)"""
+    """(steps) -> (state, params) -> (state, record of these steps)"""
     state: RunState
-    """the shapes of a state"""
+    """shapes of a state"""
 
 
 def _programs(
     agent: Agent, env: Environment, names: tuple[str, ...], keys: Key, params: PyTree, mesh: Mesh
 ) -> _Programs:
-    """The programs of a run, for the seeds of all devices together; where `jax.disable_jit` holds, plain functions."""
+    """The programs of a run for the seeds of all devices; plain functions under `jax.disable_jit`."""
     begin = functools.partial(_start, agent, env)
     if is_eager():
         start, chunk = _sequential(begin), functools.partial(functools.partial, _advance, agent, env, names)
@@ -139,7 +135,7 @@ def _programs(
     placed = {"in_shardings": _placements(mesh), "out_shardings": _placements(mesh)[0]}
 
     def lower(function, states, **options):
-        """Each device runs its own seeds, vectorized if possible; nothing is exchanged between devices."""
+        """Each device runs its seeds, vectorized if possible, without exchange."""
 
         def lower_with(over_seeds):
             sharded = jax.shard_map(
@@ -162,7 +158,7 @@ def _programs(
 
 
 def play(agent: Agent, env: Environment, num_steps: int, key: Key, params: PyTree) -> Record:
-    """The steps of one seed, as a part of another program: the agent's settings may be traced values."""
+    """The steps of one seed in another program; the agent's settings may be traced."""
     return _advance(agent, env, (), num_steps, _start(agent, env, key, params), params)[1]
 
 
@@ -189,11 +185,11 @@ def _advance(
 
 
 _BATCHED_LAPACK = re.compile(r"@lapack_.*: \(tensor<\d+x\d+x\d+x")
-"""A batched LAPACK factorization on a CPU, which can deadlock: see `seqdec.linalg.sequential_vmap`."""
+"""Batched LAPACK on a CPU can deadlock: see `seqdec.linalg.sequential_vmap`."""
 
 
 def _sequential(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
-    """As `jax.vmap` over the first argument, but one element after the other."""
+    """`jax.vmap` over the first argument, in sequence."""
     return lambda states, *others: jax.lax.map(lambda state: function(state, *others), states)
 
 
@@ -205,7 +201,7 @@ def _step(
     keys: tuple[Key, Key],
     params: PyTree,
 ) -> tuple[RunState, Record]:
-    """One step of one seed: choose an action, step the environment, update the agent."""
+    """Act, step the environment, update."""
     env_key, agent_key = keys
     action = agent.act(agent_key, state.agent, state.observation)
     check_action(action, env.action_space)

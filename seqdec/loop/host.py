@@ -1,4 +1,4 @@
-"""The loop on the host: a gymnasium environment, step by step, with the agent's functions compiled."""
+"""The loop on the host: a gymnasium environment step by step with compiled functions of the agent."""
 
 import time
 import warnings
@@ -22,7 +22,7 @@ from seqdec.runtime import UNOPTIMIZED, ahead
 def on_host(
     agent: Agent, env: gymnasium.Env, num_steps: int, seeds: range, names: tuple[str, ...], tick: Callable[[int], Any]
 ) -> Outcome:
-    """Run on the host, seed after seed; a step is three calls: act, env.step, update."""
+    """Seed after seed; a step is three calls: act, env.step, update."""
     began = time.perf_counter()
     programs = _compile_host(agent, env, names, seeds[0])
     compiled = time.perf_counter()
@@ -45,20 +45,18 @@ def on_host(
 
 
 class _HostPrograms(NamedTuple):
-    """The compiled functions of an agent."""
-
     init: Callable[[Key], PyTree]
     act: Callable[[Key, np.uint32, PyTree, PyTree], Action]
     update: Callable[[PyTree, PyTree, Array, np.ndarray], tuple[PyTree, Array, dict[str, Array]]]
     """(state, observation, action, reward) -> (state, rejected, diagnostics)."""
     like: PyTree
-    """An observation with the structure and dtypes that the programs were compiled for."""
+    """An observation of the compiled structure and dtypes."""
     seed: int
     """the first"""
 
 
 def _compile_host(agent: Agent, env: gymnasium.Env, names: tuple[str, ...], seed: int) -> _HostPrograms:
-    """Compile the agent against the first observation of `env`."""
+    """Compiled for the first observation of `env`."""
 
     def act(key: Key, step: Array, state: PyTree, observation: PyTree) -> Action:
         action = agent.act(jax.random.fold_in(key, step), state, observation)
@@ -80,7 +78,7 @@ def _compile_host(agent: Agent, env: gymnasium.Env, names: tuple[str, ...], seed
 
 
 def _episodes(env: gymnasium.Env, num_steps: int, seed: int, programs: _HostPrograms) -> Iterator[Record]:
-    """The steps of one seed, over as many episodes as they take."""
+    """The steps of one seed, over episodes."""
     (_, _), (init_key, agent_key) = split_key(jax.random.key(seed_bits(seed)))
     state = programs.init(init_key)
     observation = _as(programs.like, _observation(env, *_reset(env, seed=seed)))
@@ -100,7 +98,7 @@ def _episodes(env: gymnasium.Env, num_steps: int, seed: int, programs: _HostProg
 
 
 def _warn_of_episodes(env: gymnasium.Env, ended: bool) -> None:
-    """Warn of an environment of Gymnasium's registry whose episodes have several steps, unless it is one of seqdec."""
+    """Warn of an environment of Gymnasium's registry, but seqdec's, with episodes of several steps."""
     if env.spec is None or ended or isinstance(env.unwrapped, FunctionalEnv):
         return
     warnings.warn(
@@ -114,7 +112,7 @@ _OLD = "an environment of the API before Gymnasium 0.26 has to be changed, or wr
 
 
 def _reset(env: gymnasium.Env, **seed: int) -> tuple[Any, Mapping[str, Any]]:
-    """The observation and the info of `env.reset`. Raises ValueError where it returns anything else."""
+    """The observation and the info of `env.reset`; ValueError for anything else."""
     try:
         result: Any = env.reset(**seed)  # pyright: ignore[reportArgumentType]
     except TypeError as error:
@@ -129,7 +127,7 @@ def _reset(env: gymnasium.Env, **seed: int) -> tuple[Any, Mapping[str, Any]]:
 
 
 def _step(env: gymnasium.Env, action: Any) -> tuple[Any, Any, Any, Any, Mapping[str, Any]]:
-    """What `env.step` returns. Raises ValueError where it is not of the present API."""
+    """The result of `env.step`; ValueError if not of the present API."""
     result: Any = env.step(action)
     if not isinstance(result, tuple) or len(result) != 5 or not isinstance(result[4], Mapping):
         raise ValueError(
@@ -140,14 +138,13 @@ def _step(env: gymnasium.Env, action: Any) -> tuple[Any, Any, Any, Any, Mapping[
 
 
 def _kind(result: Any) -> str:
-    """What was returned, in a few words."""
     return f"a tuple of {len(result)}" if isinstance(result, tuple) else f"{type(result).__name__} {result!r:.60}"
 
 
 def _observation(env: gymnasium.Env, raw: Any, info: Mapping[str, Any]) -> PyTree:
-    """The observation as the agent gets it: `Masked` if the environment's info holds "action_mask".
+    """The observation for the agent: `Masked` if the info holds "action_mask".
 
-    Raises TypeError or ValueError for anything that does not fit the spaces in kind or shape.
+    Raises TypeError or ValueError where it does not fit the spaces in kind or shape.
     """
     spaces = spaces_of(env)
     space = spaces.observation_space
@@ -162,7 +159,7 @@ def _observation(env: gymnasium.Env, raw: Any, info: Mapping[str, Any]) -> PyTre
 
 
 def _as(like: PyTree, observation: PyTree) -> PyTree:
-    """The observation in the dtypes that the programs were compiled for."""
+    """The observation in the compiled dtypes."""
     if isinstance(like, Masked) != isinstance(observation, Masked):
         raise ValueError('the environment must put "action_mask" into every info, or into none')
     if jax.tree.structure(like) != jax.tree.structure(observation):
@@ -184,7 +181,7 @@ def _cast(like: np.ndarray, leaf: np.ndarray) -> np.ndarray:
 
 
 def _for_gymnasium(value: np.ndarray, space: gymnasium.Space) -> Any:
-    """An agent's action as a member of the action space; indices count from 0, a Discrete space from its start."""
+    """An action in the space of gymnasium; indices from 0 become those from the start of a Discrete space."""
     if isinstance(space, Discrete):
         return (value + space.start).astype(space.dtype)[()]
     return np.array(value, space.dtype)
@@ -196,5 +193,5 @@ def _scalar(number: Any) -> np.ndarray:
 
 
 def _stack(rows: list[Record]) -> Record:
-    """Stack the records of single steps: every field (steps, ...)."""
+    """Records of single steps as fields (steps, ...)."""
     return jax.tree.map(lambda *leaves: np.stack(leaves), *rows)

@@ -1,7 +1,7 @@
-"""Records of a run, and the keys and checks shared by the loops on the devices and on the host.
+"""Records of a run, and keys and checks of both loops.
 
-`jax.random.key(seed + i)` is split into a key of the environment and one of the agent, so that different agents meet
-the same environment; each is split into a key for the start and one into which the step number is folded.
+`jax.random.key(seed + i)` is split into a key of the environment and one of the agent: different agents meet the same
+environment. Each is split into a key for the start and one into which the step number is folded.
 """
 
 from typing import Any, NamedTuple
@@ -19,35 +19,35 @@ from seqdec.states import described, named_leaves
 
 
 class Record(NamedTuple):
-    """The record of one step; later stacked to (seeds, steps, ...)."""
+    """Record of one step, later stacked to (seeds, steps, ...)."""
 
     action: Array | np.ndarray
-    """As the agent chose it: an index from 0, or a point of a Box."""
+    """An index from 0, or a point of a Box."""
     reward: Array | np.ndarray
     """() NaN where the action was not allowed."""
     regret: Array | np.ndarray
     """() NaN where unknown."""
     propensity: Array | np.ndarray
-    """() NaN where it is not estimated."""
+    """() NaN where not estimated."""
     rejected: Array | np.ndarray
-    """() bool, whether the update was rejected."""
+    """() bool: update rejected."""
     diagnostics: dict[str, Any]
-    """The fields of the info and of the observation that were asked for."""
+    """Selected fields of the info and observation."""
 
 
 class RunState(NamedTuple):
-    """The state of a run between two steps, from which it continues. With several seeds every leaf is (seeds, ...)."""
+    """State of a run between two steps; with several seeds every leaf is (seeds, ...)."""
 
     step: Array
-    """() steps done since the first of the run"""
+    """() steps done"""
     env_key: Key
-    """Of all random numbers of the environment."""
+    """Of the environment's random numbers."""
     agent_key: Key
-    """Of all random numbers of the agent."""
+    """Of the agent's random numbers."""
     env: PyTree
     """state of the environment"""
     observation: PyTree
-    """In which the next action is chosen."""
+    """For the next action."""
     agent: PyTree
     """state of the agent"""
 
@@ -58,29 +58,29 @@ class Outcome(NamedTuple):
     record: Record
     """Every field (seeds, steps, ...)."""
     clock: list[tuple[int, float]]
-    """(steps done, seconds of running since the start), increasing."""
+    """(steps done, seconds of running), increasing."""
     compile_seconds: float
     """Seconds of compilation."""
     interrupted: bool
-    """Whether Ctrl-C ended the run before its last step."""
+    """Whether Ctrl-C ended the run early."""
     state: RunState | None = None
-    """After the last step; None where the run was interrupted or on the host."""
+    """After the last step; None if interrupted or on the host."""
 
 
 def split_key(key: Key) -> tuple[tuple[Key, Key], tuple[Key, Key]]:
-    """A seed's key -> ((environment's first key, its step key), (agent's first key, its step key))."""
+    """Key of a seed -> ((environment's first key, its step key), (agent's first key, its step key))."""
     env_key, agent_key = jax.random.split(key)
     (reset_key, step_key), (init_key, act_key) = jax.random.split(env_key), jax.random.split(agent_key)
     return (reset_key, step_key), (init_key, act_key)
 
 
 def rejected(info: Any) -> Array:
-    """() bool: whether the update was rejected; False for agents whose info has no such field."""
+    """() bool: whether the update was rejected; False without such a field."""
     return jnp.asarray(getattr(info, "rejected", False), bool)
 
 
 def select(info: Any, observation: PyTree, names: tuple[str, ...]) -> dict[str, Array]:
-    """The named fields of an agent's info, or "observation"; one entry for each leaf of a nested field."""
+    """Named fields of an agent's info, or "observation"; an entry per leaf of a nested field."""
     fields = {name: getattr(info, name) for name in getattr(info, "_fields", ()) if getattr(info, name) is not None}
     available = {**fields, "observation": observation}
     for name in names:
@@ -91,7 +91,7 @@ def select(info: Any, observation: PyTree, names: tuple[str, ...]) -> dict[str, 
 
 
 def check_action(action: Action, space: gymnasium.Space) -> None:
-    """Raise, while tracing, for an action that cannot fit the action space."""
+    """Raise, while tracing, for an action that does not fit the space."""
     value = action.value
     if isinstance(space, Discrete):
         if value.shape != () or not jnp.issubdtype(value.dtype, jnp.integer):
@@ -106,7 +106,7 @@ def check_action(action: Action, space: gymnasium.Space) -> None:
 
 
 def check_state(state: RunState, like: RunState) -> None:
-    """Raises TypeError or ValueError for a state that is not one of this run: `like` has its shapes."""
+    """TypeError or ValueError for a state of another run; `like` has the shapes."""
     if not isinstance(state, RunState):
         raise TypeError(f"state must be the `state` of an earlier run; got {type(state).__name__}")
     expected, found = dict(named_leaves(like)), dict(named_leaves(state))
