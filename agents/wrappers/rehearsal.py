@@ -55,7 +55,7 @@ class RehearsalState(NamedTuple):
 
 
 def rehearsing(learner: Learner, flt: Filter, rehearsal: Rehearsal, spaces: HasSpaces) -> Learner:
-    """`learner` with rehearsal after each update; a rejected one is not stored, and nothing is rehearsed.
+    """`learner` with rehearsal after each update; a rejected one is not stored, and teaches nothing.
 
     Args:
         learner: whose state is the belief of `flt`, as of `seqdec.filters.learner`.
