@@ -1,4 +1,4 @@
-"""An agent in a service: decisions and late rewards, a durable log of both, and a belief that survives a crash."""
+"""An agent in a service: decisions and late rewards in a durable log, and a belief that survives a crash."""
 
 from seqdec.service.explanation import Explanation
 from seqdec.service.facade import Decision, OnlineAgent

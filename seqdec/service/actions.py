@@ -20,26 +20,25 @@ _LATEST = 500
 
 
 class Chosen(NamedTuple):
-    """Decisions, before they are in the log: a list of each."""
+    """Decisions before they are in the log: a list of each."""
 
     actions: Sequence[Any]
-    """as the caller gets them"""
+    """for the caller"""
     contexts: Sequence[bytes]
     masks: Sequence[bytes | None]
     written: Sequence[Any]
-    """the actions as the log has them"""
+    """for the log"""
     propensities: Sequence[float]
     probabilities: Sequence[tuple[float, ...] | None]
     clipped: int
-    """contexts that were beyond bounds"""
+    """number of contexts beyond bounds"""
 
 
 NOTHING = Chosen([], [], [], [], [], [], 0)
-"""Of no context."""
 
 
 class Imported(NamedTuple):
-    """Decisions of another log: a list of each, as in `Chosen`."""
+    """Decisions of another log, as in `Chosen`."""
 
     rows: Rows
     masks: Sequence[bytes | None]
@@ -47,15 +46,15 @@ class Imported(NamedTuple):
 
 
 class Actions(Protocol):
-    """The operations of a kind of actions; `ask`, `ask_many` in any thread, the others for one at a time.
+    """The operations of a kind of actions; `ask`, `ask_many` in any thread, the others one at a time.
 
     restore: follow the log, with a model of so many outputs.
-    ask, ask_many: check and convert what a caller gave. Raise TypeError or ValueError.
+    ask, ask_many: check and convert a call's arguments. Raise TypeError or ValueError.
     choose: actions of the decisions from a number on. Raises TypeError or ValueError.
-    lesson: what a model learns of an action in the log: its output, or a point; None: it has no output any more.
-    explain: (context as the caller gave it) -> explanation, from a copy of the belief, to be called in any thread.
-    records_of: the contexts of another log as far as they identify it, and what else does. Raises ValueError.
-    imported: what is written of another log. Raises ValueError where an action is unknown.
+    lesson: output or point that a model learns of a logged action; None: its output is gone.
+    explain: (context of the caller) -> explanation, from a copy of the belief, in any thread.
+    records_of: contexts and what else identifies another log. Raises ValueError.
+    imported: rows of another log. Raises ValueError for an unknown action.
     warm_up: compile all programs.
     """
 
@@ -71,24 +70,24 @@ class Actions(Protocol):
 
 
 class Asked(NamedTuple):
-    """What a caller gave for decisions."""
+    """Arguments of a call for decisions."""
 
     rows: Rows
     mask: Any
-    """as it was given"""
+    """as given"""
     lead: tuple[int, ...]
     """its axes before that of the ids"""
 
 
 def asked(contexts: Contexts, context: Any, mask: Any, items: Any) -> Asked:
-    """Of one decision. Raises TypeError for `items`, which need a catalog."""
+    """One decision. Raises TypeError for `items` without a catalog."""
     if items is not None:
         raise no_catalog()
     return Asked(contexts.one(context), mask, ())
 
 
 def asked_many(contexts: Contexts, stacked: Any, masks: Any, items: Any) -> Asked:
-    """Of several. Raises TypeError for `items`, which need a catalog."""
+    """Several decisions. Raises TypeError for `items` without a catalog."""
     if items is not None:
         raise no_catalog()
     rows = contexts.many(stacked)
@@ -152,21 +151,17 @@ class Plan(NamedTuple):
     outputs: int
     """of the model"""
     places: Mapping[int, int]
-    """(id of an arm) -> its output; arms without one are those that were removed"""
+    """(id of an arm) -> its output; removed arms may have none"""
     keeps: bool
-    """whether present outputs stay, so that a model that can be widened need not learn again"""
+    """whether present outputs stay, so that a widened model need not learn again"""
 
     def arms(self, present: Mapping[int, Arm]) -> dict[int, Arm]:
-        """The arms with their outputs, those that were removed meanwhile too."""
         arms = {**present, self.key: Arm(None, removed=False)}
         return {key: Arm(self.places.get(key), arm.removed or key not in self.places) for key, arm in arms.items()}
 
 
 class Arms:
-    """Arms with ids 0, 1, ..., each with an output of the model until it is removed and others need that.
-
-    `first` is the number of arms at the beginning.
-    """
+    """Arms with ids 0, 1, ... from `first` on, each with an output of the model; a removed arm may lose its output."""
 
     def __init__(self, contexts: Contexts, first: int) -> None:
         self._contexts, self._first = contexts, first
@@ -177,7 +172,6 @@ class Arms:
 
     @property
     def live(self) -> tuple[int, ...]:
-        """The ids of the arms that may be played."""
         return tuple(key for key, arm in self.arms.items() if not arm.removed)
 
     def restore(self, store: Store, outputs: int) -> None:
@@ -238,7 +232,7 @@ class Arms:
         model.warm_up(self._contexts.zeros(), np.int32(0))
 
     def plan(self, *, can_widen: bool) -> Plan:
-        """How another arm gets an output: a free one, or one of a wider model."""
+        """A free output for another arm, or one of a wider model."""
         key, outputs = len(self.arms), self._open.size
         places = {key: arm.output for key, arm in self.arms.items() if arm.output is not None}
         free = next((output for output in range(outputs) if output not in places.values()), None)
@@ -251,7 +245,7 @@ class Arms:
         return Plan(key, outputs, dict(zip(live, range(len(live)), strict=True)), keeps=False)
 
     def without(self, arm: Any) -> dict[int, Arm]:
-        """The arms when one is removed. Raises ValueError where there is no such arm, or no other."""
+        """Raises ValueError for an unknown arm or the only one."""
         if arm not in self.live or len(self.live) == 1:
             raise ValueError(f"arm must be one of {self.live}, of which one has to stay; got {arm!r}")
         return {**self.arms, arm: self.arms[arm]._replace(removed=True)}
@@ -270,7 +264,7 @@ class Arms:
         return masks
 
     def _allowed(self, mask: Any, lead: tuple[int, ...]) -> np.ndarray:
-        """(*lead, ids) bool, whether each arm may be played; a mask does not allow arms that were added after it."""
+        """(*lead, ids) bool; arms added after a mask was made are not allowed."""
         live = self._live
         if mask is None:
             return np.broadcast_to(live, (*lead, len(live)))
@@ -291,5 +285,5 @@ class Arms:
 
 
 def no_catalog() -> TypeError:
-    """The error of a call that needs items."""
+    """Error of a call that needs items."""
     return TypeError("items need a catalog: make the agent with a seqdec.service.Catalog as its spaces")

@@ -1,4 +1,4 @@
-"""Contexts from outside: checked, as arrays of fixed dtypes and shapes, and as bytes of the log."""
+"""Contexts from outside as checked arrays of fixed dtypes and shapes, and as bytes of the log."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -14,27 +14,27 @@ from seqdec.features import Encoder
 from seqdec.ope.log import Log
 
 WHOLE, ITEM, USER = "context", "item", "user"
-"""Names of fields of a record: the only one, where the space is no Dict; those of a catalog."""
+"""Fields of a record: the only one of a space other than a Dict; those of a catalog."""
 _LONG, _SPARSE = 512, 8
-"""Bytes of a record from which on it is compressed, if at most one in `_SPARSE` is not zero: then it gets shorter."""
+"""A record of at least `_LONG` bytes is compressed if at most one in `_SPARSE` is nonzero."""
 
 
 class Rows(NamedTuple):
-    """Contexts that are checked."""
+    """Checked contexts."""
 
     x: Any
-    """(n, ...) what an agent observes: an array, or a dict of arrays"""
+    """(n, ...) observations: an array, or a dict of arrays"""
     packed: list[bytes]
-    """each as the log has it"""
+    """each as in the log"""
     clipped: int
-    """how many had a number beyond the bounds"""
+    """number of rows beyond the bounds"""
 
 
 class Contexts:
-    """The contexts of a space: a Box, a Discrete space or a Dict of them. Raises TypeError for another space.
+    """The contexts of a Box, a Discrete space or a Dict of them. Raises TypeError for another space.
 
-    In the log a context is a record, with a field for each entry of a Dict. Numbers beyond the bounds of a Box of
-    floats, by more than rounding, are clipped to them. An `encoder` makes observations of the rows that callers give.
+    A record of the log has a field for each entry of a Dict. Numbers beyond the bounds of a Box of floats, by more than
+    rounding, are clipped. An `encoder` makes observations of the rows that callers give.
     """
 
     def __init__(self, space: gym_spaces.Space, encoder: Encoder | None = None, called: str = "context") -> None:
@@ -54,12 +54,11 @@ class Contexts:
             self._inside = np.maximum(low, -most), np.minimum(high, most)
 
     def shape_of(self, name: str) -> tuple[int, ...]:
-        """Shape of a field of a record."""
         fields: Any = self.record.fields
         return fields[name][0].shape
 
     def one(self, value: Any) -> Rows:
-        """An observation, or what is encoded to one. Raises TypeError or ValueError where it is not of the space."""
+        """An observation, or a row for the encoder. Raises TypeError or ValueError."""
         if self.encoder is not None:
             value = self.encoder(value)
         if self._inside is not None and type(value) is np.ndarray and value.shape == self._shape:
@@ -70,14 +69,14 @@ class Contexts:
         return self.clipped(self.checked(value))
 
     def many(self, stacked: Any) -> Rows:
-        """Several, stacked. Raises as `one`, and ValueError where there is no axis to count."""
+        """Several, stacked. Raises TypeError or ValueError."""
         stacked, rows = sized(stacked if self.encoder is None else self.encoder.transform(stacked))
         if not rows:
             return Rows(self._tree(np.empty(0, self.record)), [], 0)
         return self.clipped(self.checked(stacked, rows))
 
     def of_log(self, log: Log) -> np.ndarray:
-        """The contexts of another log as records (n,). Raises ValueError where it does not fit."""
+        """Contexts of another log as records (n,). Raises ValueError where they do not fit."""
         names = list(self.record.names or ())
         shape = self.shape_of(names[0])
         features = log.context if log.action_features is None else log.action_features
@@ -87,7 +86,7 @@ class Contexts:
         return self.checked(stacked if self.is_whole else {names[0]: stacked}, len(features))
 
     def pack(self, x: Any) -> list[bytes]:
-        """Observations (n, ...) as the log has them: their bytes, compressed where nearly all of them are zero."""
+        """Observations (n, ...) as bytes, compressed where nearly all are zero."""
         if self.is_whole:
             return _packed(x.tobytes(), len(x), self.record.itemsize)
         records = np.empty(len(next(iter(x.values()))), self.record)
@@ -96,11 +95,11 @@ class Contexts:
         return _packed(records.tobytes(), len(records), self.record.itemsize)
 
     def unpack(self, contents: Sequence[bytes]) -> Any:
-        """The observations (n, ...) that were packed."""
+        """Inverse of `pack`: observations (n, ...)."""
         return self._tree(unpacked(contents, self.record))
 
     def checked(self, value: Any, rows: int | None = None) -> np.ndarray:
-        """An observation as records (1,), or so many, stacked, as records (rows,); numbers may be beyond bounds."""
+        """An observation as records (1,), or stacked ones as (rows,), not yet clipped."""
         records = np.empty(1 if rows is None else rows, self.record)
         given = {WHOLE: value} if self.is_whole else entries(self.space, value)  # pyright: ignore[reportArgumentType]
         for entry, (part, name) in self._parts.items():
@@ -110,7 +109,6 @@ class Contexts:
         return records
 
     def clipped(self, records: np.ndarray) -> Rows:
-        """Records, with numbers beyond the bounds moved to them."""
         outside = np.zeros(len(records), bool)
         for name, (low, high, lowest, highest) in self._bounds.items():
             known = records[name].astype(np.float64)
@@ -123,7 +121,7 @@ class Contexts:
         return Rows(self._tree(records), packed, int(outside.sum()))
 
     def zeros(self) -> Any:
-        """An observation (1, ...) of zeros or, where they are beyond bounds, what they are clipped to."""
+        """An observation (1, ...) of zeros, clipped to the bounds."""
         return self.clipped(np.zeros(1, self.record)).x
 
     def _tree(self, records: np.ndarray) -> Any:
@@ -133,7 +131,7 @@ class Contexts:
 
 
 def unpacked(contents: Sequence[bytes], record: np.dtype) -> np.ndarray:
-    """The records (n,) that were packed; those of an empty space have no bytes."""
+    """Packed records (n,); those of an empty space have no bytes."""
     size = record.itemsize
     whole = [content if len(content) == size else zlib.decompress(content) for content in contents]
     return np.ndarray((len(whole),), record, b"".join(whole))
@@ -151,7 +149,7 @@ def described_record(record: np.dtype) -> list[Any]:
 
 
 def sized(stacked: Any) -> tuple[Any, int]:
-    """Stacked contexts as arrays, and their number. Raises ValueError where there is no axis to count."""
+    """Stacked contexts as arrays, and their number. Raises ValueError without an axis to count."""
     parts = stacked if isinstance(stacked, Mapping) else {"contexts": stacked}
     arrays = {name: checks.as_array(name, part) for name, part in parts.items()}
     shapes = [array.shape for array in arrays.values()]

@@ -1,13 +1,11 @@
-r"""Why an agent would play as it does: its belief about every action in a context, and what each feature adds to it.
+"""Belief about every action in a context, and the contribution of each feature (integrated gradients).
 
 With m_a(x) the expected reward of action a and x0 the mean of the latest contexts, feature j contributes
 
-    c_aj = (x_j - x0_j) int_0^1 dm_a / dx_j (x0 + t (x - x0)) dt
+    c_aj = (x_j - x0_j) int_0^1 dm_a / dx_j (x0 + t (x - x0)) dt,      sum_j c_aj = m_a(x) - m_a(x0)
 
-(integrated gradients): for a linear model the coefficient times (x_j - x0_j), and for any model the sum over j is
-m_a(x) - m_a(x0). The integral is a sum over 33 points, both ends among them. Its error, as at the kink of a clipped
-feature, is given to the features in proportion to the mean deviation of their gradients along the line, so that the sum
-is right and linear features stay exact.
+by a sum over 33 points, both ends among them. Its error is shared among features in proportion to the mean deviation
+of their gradients along the line: linear features stay exact.
 
 Source: Sundararajan, Taly, Yan, "Axiomatic attribution for deep networks", ICML 2017.
 """
@@ -39,24 +37,24 @@ _OWN = ("action", "mean", "deviation", "probability", "baseline")
 
 
 class Explanation(NamedTuple):
-    """What an agent believes of each of n actions in one context, and why. An action is a row of `to_pandas`."""
+    """Belief about each of n actions in one context; a row of `to_pandas` each."""
 
     actions: tuple[Any, ...]
-    """ids of the arms that are not removed, or of items, or indices of candidates"""
+    """ids of present arms or items, or indices of candidates"""
     mean: np.ndarray
-    """(n,) expected reward, which may lie beyond the range of rewards; NaN where the agent has no belief about it"""
+    """(n,) expected reward, not clipped to the range of rewards; NaN where unknown"""
     deviation: np.ndarray
-    """(n,) epistemic standard deviation of the expected reward; NaN where the agent does not know its own"""
+    """(n,) epistemic standard deviation of the mean; NaN where unknown"""
     probability: np.ndarray
-    """(n,) with which the policy plays each, 0 where the mask forbids it; NaN where it is not estimated"""
+    """(n,) of being played, 0 where masked; NaN where not estimated"""
     columns: tuple[str, ...]
-    """names of what contributes: columns of the encoder's table, or numbers of the context; empty where nothing does"""
+    """columns of the encoder's table, or numbers of the context; may be empty"""
     values: tuple[Any, ...]
     """of the columns in this context"""
     baseline: np.ndarray
-    """(n,) expected reward at the mean of the latest contexts; NaN where nothing contributes"""
+    """(n,) expected reward at the mean of the latest contexts; NaN without columns"""
     contributions: np.ndarray
-    """(n, columns) by how much each column moves the expected reward away from the baseline"""
+    """(n, columns) shift of the expected reward from the baseline by each column"""
 
     def __repr__(self) -> str:
         order = np.lexsort((-np.nan_to_num(self.mean), -np.nan_to_num(self.probability)))
@@ -74,7 +72,7 @@ class Explanation(NamedTuple):
         return html(f"Explanation of {counted(len(self.actions), 'action')}", self.to_pandas())
 
     def to_pandas(self) -> "pd.DataFrame":
-        """A row for each action: its id, mean, deviation, probability, baseline, and each column's contribution."""
+        """One row per action: id, mean, deviation, probability, baseline, contributions."""
         import pandas as pd
 
         own = dict(zip(_OWN, (self.actions, self.mean, self.deviation, self.probability, self.baseline), strict=True))
@@ -84,12 +82,12 @@ class Explanation(NamedTuple):
 
 
 def has_contributions(space: gym_spaces.Space) -> bool:
-    """Whether the numbers of a context can be varied one by one."""
+    """Whether the numbers of a context can vary one by one."""
     return isinstance(space, gym_spaces.Box) and np.issubdtype(space.dtype, np.floating) and 0 not in space.shape
 
 
 def program(agent: Agent) -> Callable[..., tuple[Assessment, Array | None, Array | None]]:
-    """(state, seed, x, mask, x0) -> assessment, m(x0) (n,) and c (n, *shape of x); None for both without an x0."""
+    """(state, seed, x, mask, x0) -> assessment, m(x0) (n,) and c (n, *shape of x); None for both without x0."""
 
     def explained(
         state: PyTree, seed: Any, x: PyTree, mask: Any, middle: Any
@@ -125,9 +123,9 @@ def program(agent: Agent) -> Callable[..., tuple[Assessment, Array | None, Array
 def explain(
     outputs: Mapping[Any, int], found: tuple[Assessment, Any, Any], x: Any, encoder: Encoder | None, context: Any
 ) -> Explanation:
-    """What `program` found for the `outputs` of arms by id; contributions of an encoder's features by column.
+    """Explanation of the arms with `outputs` by id; an encoder's contributions are summed by column.
 
-    `x` is the context as the agent observes it, `context` as the caller gave it.
+    `x` is the observation, `context` as the caller gave it.
     """
     assessment, baseline, contributions = found
     chosen = np.array(list(outputs.values()), int)

@@ -1,8 +1,6 @@
-"""`OnlineAgent`: an agent for a service that runs for months.
+"""`OnlineAgent`: a `Store` (the log), a `Learner` (the belief), `Rewards`, and `Actions` (arms, points or items).
 
-It is composed of a `Store` (the log), a `Learner` (the belief, which follows the log), `Rewards` (which rewards a
-decision takes, and when they are learned) and `Actions` (arms, points or items); `Transactions` let one call at a time
-use them. Every decision is in the log before it is handed out, and every reward before it is learned.
+`Transactions` run one call at a time. Decisions and rewards are committed before they are returned or learned.
 
 FOLDER/decisions.sqlite     decisions and rewards (`seqdec.service.store`)
 FOLDER/state.safetensors    the last snapshot of the agent's state
@@ -44,24 +42,24 @@ from seqdec.service.store import FORMAT, Entry, Store
 from seqdec.service.transactions import Transactions
 
 _PATIENCE = 10.0
-"""Seconds for which the end of the process waits for a call of another thread."""
+"""Seconds that the end of the process waits for another thread's call."""
 
 
 class Decision(NamedTuple):
-    """What to do, and how to report its reward."""
+    """An action, and the token to report its reward."""
 
     action: Any
     """id of the arm or item, or the point of a Box"""
     propensity: float
-    """probability with which the policy plays this action; NaN where it is not estimated"""
+    """probability of the action under the policy; NaN where not estimated"""
     token: str
     """for `OnlineAgent.learn`"""
     probabilities: tuple[float, ...] | None = None
-    """of all arms by their ids, where the policy computes them anyway, for at most 256 arms; else None"""
+    """of all arms by id, if the policy computes them and there are at most 256 arms; else None"""
 
 
 class OnlineAgent:
-    """An agent in a service: it decides, learns from late rewards, and keeps a durable log of both. Thread-safe.
+    """An agent in a service: decides, learns from late rewards, and keeps a durable log of both. Thread-safe.
 
     >>> import seqdec
     >>> service = seqdec.OnlineAgent("linear", seqdec.envs.linear(), seed=0)
@@ -71,22 +69,22 @@ class OnlineAgent:
 
     Args:
         make, spaces, seed: (spaces) -> agent, or its name; anything with observation_space and action_space, or a
-            `Catalog` of items (arms have the ids 0, 1, ...); the seed of all random choices.
+            `Catalog` of items (arms have ids 0, 1, ...); the seed of all random choices.
         encoder: of contexts that are rows of mixed columns, to `encoder.space`.
-        folder, fsync, snapshot_every, relearn: of log and snapshots, to be continued (None: in memory); wait for the
-            disk in every call; batches of rewards between snapshots; learn again the log of another agent.
+        folder, fsync, snapshot_every, relearn: of log and snapshots (None: in memory); wait for the disk in every
+            call; batches of rewards between snapshots; learn again the log of another agent.
         capacity, batch_size: outputs of the model (None: a quarter to spare, where possible); rewards of one update.
-        expire_after: seconds after which a decision takes no reward any more; None: never.
-        rewards, reward_after, reward_default, reward_weights: without `reward_after` the first reward of a decision is
-            learned, at once. With it, `reward_after` seconds after the decision, the first, sum, last or max of those
-            that came or, where none did, the default. Named rewards, dicts, are learned as their weighted sum.
+        expire_after: seconds in which a decision takes rewards; None: no limit.
+        rewards, reward_after, reward_default, reward_weights: `reward_after` seconds after a decision, the first,
+            sum, last or max of its rewards is learned, or the default; None: the first, at once. Named rewards,
+            dicts, are learned as their weighted sum.
 
     Raises:
         ValueError: the log belongs to another agent, seed or space, or is damaged; a setting is out of range.
         TypeError: `make` does not make an agent, or a space is of another kind.
-        FileExistsError: another process, or another object of this one, uses the folder.
+        FileExistsError: another process or object uses the folder.
         RuntimeError: this process was forked after seqdec had computed; in all methods but `close`, also once closed.
-        OSError: the folder cannot be written or, in all calls that use the log, is not in its place any more.
+        OSError: the folder cannot be written or, in all calls that use the log, has gone.
     """
 
     def __init__(
@@ -161,7 +159,6 @@ class OnlineAgent:
         self._free = weakref.finalize(self, _end, self._transact.lock, self._held)  # of garbage, and at the end
 
     def _open(self, facts: dict[str, Any], first: int, maker: Maker, outputs: int | None, relearn: bool) -> None:
-        """Begin a log, or continue the folder's."""
         found = self._store.facts()
         if not found:
             self._learner.begin(outputs)
@@ -188,7 +185,7 @@ class OnlineAgent:
 
     @property
     def agent(self) -> Agent:
-        """The agent that `make` made, with an output for each arm and `capacity` in all."""
+        """The agent, with an output for each arm and `capacity` in all."""
         return self._learner.model.agent
 
     @property
@@ -198,37 +195,36 @@ class OnlineAgent:
 
     @property
     def arms(self) -> tuple[int, ...]:
-        """The ids of the arms that may be played; empty for points of a Box and items of a catalog."""
+        """Ids of the arms that may be played; empty for other actions."""
         return self._actions.live if isinstance(self._actions, Arms) else ()
 
     @property
     def items(self) -> tuple[Id, ...]:
-        """The ids of the catalog's items that are not removed; empty without a catalog."""
+        """Ids of the catalog's present items; empty without a catalog."""
         return tuple(self._actions.inventory.numbers) if isinstance(self._actions, Items) else ()
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Decisions and rewards in the log; of this process also the results of `learn`, and others by these names.
+        """Numbers of decisions and rewards in the log and, in this process, of results of `learn` and other events.
 
-        "clipped": contexts beyond the bounds of their Box; "default": decisions that have learned the default reward;
-        "incomplete": decisions with some of their named rewards; "learned" includes combined rewards.
+        "clipped": contexts beyond the bounds of their Box; "default": decisions that learned the default reward;
+        "incomplete": decisions with some of their named rewards. "learned" includes combined rewards.
         """
         store, counts = self._store, self._rewards.counts
         return self._transact(lambda: {"decisions": store.decisions, "rewards": store.rewards, **counts})
 
     def warm_up(self) -> None:
-        """Compile all programs, so that no later call has to."""
+        """Compile all programs."""
         self._transact(lambda: self._actions.warm_up(self._learner.model))
 
     def decide(self, context: Any = None, mask: Any = None, *, items: Iterable[Id] | None = None) -> Decision:
-        """Choose an action, which is in the log when this returns.
+        """Choose an action and commit it to the log.
 
         Args:
-            context: an observation or, with an encoder, a row as a dict; with a `Catalog` that of its user, if it has
-                one. Numbers beyond the bounds of a Box of floats are clipped ("clipped" in `counts`).
-            mask: (number of ids) bool, whether each arm may be played; None: all. A shorter one does not allow arms
-                that were added after it was made.
-            items: ids of a `Catalog`'s items, of which one is chosen; None: all.
+            context: an observation, a row as a dict (with an encoder), or the user's context (with a `Catalog`);
+                clipped to the bounds of a Box of floats.
+            mask: (number of ids) bool, arms that may be played; None: all. Arms beyond its length are not allowed.
+            items: ids of a `Catalog`'s items to choose from; None: all.
 
         Raises TypeError or ValueError for a context, mask or id of another kind, shape or range, and OSError where the
         log cannot be written; the log is unchanged.
@@ -238,11 +234,11 @@ class OnlineAgent:
     def decide_many(
         self, stacked: Any, masks: Any = None, *, items: Iterable[Iterable[Id] | None] | None = None
     ) -> list[Decision]:
-        """Choose an action for each of several contexts, by the present belief: as so many calls of `decide`.
+        """Choose an action for each of several contexts by the present belief, as `decide`.
 
         Args:
             stacked: contexts (n, ...), or a dict of such arrays; with an encoder a table, or a list of dicts.
-            masks: (n, number of ids) bool; None: all arms may be played.
+            masks: (n, number of ids) bool; None: all arms.
             items: ids of a `Catalog`'s items for each context; None: all.
         """
         return self._transact(self._decide, self._actions.ask_many(stacked, masks, items), urgent=True)
@@ -250,15 +246,15 @@ class OnlineAgent:
     def decide_slate(self, count: int, context: Any = None, *, items: Iterable[Id] | None = None) -> list[Decision]:
         """Choose `count` different items of a `Catalog` for a context, by the present belief.
 
-        Each is a decision with its own token, and a propensity among the items that those before have left.
+        Each has its own token, and its propensity among the items not yet chosen.
         """
         return self._transact(self._decide, self._items().ask_slate(count, context, items), urgent=True)
 
     def explain(self, context: Any = None, mask: Any = None, *, items: Iterable[Id] | None = None) -> Explanation:
-        """What the agent believes of every arm or item in a context, how it would play, and why; nothing is logged.
+        """Belief about every arm or item in a context, with probabilities and contributions; nothing is logged.
 
-        The first call compiles a program, while others go on. Arguments and errors as in `decide`; raises TypeError
-        where actions are points of a Box, and for an agent without `Agent.assess`.
+        The first call compiles a program while others go on. Arguments and errors as in `decide`; also TypeError for
+        points of a Box and agents without `Agent.assess`.
         """
         asked = self._actions.ask(context, mask, items)
         explained = self._transact(lambda: self._actions.explain(self._store, self._learner.model, asked), urgent=True)
@@ -267,33 +263,32 @@ class OnlineAgent:
         return explained(context)
 
     def learn(self, token: str, reward: Any) -> Result:
-        """Learn the reward of a decision, which is in the log when this returns.
+        """Commit the reward of a decision to the log and learn it.
 
         Returns:
-            "learned"; "collected": in the log, to be combined and learned later; "repeated": the decision has its
-            reward, which stays; "expired"; "unknown": no decision has this token; "rejected": in the log, but it would
-            make the belief infinite; "removed": in the log, but the arm has no output any more.
+            "learned"; "collected": to be combined and learned later; "repeated": the decision keeps its first reward;
+            "expired"; "unknown" token; "rejected": logged, but would make the belief infinite; "removed": logged, but
+            the arm has no output any more.
 
-        Raises TypeError or ValueError where the token is not a str or the reward not a finite number, or for named
-        rewards has an unknown name or lacks one, and OSError where the log cannot be written; the log is unchanged.
+        Raises TypeError or ValueError for a token that is no str, a reward that is no finite number, or wrong names,
+        and OSError where the log cannot be written; the log is unchanged.
         """
         return self.learn_many([(token, reward)])[0]
 
     def learn_many(self, pairs: Iterable[tuple[str, Any]]) -> list[Result]:
-        """Learn (token, reward) pairs, `batch_size` in one update if the agent has `update_batch`; as `learn`."""
+        """Learn (token, reward) pairs, `batch_size` per update if the agent has `update_batch`; as `learn`."""
         results = self._transact(self._rewards.report, self._rewards.parse(pairs))
         self._learner.snapshot_if_due(self._transact)
         return results
 
     def warm_start(self, log: Log) -> None:
-        """Import a log of other decisions and learn it row by row: all of it or, where that fails, nothing.
+        """Import a log and learn it row by row, all or nothing; once only. Ends with a snapshot.
 
-        A log that was imported before is not learned again. Ends with a snapshot. Other calls go on meanwhile.
+        Other calls go on meanwhile.
 
         Args:
             log: contexts as long as a flattened observation, or action features where that is a Dict of one entry;
-                actions are ids of arms or, with a `Catalog`, have the ids of items as names. Estimated propensities
-                are not kept.
+                actions are ids of arms, or names are ids of a `Catalog`'s items. Estimated propensities are not kept.
 
         Raises ValueError where the log does not fit, OSError where it cannot be written.
         """
@@ -308,8 +303,8 @@ class OnlineAgent:
     def add_arm(self) -> int:
         """Add an arm; returns its id when it may be played. Raises TypeError where actions are not arms.
 
-        Where no output is free, a wider model learns the log, without the rewards of removed arms, while other calls go
-        on, and takes over; agents with `Agent.widened` need not learn again.
+        Without a free output a wider model first learns the log, except rewards of removed arms, while other calls go
+        on; agents with `Agent.widened` need not.
         """
         arms = self._known_arms()
         with self._long, short_turns(): return self._learner.add_arm(self._transact, arms)  # fmt: skip  # noqa: E701
@@ -317,18 +312,18 @@ class OnlineAgent:
     def remove_arm(self, arm: int) -> None:
         """Stop playing an arm; rewards of its earlier decisions are still learned.
 
-        Raises TypeError where actions are not arms, ValueError where there is no such arm or no other.
+        Raises TypeError where actions are not arms, ValueError for an unknown arm or the only one.
         """
         arms = self._known_arms()
         self._transact(lambda: self._learner.use(self._learner.model, arms.without(arm)))
 
     def add_items(self, items: Mapping[Any, Any]) -> None:
-        """Add items to the catalog, all of them or, where that fails, none; they may be chosen when this returns.
+        """Add items to the catalog, or replace those with the same ids; all or none, while other calls go on.
 
-        An item replaces the one with its id. Other calls go on meanwhile. `items` has the features (d,) of each by its
-        id, a text or an integer; rows as dicts, if the catalog's `item` is an encoder.
+        Args:
+            items: features (d,) by id, a text or an integer; rows as dicts, if the catalog's `item` is an encoder.
 
-        Raises TypeError or ValueError for no catalog, or ids or features of another kind or shape; and OSError.
+        Raises TypeError or ValueError without a catalog, or for ids or features of another kind or shape; and OSError.
         """
         known, given = self._items(), (self._store, self._learner.model, self._transact, items)
         with self._long, short_turns(): clipped = known.add(*given)  # fmt: skip  # noqa: E701
@@ -343,11 +338,11 @@ class OnlineAgent:
         with self._long, short_turns(): known.remove(*given)  # fmt: skip  # noqa: E701
 
     def snapshot(self) -> None:
-        """Write the state to the folder, so that a start need not learn again what was learned before."""
+        """Write the state to the folder; a start then learns only what came later."""
         self._learner.snapshot(self._transact)
 
     def log(self) -> Log:
-        """The decisions whose reward and propensity are known, for `seqdec.ope`. Raises ValueError where none is."""
+        """Decisions with known reward and propensity, for `seqdec.ope`. Raises ValueError where there is none."""
         self._store.check_place()
         content = self._transact(self._store.content)
         database = logs.read_only(self._store.path) if content is None else logs.from_bytes(content)
@@ -355,7 +350,7 @@ class OnlineAgent:
             return logs.log_of(database)
 
     def close(self) -> None:
-        """Write a snapshot and release the folder; the agent cannot be used any more. Does nothing after a fork."""
+        """Write a snapshot and release the folder. Does nothing after a fork."""
         if is_forked():
             return
         with self._transact.lock, self._learner.writing: self._closed()  # fmt: skip  # noqa: E701
@@ -374,7 +369,6 @@ class OnlineAgent:
         self.close()
 
     def _decide(self, asked: Any) -> list[Decision]:
-        """Decide, and write the decisions to the log."""
         chosen = self._actions.choose(self._learner.model, self._store.decisions + 1, asked)
         count = len(chosen.actions)
         if not count:
@@ -393,13 +387,11 @@ class OnlineAgent:
             with self._transact.lock: self._rewards.counts["clipped"] += clipped  # fmt: skip  # noqa: E701
 
     def _items(self) -> Items:
-        """Raises TypeError where there is no catalog."""
         if not isinstance(self._actions, Items):
             raise no_catalog()
         return self._actions
 
     def _known_arms(self) -> Arms:
-        """Raises TypeError where arms cannot be added."""
         candidates = isinstance(self._spaces.observation_space, gym_spaces.Dict)
         if not isinstance(self._actions, Arms) or candidates:
             kind = "candidates, which a mask allows or not" if candidates else "points of a Box"
@@ -419,7 +411,6 @@ class OnlineAgent:
 
 
 def _factory(make: str | Callable[[HasSpaces], Agent]) -> Callable[[HasSpaces], Agent]:
-    """A function that makes agents, perhaps given by name."""
     if isinstance(make, str):
         return agents.REGISTRY[make]
     if not callable(make):
@@ -431,7 +422,7 @@ def _factory(make: str | Callable[[HasSpaces], Agent]) -> Callable[[HasSpaces], 
 
 
 def _check_encoder(encoder: Any, space: gym_spaces.Space, catalog: Catalog | None) -> None:
-    """Refuse an encoder of another space, or beside a catalog, and what is not an encoder."""
+    """Refuse an encoder of another space or beside a catalog, and other objects."""
     if encoder is None:
         return
     if not isinstance(encoder, Encoder):
@@ -446,15 +437,15 @@ def _check_encoder(encoder: Any, space: gym_spaces.Space, catalog: Catalog | Non
 
 
 def _end(lock: Any, held: ExitStack) -> None:
-    """As `_close` where nothing closed the agent, after the call of another thread; no call begins then.
+    """`_close` after another thread's call; SQLite and JAX crash in threads that use them while the process ends.
 
-    SQLite and JAX crash in a thread that uses them while the process ends. A call that takes longer keeps what it uses.
+    A call longer than `_PATIENCE` keeps what it uses.
     """
     if not is_forked() and lock.acquire(timeout=_PATIENCE):  # for ever
         held.close()
 
 
 def _close(held: ExitStack) -> None:
-    """Close the log and unlock the folder; a forked process has copies of both, which are its parent's."""
+    """Close the log and unlock the folder, unless forked: the copies are the parent's."""
     if not is_forked():
         held.close()

@@ -1,7 +1,7 @@
-"""What a log belongs to: the facts that an agent must share with it, among them its encoder and a digest of the agent.
+"""What a log belongs to: facts that an agent must share with it, among them its encoder and a digest of the agent.
 
-The digest is of all that makes an agent what it is: its functions, what they hold, and the settings among it. What the
-libraries define is known by its name; what users define also by its code and the globals that this names.
+The digest covers the agent's functions and what they hold: names for what libraries define, for users' functions also
+code and the globals that it names.
 """
 
 import dataclasses
@@ -30,13 +30,13 @@ _NAMED = {
     "first": "number of arms in the action space (0: a Box, or a catalog)",
     "record": "record of a context (name, type, shape)",
 }
-"""What facts are called in errors, where that is not their name."""
+"""Names of facts in errors."""
 _LEARNED = ("batch_size", "rewards", "reward_after", "reward_default", "reward_weights")
 """Settings with which a log can be learned again."""
 
 
 def check_facts(path: Path, facts: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    """Refuse, as ValueError, a log with these facts for an agent that has others, and cannot learn it again."""
+    """ValueError for a log with facts of another agent that cannot learn it again."""
     check_format(path, facts, own["format"])
     if other := encoder_difference(facts.get("encoder"), own["encoder"]):
         raise ValueError(
@@ -53,7 +53,7 @@ def check_facts(path: Path, facts: Mapping[str, Any], own: Mapping[str, Any]) ->
 
 
 def has_changed(path: Path, facts: Mapping[str, Any], own: Mapping[str, Any], *, relearn: bool) -> bool:
-    """Whether an agent would learn something else from the log. Raises ValueError then, unless it is to `relearn`."""
+    """Whether the log has to be learned again. Raises ValueError then, unless it is to `relearn`."""
     changed = [name for name in ("agent", "settings", "digest", *_LEARNED) if facts.get(name) != own[name]]
     if changed == ["digest"] and facts["versions"] != as_json(own["versions"]):
         return False  # other versions of the libraries may build the same agent of other functions
@@ -75,7 +75,7 @@ def has_changed(path: Path, facts: Mapping[str, Any], own: Mapping[str, Any], *,
 
 
 def described_encoder(encoder: Encoder | Mapping[str, Encoder] | None) -> Any:
-    """An encoder as JSON values: its JSON form, or columns and features; of a catalog a dict by the parts of a row."""
+    """An encoder as JSON values: its JSON form, or columns and features; a dict by part for a catalog."""
     if not encoder:
         return None
     if isinstance(encoder, Mapping):
@@ -86,12 +86,12 @@ def described_encoder(encoder: Encoder | Mapping[str, Encoder] | None) -> Any:
 
 
 def part_of(described: Any, part: str) -> Any:
-    """The described encoder of a part of a catalog's rows."""
+    """The described encoder of one part of a catalog's rows."""
     return described.get(part) if isinstance(described, Mapping) else None
 
 
 def feature_names(described: Any) -> dict[str, list[str]]:
-    """The names of features by the field of a record, as far as the described encoder tells them."""
+    """Names of features by field of a record, as far as known."""
     if described is None:
         return {}
     if isinstance(described, str):
@@ -102,7 +102,7 @@ def feature_names(described: Any) -> dict[str, list[str]]:
 
 
 def encoder_difference(before: Any, here: Any) -> str | None:
-    """In what two described encoders, or those of two catalogs, differ; None where they are equal."""
+    """Difference of two described encoders; None where equal."""
     if before == here:
         return None
     for part in (ITEM, USER):
@@ -117,19 +117,18 @@ def encoder_difference(before: Any, here: Any) -> str | None:
 
 
 def _columns(described: Any) -> dict[str, Any]:
-    """What is known of each column, by name."""
     if isinstance(described, str):
         return {name: repr(kind) for name, kind in Encoder.from_json(described).kinds.items()}
     return {} if described is None else dict.fromkeys(described["columns"], described["features"])
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of a value, equal in all processes with the same versions of Python and of the libraries."""
+    """SHA-256 of a value, equal in all processes with the same versions of Python and the libraries."""
     return _digest(value, {}).hex()
 
 
 def content_digest(*arrays: np.ndarray) -> str:
-    """SHA-256 of what arrays hold: times to the nanosecond, other numbers whatever their size; records as they are."""
+    """SHA-256 of the contents of arrays: times to the nanosecond, numbers of any size, records as they are."""
     found = hashlib.sha256()
     for array in arrays:
         kind = {"M": "datetime64[ns]", "V": array.dtype}.get(array.dtype.kind, np.float64)
@@ -138,7 +137,7 @@ def content_digest(*arrays: np.ndarray) -> str:
 
 
 def _digest(value: Any, known: dict[int, tuple[bytes, Any]]) -> bytes:
-    """Of a value, from those of its parts; `known` keeps it by the value's id, so that cycles end."""
+    """Digest from those of the parts; `known` keeps it by id, so that cycles end."""
     if value is None or isinstance(value, _PLAIN):
         return hashlib.sha256(f"{type(value).__name__} {value!r}".encode()).digest()
     if id(value) not in known:
@@ -149,7 +148,7 @@ def _digest(value: Any, known: dict[int, tuple[bytes, Any]]) -> bytes:
 
 
 def _name(value: Any) -> str:
-    """Name of a function, class or module, or the class of another value; with the module where a library has it."""
+    """Name of a function, class or module, or of a value's class; with its module where a library's."""
     named = value if callable(value) and isinstance(getattr(value, "__qualname__", None), str) else type(value)
     if isinstance(value, types.ModuleType):
         return value.__name__
@@ -157,13 +156,11 @@ def _name(value: Any) -> str:
 
 
 def _of_library(value: Any) -> bool:
-    """Whether a library defines a function or class."""
     module = value.__globals__.get("__name__") if isinstance(value, types.FunctionType) else value.__module__
     return module is None or module.partition(".")[0] in _LIBRARIES
 
 
 def _held(value: Any) -> list[Any]:
-    """What a value is made of, besides its name."""
     if isinstance(value, jax.Array) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
         return [str(value.dtype), jax.random.key_data(value)]
     if isinstance(value, np.ndarray | jax.Array):
@@ -199,7 +196,7 @@ def _held(value: Any) -> list[Any]:
 
 
 def _of_function(function: types.FunctionType) -> list[Any]:
-    """Defaults and closure of a function, what it wraps and, of a user's, code and globals."""
+    """Defaults, closure and wrapped function; of a user's also code and globals."""
     cells = [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
     held = [function.__defaults__, function.__kwdefaults__, cells, getattr(function, "__wrapped__", None)]
     if _of_library(function):
@@ -209,13 +206,12 @@ def _of_function(function: types.FunctionType) -> list[Any]:
 
 
 def _names(code: types.CodeType) -> set[str]:
-    """Names that code and the functions in it use."""
     inner = (_names(part) for part in code.co_consts if isinstance(part, types.CodeType))
     return set(code.co_names).union(*inner)
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    """Attributes of an object, sorted; none of the standard library's, such as locks and loggers."""
+    """Sorted attributes, without the standard library's, such as locks and loggers."""
     kind = type(value)
     if kind.__module__.partition(".")[0] in sys.stdlib_module_names and kind is not types.SimpleNamespace:
         return {}

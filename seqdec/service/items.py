@@ -1,11 +1,10 @@
-"""What a service chooses among, if its spaces are those of a catalog: items with ids and features that come and go.
+"""Items with ids and features that come and go, as the actions of a service.
 
-The log has the rows that the agent learns of, the chosen item first, and which items were offered, so that the belief
-does not depend on later changes of the catalog. A change is written some rows at a time, while other calls go on, and
-counts from its last transaction on; the next change overwrites what an interrupted one has left.
+The log holds the rows that the agent learns, the chosen item first, and the items offered: the belief does not depend
+on later changes of the catalog. A change is written in portions between other calls and counts from its last
+transaction on; the next one overwrites an interrupted one.
 
-A program is compiled for a fixed number of rows: the next power of four, or the size of the whole catalog and at most a
-quarter more.
+Programs have fixed numbers of rows: powers of four, and the catalog's size with at most a quarter to spare.
 """
 
 import json
@@ -36,29 +35,29 @@ from seqdec.service.store import Store, Transact, portion
 
 Id: TypeAlias = str | int
 ROWS = 8
-"""Rows of a decision that the agent learns of: the chosen item, then offered ones, at random, to measure units."""
+"""Rows of a decision that are learned: the chosen item and random offered ones."""
 _FEWEST = 16
 """Rows of the smallest program."""
 
 
 class Catalog(NamedTuple):
-    """The spaces of a service that chooses among items: in the place of an environment, for `OnlineAgent`.
+    """The spaces of an `OnlineAgent` that chooses among items.
 
-    A row of the agent's candidates is an item with the user of the request. What is learned is shared by all items.
+    A candidate is an item with the user of the request; what is learned is shared by all items.
     """
 
     item: gym_spaces.Box | Encoder
-    """(d,) numbers of an item; or an encoder of items that are rows of mixed columns, as dicts"""
+    """(d,) numbers of an item, or an encoder of items as dicts"""
     user: gym_spaces.Box | Encoder | None = None
-    """(u,) numbers of a request, or an encoder as of items; None: requests have none"""
+    """(u,) numbers of a request, or an encoder; None: requests have none"""
 
     @property
     def encoders(self) -> dict[str, Encoder]:
-        """Those that it has, by the names of the parts of a row."""
+        """Encoders by part of a row."""
         return {name: part for name, part in ((ITEM, self.item), (USER, self.user)) if isinstance(part, Encoder)}
 
     def spaces(self, count: int) -> Spaces:
-        """Of an agent that chooses among so many candidates. Raises TypeError where a part is no vector of floats."""
+        """Spaces with so many candidates. Raises TypeError where a part is no vector of floats."""
         parts = {ITEM: _box_of(self.item)} | ({} if self.user is None else {USER: _box_of(self.user)})
         for name, part in parts.items():
             vector = isinstance(part, gym_spaces.Box) and len(part.shape) == 1
@@ -71,40 +70,39 @@ class Catalog(NamedTuple):
 
 
 class Inventory(NamedTuple):
-    """The items that were ever added, by number, and those that are not removed."""
+    """All items ever added, by number, and the present ones."""
 
     ids: tuple[Id, ...]
-    """of all; an item that is added again has another number"""
+    """of all; an item added again has another number"""
     features: np.ndarray
     """(all, d)"""
     numbers: Mapping[Id, int]
-    """of those that are not removed"""
+    """by id, of present items"""
     live: np.ndarray
     """their numbers, increasing"""
 
     @classmethod
     def of(cls, ids: Sequence[Id], features: np.ndarray, removed: Iterable[bool]) -> "Inventory":
-        """The items by number, (all, d) features, and whether each is removed."""
+        """From all items by number, (all, d) features, and whether each is removed."""
         numbers = {name: number for number, (name, gone) in enumerate(zip(ids, removed, strict=True)) if not gone}
         return cls(tuple(ids), features, numbers, np.fromiter(numbers.values(), np.int64, len(numbers)))
 
     @classmethod
     def read(cls, rows: Sequence[tuple[int, str, bytes, int]], record: np.dtype) -> "Inventory":
-        """The items that a log with this record has; none without a catalog."""
+        """The items of a log; none without a catalog."""
         kind = record[ITEM] if ITEM in (record.names or ()) else np.dtype((np.float32, (1, 0)))
         _, texts, contents, removed = zip(*rows, strict=True) if rows else ((), (), (), ())
         features = np.frombuffer(b"".join(contents), kind.base).reshape(len(rows), *kind.shape[1:])
         return cls.of([json.loads(text) for text in texts], features, map(bool, removed))
 
     def changed(self, ids: Sequence[Id], features: np.ndarray, gone: Iterable[Id]) -> "Inventory":
-        """Without the items `gone`, and with others in the end."""
         kept = set(self.numbers.values()) - {self.numbers[name] for name in gone}
         removed = [number not in kept for number in range(len(self.ids))]
         every = np.concatenate([self.features, features])
         return self.of((*self.ids, *ids), every, [*removed, *[False] * len(ids)])
 
     def chosen(self, ids: Iterable[Id] | None) -> np.ndarray:
-        """The numbers of some items, increasing, each once; of all for None. Raises TypeError or ValueError."""
+        """Numbers of some items, increasing, without repetitions; None: all. Raises TypeError or ValueError."""
         if ids is None:
             found = self.live
         else:
@@ -127,25 +125,25 @@ class Inventory(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Of all items: their ids, with the number where several have the same."""
+        """Ids of all items, with the number where several are the same."""
         texts = list(map(str, self.ids))
         found = Counter(texts)
         return [text if found[text] == 1 else f"{text}#{number}" for number, text in enumerate(texts)]
 
 
 class AskedItems(NamedTuple):
-    """What a caller gave for decisions among items."""
+    """Arguments of a call for decisions among items."""
 
     users: Rows | None
-    """None: the catalog has none"""
+    """None without users"""
     items: Sequence[Iterable[Id] | None]
-    """for each decision the ids of the items that it is chosen from; None: all"""
+    """ids to choose from, by decision; None: all"""
     different: bool = False
-    """whether each is chosen from those that are left by the ones before it"""
+    """whether each is chosen from what those before it leave"""
 
 
 class Items:
-    """The items of a catalog: `seqdec.service.actions.Actions`, and what changes them."""
+    """Items of a catalog as `seqdec.service.actions.Actions`."""
 
     inventory: Inventory
 
@@ -180,7 +178,6 @@ class Items:
         return AskedItems(users, asked)
 
     def ask_slate(self, count: int, context: Any, items: Any) -> AskedItems:
-        """Several different items for one context."""
         count = checks.count("count", count)
         users, _, _ = self.ask(context, None, items)
         if users is not None:
@@ -230,7 +227,7 @@ class Items:
         return explained
 
     def records_of(self, log: Log) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Records that hold only the users; the names of the actions and their features."""
+        """Records of the users; names of the actions and their features."""
         parts: Any = self._contexts.record.names
         width = self._contexts.shape_of(USER)[1] if USER in parts else 0
         if log.context.shape[1] != width:
@@ -276,13 +273,12 @@ class Items:
         self._compile(model, model.copied(), len(self.inventory.live))
 
     def add(self, store: Store, model: Model, transact: Transact, items: Any) -> int:
-        """Add items or replace those with the same ids, in steps; returns how many were beyond bounds."""
+        """Add or replace items, in steps; returns how many were beyond bounds."""
         ids, features, clipped = checked_items(self._catalog.item, items)
         self._change(store, model, transact, ids, features, ())
         return clipped
 
     def remove(self, store: Store, model: Model, transact: Transact, ids: Iterable[Id]) -> None:
-        """Remove items, in steps."""
         none = np.empty((0, *self.inventory.features.shape[1:]), self.inventory.features.dtype)
         self._change(store, model, transact, (), none, list(ids))
 
@@ -315,7 +311,7 @@ class Items:
         transact(self._show, store, after, change)
 
     def _begin(self, store: Store) -> tuple[Inventory, int]:
-        """The items, and the number of the next change of them, whose rows do not count yet."""
+        """The items, and the number of their next change."""
         _, last = store.database.catalog()
         store.show_items(len(self.inventory.ids), last)
         return self.inventory, last + 1
@@ -325,7 +321,7 @@ class Items:
         self.inventory = after
 
     def _sized(self, model: Model, size: int) -> Agent:
-        """The agent with so many candidates. Raises TypeError where its state depends on their number."""
+        """The agent with so many candidates. Raises TypeError where its state depends on them."""
         agent = self._maker.make(self._catalog.spaces(size))
         own, other = (
             [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(tree)]
@@ -362,7 +358,7 @@ class Items:
         return choose
 
     def _compile(self, model: Model, state: PyTree, count: int) -> None:
-        """Compile what a catalog of so many items needs, beside other calls."""
+        """Compile the programs of a catalog's size beside other calls."""
         item = np.zeros((1, *self.inventory.features.shape[1:]), self.inventory.features.dtype)
         user = None if self._users is None else np.zeros(self._users.shape_of(WHOLE), self._users.record[0].base)
         for size in sizes(count):
@@ -373,7 +369,7 @@ class Items:
 
 
 def checked_items(item: gym_spaces.Box | Encoder, items: Any) -> tuple[list[Id], np.ndarray, int]:
-    """Ids, features (n, d) within the bounds, and of how many items they were not. Raises TypeError or ValueError."""
+    """Ids, clipped features (n, d), and the number of items beyond bounds. Raises TypeError or ValueError."""
     if not isinstance(items, Mapping):
         raise TypeError(f"items must be a dict of features by id; got {items!r:.80}")
     space = _box_of(item)
@@ -398,19 +394,19 @@ def _encoded(item: gym_spaces.Box | Encoder, row: Any, called: str) -> Any:
 
 
 def pack_mask(numbers: np.ndarray, count: int) -> bytes:
-    """Some of so many items, as the log has them."""
+    """Some of so many items as bytes."""
     chosen = np.zeros(count, bool)
     chosen[numbers] = True
     return zlib.compress(np.packbits(chosen).tobytes(), 1)
 
 
 def unpack_mask(content: bytes, count: int) -> np.ndarray:
-    """(count,) bool of what `pack_mask` packed, perhaps when there were fewer items."""
+    """Inverse of `pack_mask`, (count,) bool; the packed count may be smaller."""
     return np.unpackbits(np.frombuffer(zlib.decompress(content), np.uint8), count=count).astype(bool)
 
 
 def sizes(count: int) -> list[int]:
-    """Rows of the programs that choose among the items of a catalog of so many, increasing."""
+    """Increasing rows of the programs for a catalog of so many items."""
     step = max(_FEWEST, 2 ** (max(count - 1, 0).bit_length() - 3))
     whole = -(-max(count, 1) // step) * step
     few = [_FEWEST * 4**power for power in range(whole.bit_length())]
@@ -418,7 +414,7 @@ def sizes(count: int) -> list[int]:
 
 
 def size_of(rows: int, count: int) -> int:
-    """That of the program that chooses among so many items of a catalog of `count`."""
+    """Rows of the program for so many items of a catalog of `count`."""
     return next(size for size in sizes(count) if size >= rows)
 
 
@@ -443,19 +439,18 @@ def _no_mask(mask: Any) -> None:
 
 
 def _padded(features: np.ndarray, size: int) -> np.ndarray:
-    """Rows, and zeros after them."""
     rows = np.zeros((size, *features.shape[1:]), features.dtype)
     rows[: len(features)] = features
     return rows
 
 
 def _joined(features: Any, user: Any) -> dict[str, Any]:
-    """What an agent observes: items (k, d), each with the user."""
+    """Observation: items (k, d), each with the user."""
     rows = (len(features), *np.shape(user))
     return {ITEM: features} | ({} if user is None else {USER: jnp.broadcast_to(user, rows)})
 
 
 def _record(features: np.ndarray, user: Any) -> dict[str, Any]:
-    """Items (k, d), each with the user, as one context (1, ...) of the log."""
+    """Items (k, d), each with the user, as a logged context (1, ...)."""
     rows = (1, len(features), *np.shape(user))
     return {ITEM: features[None]} | ({} if user is None else {USER: np.broadcast_to(user, rows)})

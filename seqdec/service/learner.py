@@ -1,6 +1,6 @@
-"""The belief of a service follows its log, batch by batch, from the last snapshot on.
+"""The belief of a service, which follows its log batch by batch from the last snapshot.
 
-A wider model learns the same log beside the one that serves, while calls go on, and takes over in one transaction.
+A wider model learns the same log beside it, and takes over in one transaction.
 """
 
 import math
@@ -25,22 +25,22 @@ from seqdec.states import load, save
 
 SNAPSHOT = "state.safetensors"
 _SPARE = 0.25
-"""Share of outputs for arms to come."""
+"""Share of spare outputs."""
 _BATCHES, _STEP = 256, 16
-"""Batches of the log that are read and learned at once; the same while other calls wait."""
+"""Batches read and learned at once; the same while other calls wait."""
 _FEW, _SOME = 16, 64
-"""Batches that a wider model learns when it takes over, at most; batches that it reads at once before."""
+"""Most batches that a wider model learns when it takes over; batches read at once before."""
 _MANY = 10_000
-"""Batches whose learning shows a progress bar."""
+"""Batches that show a progress bar."""
 
 Result = Literal["learned", "repeated", "expired", "unknown", "rejected", "removed", "collected"]
 
 
 class Learner:
-    """The model that serves, and its snapshots: in `folder`, if there is one, after `every` so many batches.
+    """The model that serves, with a snapshot in `folder` after `every` so many batches.
 
-    Methods are for one thread at a time, but for those that take `transact`, which run in steps between other calls.
-    `worth` gives the number that is learned of a reward in the log; `facts` are what the log belongs to.
+    One thread at a time, except methods that take `transact` and run in steps between other calls. `worth`: stored
+    reward -> number to learn; `facts`: what the log belongs to.
     """
 
     model: Model
@@ -63,7 +63,7 @@ class Learner:
         self.writing = threading.RLock()
 
     def begin(self, capacity: int | None) -> None:
-        """Begin a log. Raises ValueError where there is a snapshot of another one."""
+        """Begin a log. Raises ValueError for a snapshot of another one."""
         if self._snapshot is not None and self._snapshot.is_file():
             raise ValueError(
                 f"{self._snapshot} belongs to a log, but {self._store.path} is empty: restore it from a copy, or "
@@ -74,7 +74,7 @@ class Learner:
         self.use(self._maker.model(outputs, 0, agent), arms, first=self._maker.first)
 
     def resume(self, agent: Agent, outputs: int, generation: int, *, relearn: bool) -> None:
-        """Continue a log from the last snapshot or, to learn it again, from its beginning."""
+        """Continue from the last snapshot, or relearn from the beginning."""
         self.model = self._maker.model(outputs, generation, agent)
         self._actions.restore(self._store, outputs)
         if not relearn:
@@ -89,7 +89,7 @@ class Learner:
         self._actions.restore(self._store, model.outputs)
 
     def recover(self) -> None:
-        """Make the model that of the log, after an exception at any point of an earlier call."""
+        """Make the model that of the log, after an exception anywhere."""
         facts = self._store.facts()
         self._actions.restore(self._store, facts["outputs"])
         if self.model.generation != facts["generation"]:
@@ -101,7 +101,7 @@ class Learner:
         self.catch_up()
 
     def catch_up(self) -> list[Result]:
-        """Learn the rest of the log; returns the results of the last batch."""
+        """Learn the rest of the log; returns the last batch's results."""
         return self._catch_up(self.model, self._actions.lesson)
 
     def follow(self, transact: Transact) -> None:
@@ -111,7 +111,7 @@ class Learner:
                 advanced(learned)
 
     def add_arm(self, transact: Transact, arms: Arms) -> int:
-        """Add an arm, in steps, for one thread at a time; returns its id."""
+        """Add an arm, in steps, in one thread at a time; returns its id."""
         plan, belief = transact(self._planned, arms)
         if belief is None:
             return plan.key
@@ -125,17 +125,17 @@ class Learner:
         return plan.key
 
     def snapshot(self, transact: Transact) -> None:
-        """Write the state, while other calls go on."""
+        """Write the state while other calls go on."""
         marked, agent = transact(self._marked)
         with self.writing, short_turns(): self._write(marked, agent)  # fmt: skip  # noqa: E701
 
     def snapshot_if_due(self, transact: Transact) -> None:
-        """Write a snapshot in this thread, unless another thread does."""
+        """Write a snapshot unless another thread does."""
         if self.model.belief.batch >= self._due and transact(self._claim):
             self.try_snapshot(transact)
 
     def try_snapshot(self, transact: Transact) -> None:
-        """Write a snapshot; one that fails is tried again after the next rewards, because the log has everything."""
+        """Write a snapshot; a failed one is retried after the next rewards."""
         try:
             self.snapshot(transact)
         except OSError as error:
@@ -145,7 +145,7 @@ class Learner:
             )
 
     def finish(self) -> None:
-        """Write a last snapshot; the caller holds the locks of calls and of writing."""
+        """Write a last snapshot; the caller holds both locks."""
         if self._saved != (self.model.generation, self._store.batches):
             self._write(*self._marked())
 
@@ -169,14 +169,14 @@ class Learner:
         return self.model.belief.batch - before
 
     def _learn_some(self, model: Model, lesson: Callable[[Any], Any], most: int) -> list[Result]:
-        """Learn at most so many of the next batches; returns the results of the last one."""
+        """Learn at most so many batches; returns the last one's results."""
         lessons, last = self._lessons(model, lesson, most)
         accepted = model.learn(lessons)
         of_last = iter(accepted[len(accepted) - lessons.sizes[-1] :])
         return ["removed" if not known else "learned" if next(of_last) else "rejected" for known in last]
 
     def _lessons(self, model: Model, lesson: Callable[[Any], Any], most: int) -> tuple[Lessons, list[bool]]:
-        """At most so many of the next batches; and of the last one, whether each reward has an output."""
+        """At most so many next batches, and whether each reward of the last has an output."""
         batches = self._store.batches_after(model.belief.batch, most)
         contexts, actions, rewards, sizes, known = [], [], [], [], []
         for _, found in batches:
@@ -194,7 +194,7 @@ class Learner:
         return Lessons(x, np.array(actions, kind), np.array(rewards, np.float32), sizes, batches[-1][0]), known
 
     def _planned(self, arms: Arms) -> tuple[Plan, Belief | None]:
-        """How another arm gets an output, and a copy of the present belief; None: it has one already."""
+        """Another arm's output and a copy of the belief; None: it has an output already."""
         plan = arms.plan(can_widen=self.model.agent.widened is not None)
         if plan.outputs == self.model.outputs and plan.keeps:
             self.use(self.model, {**arms.arms, plan.key: Arm(plan.places[plan.key], removed=False)})
@@ -202,7 +202,7 @@ class Learner:
         return plan, Belief(self.model.copied(), self.model.belief.batch)
 
     def _ahead(self, model: Model, plan: Plan, arms: Arms) -> Lessons | None:
-        """The next batches of the log; where they are few, the wider model learns them and takes over: None."""
+        """The next batches; None once the wider model has learned the last few and taken over."""
         after = plan.arms(arms.arms)
 
         def lesson(action: int) -> int | None:
@@ -215,7 +215,7 @@ class Learner:
         return None
 
     def _first_agent(self, capacity: int | None) -> tuple[Agent, int]:
-        """The agent of a new log, and its outputs; for None with spare ones, where the agent can have them."""
+        """A new log's agent and its outputs; None: with spare ones if possible."""
         first = self._maker.first
         agent = self._maker.agent(first if capacity is None else capacity)
         candidates = isinstance(self._maker.spaces.observation_space, gym_spaces.Dict)
@@ -230,7 +230,7 @@ class Learner:
         return (wide, outputs) if fits else (agent, first)  # another may not look at the spaces
 
     def _load(self) -> None:
-        """Load the snapshot, if there is one of this generation."""
+        """Load a snapshot of this generation."""
         if self._snapshot is None or not self._snapshot.is_file():
             return
         try:
@@ -249,7 +249,7 @@ class Learner:
             self._saved, self._due = (self.model.generation, batch), batch + self._every
 
     def _marked(self) -> tuple[dict[str, Any], Agent]:
-        """What a snapshot holds, out of reach of later updates; and the agent."""
+        """A snapshot's contents, copied; and the agent."""
         model = self.model
         marks = {"batch": np.int64(model.belief.batch), "generation": np.int64(model.generation)}
         return {"state": model.copied(), **marks}, model.agent
@@ -264,7 +264,7 @@ class Learner:
         self._saved, self._due = place, place[1] + self._every
 
     def _claim(self) -> bool:
-        """Whether a snapshot is due, which is then for this thread to write."""
+        """Whether a snapshot is due, for this thread to write."""
         due = self.model.belief.batch >= self._due
         if due:
             self._due = self.model.belief.batch + self._every
@@ -273,7 +273,7 @@ class Learner:
 
 @contextmanager
 def _bar(total: int) -> Iterator[Callable[[int], None]]:
-    """Progress of learning `total` batches: a bar where they are many; the function takes how many more are learned."""
+    """Progress bar of many batches: a function of the number newly learned."""
     if total < _MANY:
         yield lambda learned: None
         return

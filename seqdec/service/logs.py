@@ -1,4 +1,4 @@
-"""The log of a service as a `Log` or a table, also while it is in use; and other logs that become part of it."""
+"""The log of a service as a `Log` or table, also while in use; imports of other logs."""
 
 import json
 import math
@@ -48,9 +48,9 @@ _SQLITE = b"SQLite format 3\0"
 def import_log(
     store: Store, actions: Actions, transact: Transact, log: Log, parts: Sequence[Parts], names: Sequence[str]
 ) -> int | None:
-    """Write a log, rewards with parts of these names, some rows at a time; they count from the last transaction on.
+    """Write a log in portions; it counts from the last transaction on.
 
-    Returns how many contexts were beyond bounds; None: the log has been imported before.
+    Returns the number of contexts beyond bounds; None: imported before.
     """
     records, others = actions.records_of(log)
     propensities = np.full(len(log.action), np.nan) if log.estimated else log.propensity
@@ -72,7 +72,7 @@ def import_log(
 
 
 def read_only(path: Path) -> Database:
-    """A read-only connection to the log in a file, also while an agent uses it. Raises OSError or ValueError."""
+    """A read-only connection to a log, also while in use. Raises OSError or ValueError."""
     in_use, copy = wal(path).exists(), None
     if in_use and not path.with_name(f"{path.name}-shm").exists():  # a crash left it; SQLite would have to write beside
         copy = TemporaryDirectory()
@@ -102,7 +102,7 @@ def from_bytes(content: bytes) -> Database:
 
 
 def log_of(database: Database) -> Log:
-    """The decisions whose reward and propensity are known. Raises ValueError where there is none."""
+    """Decisions with known reward and propensity. Raises ValueError where there is none."""
     pairs = database.rewarded("WHERE rewards.number >= ? ORDER BY rewards.number", (lowest_of(database.inserted()),))
     rows = [(decision[1], *decision[3:], reward[3]) for reward, decision in pairs if decision[-1] is not None]
     rows.sort(key=lambda row: row[0])
@@ -141,7 +141,7 @@ def log_of(database: Database) -> Log:
 
 
 def history_of(database: Database) -> "pd.DataFrame":
-    """All decisions, as `read_history` returns them."""
+    """All decisions, as in `read_history`."""
     import pandas as pd
 
     items, facts = database.items(), database.facts()
@@ -192,7 +192,7 @@ def history_of(database: Database) -> "pd.DataFrame":
 
 
 def _reward_of(database: Database, number: int, row: Sequence[Any]) -> tuple[Any, Any, Any]:
-    """Reward, its time and source, of the rest of a decision's row; None for each where it has none."""
+    """Reward, its time and source, of the rest of a row; None each without a reward."""
     if row[0] is None:
         return None, None, None
     _, _, _, reward, moment, source = database.verified("rewards", (row[0], number, *row[2:]))
@@ -200,7 +200,7 @@ def _reward_of(database: Database, number: int, row: Sequence[Any]) -> tuple[Any
 
 
 def _times(moments: Sequence[int | None]) -> "pd.Series":
-    """Times in UTC from ns since 1970; NaT for None."""
+    """UTC times from ns since 1970; NaT for None."""
     import pandas as pd
 
     numbers = [np.iinfo(np.int64).min if moment is None else moment for moment in moments]  # that of NaT
@@ -208,7 +208,7 @@ def _times(moments: Sequence[int | None]) -> "pd.Series":
 
 
 def is_database(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is that of an agent's folder, or of a SQLite database."""
+    """Whether a path is an agent's folder or a SQLite database."""
     place = located(path)
     if place.is_dir():
         return (place / FILE).is_file()
@@ -217,29 +217,32 @@ def is_database(path: str | os.PathLike[str]) -> bool:
 
 
 def read_log(path: str | os.PathLike[str]) -> Log:
-    """The decisions of an `OnlineAgent` with their rewards, for off-policy evaluation, also while it is in use.
+    """Decisions of an `OnlineAgent` with their rewards, for off-policy evaluation, also while it is in use.
 
-    `path` is the agent's folder, the database in it, or a copy of that; nothing is changed. Raises FileNotFoundError
-    where there is no log, ValueError where it is damaged, has no reward yet, or its actions are points of a Box.
+    Args:
+        path: the agent's folder, the database in it, or a copy; read only.
+
+    Raises FileNotFoundError where there is no log, ValueError where it is damaged, has no reward yet, or its actions
+    are points of a Box.
     """
     return _read(path, log_of)
 
 
 def read_history(path: str | os.PathLike[str]) -> "pd.DataFrame":
-    """All decisions of an `OnlineAgent`, also those without a reward, as a table; also while it is in use.
+    """All decisions of an `OnlineAgent` as a table, also without a reward, and while it is in use.
 
-    A row has number (below 0 for a `warm_start`), time (UTC), token, action (action_0, ... of a point), propensity (NaN
+    Columns: number (below 0 for a `warm_start`), time (UTC), token, action (action_0, ... of a point), propensity (NaN
     where unknown), reward and its named parts (as reward[click]), reward_time (of the last report), source
-    ("reported", "default", "collected", "history"), missing where no reward came yet, and the context, by the names of
-    the encoder's features or context_0, ... `path` and errors are as in `read_log`.
+    ("reported", "default", "collected", "history"), missing without a reward, and the context: the encoder's features
+    or context_0, ... `path` and errors as in `read_log`.
     """
     return _read(path, history_of)
 
 
 def read_encoder(path: str | os.PathLike[str], part: Literal["item", "user"] | None = None) -> Encoder:
-    """The encoder that an `OnlineAgent` had, or that of the items or users of its catalog; also while it is in use.
+    """The encoder of an `OnlineAgent`, or of its catalog's items or users; also while it is in use.
 
-    `path` and errors are as in `read_log`; raises ValueError also for an encoder without a JSON form (`Encoder.of`).
+    `path` and errors as in `read_log`; also ValueError for an encoder without a JSON form (`Encoder.of`).
     """
     found = _read(path, lambda database: database.facts().get("encoder"))
     text = found if part is None else part_of(found, part)
@@ -255,7 +258,6 @@ def read_encoder(path: str | os.PathLike[str], part: Literal["item", "user"] | N
 
 
 def _read(path: str | os.PathLike[str], get: Callable[[Database], T]) -> T:
-    """What `get` returns of a log that may be in use."""
     place = located(path)
     file = place / FILE if place.is_dir() else place
     if not file.is_file():

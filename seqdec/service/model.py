@@ -1,4 +1,4 @@
-"""An agent on the device: its state, and programs of fixed shapes that are compiled once."""
+"""State and programs of an agent on the device; programs have fixed shapes and compile once."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -19,26 +19,26 @@ from seqdec.service import explanation
 from seqdec.service.identity import digest
 
 _DECISIONS = 256
-"""Decisions of one call of the program for many."""
+"""Decisions per call of the program for many."""
 _SHOWN = 256
-"""Outputs whose probabilities a decision has, at most."""
+"""Most outputs whose probabilities a decision has."""
 _ROWS, _BYTES = 256, 2**16
-"""Rows of one call of the program that learns, and bytes of their contexts, at most."""
+"""Most rows of a call of the program that learns, and bytes of their contexts."""
 _LARGE = 2**18
-"""Bytes of a state above which updates write into it; a smaller one is copied, and outlasts an exception."""
+"""Bytes of a state above which updates write into it; smaller ones are copied, and outlast an exception."""
 
 
 class Belief(NamedTuple):
-    """What a model knows, replaced as a whole, so that an exception leaves the one before or the one after."""
+    """What a model knows, replaced as a whole: an exception leaves it old or new."""
 
     state: PyTree
     """of the agent"""
     batch: int
-    """the last batch of the log that it has learned"""
+    """last batch of the log that is learned"""
 
 
 class Lessons(NamedTuple):
-    """Rewards to learn, of some batches of the log."""
+    """Rewards to learn, of some batches."""
 
     x: Any
     """(n, ...) contexts"""
@@ -47,27 +47,26 @@ class Lessons(NamedTuple):
     rewards: np.ndarray
     """(n,) float32"""
     sizes: Sequence[int]
-    """lessons of each batch, which are learned together, `batch_size` at a time, where the agent can"""
+    """lessons of each batch, learned together, `batch_size` at a time, where possible"""
     batch: int
     """the last one"""
 
 
 class Maker(NamedTuple):
-    """How the models of a service are made."""
+    """Makes the models of a service."""
 
     make: Callable[[HasSpaces], Agent]
     spaces: Spaces
     first: int
-    """arms at the beginning; 0 for points of a Box and for a catalog"""
+    """arms at the beginning; 0 for other actions"""
     seed: int
-    """of the first state and of all decisions"""
+    """of the first state and all decisions"""
     batch_size: int
-    """rewards that one update learns"""
+    """rewards of one update"""
     row_bytes: int
     """of a context"""
 
     def agent(self, outputs: int) -> Agent:
-        """The agent with so many outputs."""
         observations, actions = self.spaces
         made = self.make(Spaces(observations, gym_spaces.Discrete(outputs) if self.first else actions))
         if not isinstance(made, Agent):
@@ -75,19 +74,18 @@ class Maker(NamedTuple):
         return made
 
     def model(self, outputs: int, generation: int, agent: Agent | None = None) -> "Model":
-        """A model that has learned nothing."""
         return Model(self.agent(outputs) if agent is None else agent, self, outputs, generation)
 
 
 def identity_of(agent: Agent) -> dict[str, Any]:
-    """What tells an agent from others that would learn something else from the same log, as JSON values."""
+    """JSON values that differ for agents that would learn the same log differently."""
     return {"agent": agent.name, "settings": as_json(dict(agent.settings)), "digest": digest(agent)}
 
 
 class Model:
     """Belief and programs of an agent with so many outputs; 0 for points of a Box, which have no mask.
 
-    `generation` counts how often the log was learned again from its beginning.
+    `generation` counts relearnings of the log.
     """
 
     belief: Belief
@@ -127,18 +125,16 @@ class Model:
 
     @property
     def is_lost(self) -> bool:
-        """Whether an interrupted update has used up the state, into which it writes."""
+        """Whether an interrupted update has used up the state."""
         return any(leaf.is_deleted() for leaf in jax.tree.leaves(self.belief.state) if isinstance(leaf, jax.Array))
 
     def forget(self) -> None:
-        """Return to the belief before any lesson."""
         self.belief = Belief(self._init(jax.random.fold_in(jax.random.key(self._seed), 0)), 0)
 
     def decide(self, number: int, x: Any, masks: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Decide on contexts (n, ...) with masks (n, outputs), numbered from `number`; their count changes no action.
+        """Decide on contexts (n, ...) with masks (n, outputs), numbered from `number`; n changes no action.
 
-        Returns actions (n, ...), propensities (n,), and the probabilities of all outputs (n, outputs), or None where
-        the policy does not compute them.
+        Returns actions (n, ...), propensities (n,), and probabilities (n, outputs) or None.
         """
         state, count = self.belief.state, len(masks)
         if count == 1:
@@ -158,7 +154,7 @@ class Model:
         return values, propensities, every
 
     def explained(self, state: PyTree, x: Any, mask: np.ndarray, middle: np.ndarray | None) -> Any:
-        """What `explanation.program` returns, for a context () and a mask (outputs,)."""
+        """`explanation.program` for a context () and a mask (outputs,)."""
         return jax.device_get(self._explain(state, self._seed, x, mask, middle))
 
     def copied(self) -> PyTree:
@@ -167,13 +163,13 @@ class Model:
         return jax.tree.map(jnp.copy, state) if self._in_place else state
 
     def learn(self, lessons: Lessons) -> list[bool]:
-        """Learn; returns whether each lesson was accepted. How many are given at once changes no bit."""
+        """Learn; returns whether each lesson was accepted. Their number in a call changes no bit."""
         state, accepted = self._learned(self.belief.state, lessons)
         self.belief = Belief(state, lessons.batch)
         return accepted
 
     def warm_up(self, x: Any, action: Any, *, decides: bool = True) -> None:
-        """Compile all programs, or only those that learn, for contexts as this one (1, ...); the belief stays."""
+        """Compile all programs, or those that learn, for contexts like this (1, ...); the belief stays."""
         for count in (1, 2):
             some = jax.tree.map(lambda leaf: np.repeat(leaf, count, 0), x)  # noqa: B023
             if decides:
@@ -183,7 +179,7 @@ class Model:
                 self._learned(jax.tree.map(jnp.copy, self.belief.state), lessons)
 
     def _learned(self, state: PyTree, lessons: Lessons) -> tuple[PyTree, list[bool]]:
-        """The state after the lessons, perhaps in the memory of `state`, and whether each was accepted."""
+        """State after the lessons, perhaps in the memory of `state`, and whether each was accepted."""
         updates: list[tuple[bool, int, int]] = []
         start = 0
         for size in lessons.sizes:
@@ -208,7 +204,7 @@ class Model:
 
 
 def _one_by_one(update: Any) -> Any:
-    """(state, rows, count) -> (state, rejected): `update` with each of the first rows; the same for any count."""
+    """(state, rows, count) -> (state, rejected): `update` with each of the first rows."""
 
     def updates(state: PyTree, x: PyTree, actions: Any, rewards: Any, count: Any) -> tuple[PyTree, Any]:
         def step(place: Any, carry: Any) -> Any:
@@ -225,7 +221,7 @@ def _one_by_one(update: Any) -> Any:
 def _filled_up(
     lessons: Lessons, parts: Sequence[tuple[int, int]], most: int, size: int, together: bool
 ) -> tuple[Any, Any, Any]:
-    """Contexts, actions and rewards of parts of at most `size` lessons, filled up to as many as a program takes."""
+    """Contexts, actions and rewards in parts of at most `size`, padded to a program's rows."""
     count, lead = len(parts), (most, size) if together else (most,)
     places: Any = slice(parts[0][0], parts[-1][1])  # parts of one lesson each, one after the other
     if together:
@@ -245,5 +241,4 @@ def _filled_up(
 
 
 def _filled(rows: np.ndarray) -> np.ndarray:
-    """Rows, repeated to as many as a program takes."""
     return np.resize(rows, (_DECISIONS, *rows.shape[1:]))

@@ -1,7 +1,7 @@
-"""The rewards of decisions: a number each, or named numbers with a weight each.
+"""Rewards of decisions: a number each, or named numbers with weights.
 
-A reward is a dict of its parts by name; a number is a single part of the name "". The log has a number as it is, and
-named parts as a JSON object, which is weighted when it is learned or read, so that the weights can change.
+A reward is a dict of parts by name; a number is the part "". The log holds a number, or named parts as a JSON object,
+weighted only when learned or read: weights can change.
 """
 
 import json
@@ -28,32 +28,32 @@ _AGGREGATIONS: dict[str, Callable[[list[float]], float]] = {
     "last": lambda given: given[-1],
     "max": max,
 }
-"""(numbers reported for a decision, in order) -> the one that is learned."""
+"""(numbers reported for a decision, in order) -> the one to learn."""
 
 Parts = dict[str, float]
-"""Of a reward, by name."""
+"""Parts of a reward by name."""
 _MANY, _FEW = 1024, 8
 """Decisions whose time is over that are learned as one batch; those that a call of `decide` learns."""
 
 
 class Rule(NamedTuple):
-    """What becomes of the rewards of a decision; made by `make_rule`."""
+    """Treatment of a decision's rewards; made by `make_rule`."""
 
     aggregation: str
     after: float | None
-    """seconds in which a decision takes rewards; None: what is reported is learned at once"""
+    """seconds in which a decision takes rewards; None: learn each at once"""
     defaults: Parts
-    """of the names that have one"""
+    """by name, where there is one"""
     weights: Parts
-    """of all names, sorted"""
+    """by name, sorted"""
 
     @property
     def names(self) -> list[str] | None:
-        """Of the parts; None for rewards that are numbers."""
+        """Names of the parts; None for numbers."""
         return None if _PLAIN in self.weights else list(self.weights)
 
     def options(self) -> dict[str, Any]:
-        """The settings as JSON values, by the names of the arguments."""
+        """Settings as JSON values."""
         plain = self.names is None
         return {
             "rewards": self.aggregation,
@@ -63,7 +63,7 @@ class Rule(NamedTuple):
         }
 
     def parse(self, reward: Any) -> Parts:
-        """The parts that a caller reports. Raises TypeError or ValueError."""
+        """Parts of a reported reward. Raises TypeError or ValueError."""
         if self.names is None:
             if isinstance(reward, Mapping):
                 raise TypeError(
@@ -81,14 +81,14 @@ class Rule(NamedTuple):
         return parts
 
     def combined(self, reports: Sequence[Parts]) -> Parts | None:
-        """All reports of a decision as one, with defaults; None where a part is not known."""
+        """All reports as one, with defaults; None where a part is missing."""
         combine = _AGGREGATIONS[self.aggregation]
         found = {name: [report[name] for report in reports if name in report] for name in self.weights}
         parts = self.defaults | {name: combine(given) for name, given in found.items() if given}
         return parts if len(parts) == len(self.weights) else None
 
     def of_log(self, log: Log) -> list[Parts]:
-        """The parts of the rewards of a log. Raises ValueError where it has not all of them."""
+        """Parts of a log's rewards. Raises ValueError where some are missing."""
         if self.names is None:
             return [self.parse(reward) for reward in log.reward]
         columns = log.reward_parts or {}
@@ -102,7 +102,7 @@ class Rule(NamedTuple):
 
 
 class Rewards:
-    """The rewards of the decisions in a log, and their learning. Used by one thread at a time, but for `parse`."""
+    """Rewards of the decisions in a log, and their learning. One thread at a time, except `parse`."""
 
     def __init__(self, rule: Rule, expire_after: float | None, store: Store, learner: Learner) -> None:
         self._rule, self._store, self._learner = rule, store, learner
@@ -113,16 +113,15 @@ class Rewards:
 
     @property
     def collects(self) -> bool:
-        """Whether decisions are learned when their time is over."""
         return self._window is not None
 
     def parse(self, pairs: Iterable[tuple[Any, Any]]) -> list[tuple[int, bytes, Parts]]:
-        """Number, nonce and reward of (token, reward). Raises TypeError or ValueError for the first that is wrong."""
+        """Number, nonce and reward of (token, reward). Raises TypeError or ValueError."""
         parse = self._rule.parse
         return [(*_parsed(token), parse(reward)) for token, reward in map(_pair, pairs)]
 
     def report(self, asked: Sequence[tuple[int, bytes, Parts]]) -> list[Result]:
-        """Write to the log and learn what is new; returns the result of each."""
+        """Log and learn what is new; returns the result of each."""
         results: list[Result] = ["repeated"] * len(asked)
         new: dict[int, tuple[int, Logged]] = {}
         collected: list[tuple[int, Parts]] = []
@@ -157,7 +156,7 @@ class Rewards:
         return results
 
     def settle(self, *, few: bool) -> None:
-        """Learn the rewards of the decisions whose time is over, or of the next few of them."""
+        """Learn the rewards of decisions whose time is over, or of the next few."""
         if self._window is None:
             return
         before, done = self._store.now() - self._window, False
@@ -181,14 +180,13 @@ class Rewards:
             done, self._ended = last == self._ended or few, last
 
     def is_more_due(self) -> bool:
-        """Whether the time of further decisions is over."""
         assert self._window is not None
         _, last = self._store.unrewarded(self._ended, self._store.now() - self._window, 1)
         return last != self._ended
 
 
 def make_rule(rewards: str, after: float | None, default: Any, weights: Any) -> Rule:
-    """The rule of an `OnlineAgent`'s arguments. Raises TypeError or ValueError where they do not fit together."""
+    """The rule of an `OnlineAgent`'s arguments. Raises TypeError or ValueError."""
     choice("rewards", rewards, _AGGREGATIONS)
     checked = _weights(weights)
     if after is not None:
@@ -207,17 +205,17 @@ def make_rule(rewards: str, after: float | None, default: Any, weights: Any) -> 
 
 
 def encoded(parts: Parts) -> Stored:
-    """A reward as the log has it."""
+    """A reward as stored."""
     return parts[_PLAIN] if _PLAIN in parts else json.dumps(parts, sort_keys=True)
 
 
 def decoded(stored: Stored) -> Parts:
-    """The parts of what the log has."""
+    """Parts of a stored reward."""
     return json.loads(stored) if isinstance(stored, str) else {_PLAIN: stored}
 
 
 def worth(stored: Stored, weights: Mapping[str, float] | None) -> float:
-    """The number that is learned: the weighted sum of named parts."""
+    """The number to learn: the weighted sum of the parts."""
     if not isinstance(stored, str):
         return stored
     parts = decoded(stored)
@@ -225,7 +223,7 @@ def worth(stored: Stored, weights: Mapping[str, float] | None) -> float:
 
 
 def columns(stored: Sequence[Stored | None], weights: Mapping[str, float] | None) -> dict[str, np.ndarray]:
-    """The parts of several rewards by name, NaN for None; none where rewards are numbers."""
+    """Parts of several rewards by name, NaN for None; none for numbers."""
     known = [{} if reward is None else decoded(reward) for reward in stored]
     return {name: np.array([parts.get(name, np.nan) for parts in known], float) for name in weights or {}}
 
@@ -246,7 +244,7 @@ def checked_reward(reward: Any, called: str = "a reward") -> float:
 
 
 def _named(called: str, given: Any, names: Sequence[str]) -> Parts:
-    """Numbers by name, of some names. Raises TypeError or ValueError."""
+    """Numbers by some names. Raises TypeError or ValueError."""
     if not isinstance(given, Mapping):
         raise TypeError(f"{called} must be a dict of {', '.join(names)}, as in reward_weights; got {given!r:.80}")
     for name in given:
@@ -256,7 +254,7 @@ def _named(called: str, given: Any, names: Sequence[str]) -> Parts:
 
 
 def _weights(weights: Any) -> Parts:
-    """By name, sorted; of a single part for None. Raises TypeError or ValueError."""
+    """By name, sorted; None: of a single part. Raises TypeError or ValueError."""
     if weights is None:
         return {_PLAIN: 1.0}
     if not isinstance(weights, Mapping) or not all(isinstance(name, str) for name in weights):
@@ -270,7 +268,7 @@ def _weights(weights: Any) -> Parts:
 
 
 def _pair(given: Any) -> tuple[Any, Any]:
-    """Token and reward. Raises TypeError for what is no pair, such as the key of a dict or a row as a dict."""
+    """Token and reward. Raises TypeError for what is no pair, such as a dict's key."""
     if type(given) is tuple and len(given) == 2:
         return given
     parts = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str | Mapping) else ()
@@ -283,7 +281,7 @@ def _pair(given: Any) -> tuple[Any, Any]:
 
 
 def _parsed(token: Any) -> tuple[int, bytes]:
-    """Number and nonce of a token; 0 for what is not one. Raises TypeError for what is not a str."""
+    """Number and nonce of a token; 0 for an invalid str. Raises TypeError for others."""
     if not isinstance(token, str):
         raise TypeError(f"a token is the text that `decide` returned; got {token!r:.60}")
     number, _, nonce = token.partition("-")

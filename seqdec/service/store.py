@@ -8,9 +8,9 @@
     items       number, id (as JSON), features (bytes), number of the change that removes it, from 1 (0: none)
     facts       what the log belongs to, as JSON
 
-Rows of an imported log have numbers below 0, which are sequence and batch too, and count once the fact "inserted" names
-them; items and removals count up to the fact "catalog". The last column of each table is a CRC-32 of the others.
-A committed transaction survives the end of the process at any point; with `fsync` also a loss of power.
+Imported rows have numbers below 0, equal to their sequence and batch, and count once the fact "inserted" names them;
+items and removals count up to the fact "catalog". Each row ends with a CRC-32 of its other columns. A committed
+transaction survives the end of the process at any point; with `fsync` also a loss of power.
 """
 
 import itertools
@@ -66,25 +66,25 @@ _WITH_SOURCE = f"SELECT {COLUMNS['decisions']}, source FROM decisions LEFT JOIN 
 _DROPPED = 10_000
 """Rows of an unfinished import that a start deletes at once."""
 _PORTION, _BYTES = 128, 2**18
-"""Rows that are written while other calls wait, and their bytes, at most."""
+"""Most rows, and bytes, written while other calls wait."""
 
 Stored = float | str
-"""A reward as the log has it: a number, or named ones as a JSON object."""
+"""A stored reward: a number, or named ones as a JSON object."""
 Transact = Callable[..., Any]
-"""(function, *arguments, urgent=False): calls it while no other call does (`seqdec.service.transactions`)."""
+"""(function, *arguments, urgent=False): an exclusive call (`seqdec.service.transactions`)."""
 
 
 class Entry(NamedTuple):
-    """A decision to be written."""
+    """A decision to write."""
 
     nonce: bytes
     context: bytes
     mask: bytes | None
-    """a byte for each id of an arm, or the items packed (`seqdec.service.items`); None for points of a Box"""
+    """a byte per arm, or the items packed (`seqdec.service.items`); None for points of a Box"""
     action: Any
-    """id of an arm, number of an item, or the bytes of a point"""
+    """id of an arm, number of an item, or bytes of a point"""
     propensity: float
-    """NaN where it is not known"""
+    """NaN where unknown"""
 
 
 class Logged(NamedTuple):
@@ -96,11 +96,11 @@ class Logged(NamedTuple):
     context: bytes
     action: Any
     source: str | None
-    """of its reward; None where it has none yet"""
+    """of its reward; None without one"""
 
 
 class Reward(NamedTuple):
-    """The reward of a decision, to be learned."""
+    """A decision's reward, to be learned."""
 
     context: bytes
     action: Any
@@ -111,14 +111,14 @@ class Inserted(NamedTuple):
     """An imported log."""
 
     batch: int
-    """as which its first row is learned; each row is a batch of its own"""
+    """of its first row; each row is a batch"""
     number: int
     """of its first row, the lowest, below 0"""
     rows: int
 
     @property
     def last(self) -> int:
-        """The batch as which its last row is learned."""
+        """Batch of its last row."""
         return self.batch + self.rows - 1
 
 
@@ -126,35 +126,35 @@ class Arm(NamedTuple):
     """An arm of the service."""
 
     output: int | None
-    """of the model; None where it has none any more"""
+    """of the model; None: none any more"""
     removed: bool
 
 
 def checksum(row: Sequence[Any]) -> int:
-    """CRC-32 of the values of a row, as SQLite gives them back: it does not keep the sign of 0.0."""
+    """CRC-32 of a row's values as SQLite returns them, without the sign of 0.0."""
     parts = (value + 0.0 if type(value) is float else value for value in row)
     return zlib.crc32(b"".join([part if type(part) is bytes else repr(part).encode() for part in parts]))
 
 
 def wal(path: Path) -> Path:
-    """The file beside a database that exists while it is in use, or after a crash."""
+    """The file beside a database in use, or after a crash."""
     return path.with_name(f"{path.name}-wal")
 
 
 def portion(size: int) -> int:
-    """How many rows of `size` bytes are written while other calls wait."""
+    """Rows of `size` bytes that are written while other calls wait."""
     return max(1, min(_PORTION, _BYTES // max(1, size)))
 
 
 def lowest_of(inserted: Sequence[Inserted]) -> int:
-    """The lowest number that counts; those below are of an unfinished import."""
+    """The lowest number that counts; lower ones are of an unfinished import."""
     return inserted[-1].number if inserted else 0
 
 
 class Database:
-    """A log in a SQLite connection, whose rows are read with their checksums. Used by one thread at a time.
+    """A log in a SQLite connection, with checked rows. One thread at a time.
 
-    Raises OSError where the file cannot be used, and ValueError for a file of another kind or a damaged one.
+    Raises OSError where the file cannot be used, ValueError for a file of another kind or a damaged one.
     """
 
     def __init__(self, path: Path, source: str = ":memory:", **options: Any) -> None:
@@ -166,7 +166,6 @@ class Database:
         self.connection.text_factory = lambda text: text.decode(errors="replace")  # for the checksum to notice
 
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        """All rows of a statement."""
         self.check_place()
         try:
             return self.connection.execute(statement, parameters).fetchall()
@@ -174,7 +173,6 @@ class Database:
             raise self._error(error) from error
 
     def write(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Write rows with their checksums."""
         self.check_place()
         try:
             for row in rows:
@@ -183,21 +181,17 @@ class Database:
             raise self._error(error) from error
 
     def rollback(self) -> None:
-        """Undo what was not committed."""
         self.check_place()
         self._named(self.connection.rollback)
 
     def content(self) -> bytes:
-        """The whole database."""
         return self._named(self.connection.serialize)
 
     def rows(self, table: str, condition: str = "", parameters: Sequence[Any] = ()) -> list[Sequence[Any]]:
-        """Rows of a table, without their checksums."""
         found = self.execute(f"SELECT {COLUMNS[table]} FROM {table} {condition}", parameters)
         return [self.verified(table, row) for row in found]
 
     def rewarded(self, condition: str, parameters: Sequence[Any]) -> list[tuple[Sequence[Any], Sequence[Any]]]:
-        """Rewards, each with its decision."""
         width, pairs = WIDTHS["rewards"], []
         for row in self.execute(f"{_WITH_DECISION} {condition}", parameters):
             reward = self.verified("rewards", row[:width])
@@ -205,7 +199,7 @@ class Database:
         return pairs
 
     def verified(self, table: str, row: Sequence[Any]) -> Sequence[Any]:
-        """A row without its checksum. Raises ValueError where that is wrong."""
+        """A row without its checksum. Raises ValueError for a wrong one."""
         if checksum(row[:-1]) != row[-1]:
             raise ValueError(
                 f"{self.path} is damaged: the row {row[0]!r} of its table {table} does not have its checksum; "
@@ -214,7 +208,7 @@ class Database:
         return row[:-1]
 
     def described(self) -> bool:
-        """Whether the file says what it belongs to. Raises ValueError where it has another format."""
+        """Whether the file says what it belongs to. Raises ValueError for another format."""
         tables = self.execute("SELECT 1 FROM sqlite_master WHERE name = 'facts'")
         texts = dict(self.execute("SELECT name, value FROM facts")) if tables else {}
         if "format" in texts:
@@ -223,20 +217,19 @@ class Database:
         return "record" in texts
 
     def facts(self) -> dict[str, Any]:
-        """What the log belongs to; empty for a new one."""
         return {name: json.loads(value) for name, value in self.rows("facts")} if self.described() else {}
 
     def inserted(self) -> list[Inserted]:
-        """The imported logs, in the order in which they are learned."""
+        """Imported logs in the order of learning."""
         return [Inserted(*one) for one in self._fact("inserted", [])]
 
     def catalog(self) -> tuple[int, int]:
-        """How many items there ever were, and the number of the last change."""
+        """Number of items ever added, and of the last change."""
         count, change = self._fact("catalog", (sys.maxsize, 1))
         return count, change
 
     def items(self) -> list[tuple[int, str, bytes, bool]]:
-        """Number, id, features and whether it is removed, of all items by number."""
+        """Number, id, features and whether removed, by number."""
         if not self.execute("SELECT 1 FROM sqlite_master WHERE name = 'items'"):
             return []
         count, change = self.catalog()
@@ -248,7 +241,7 @@ class Database:
         self._file = _identity(self.path)
 
     def check_place(self) -> None:
-        """Raise FileNotFoundError while the folder does not hold the open file: what is written would be lost."""
+        """Raise FileNotFoundError while the folder does not hold the open file."""
         if self._file is not None and _identity(self.path) != self._file:
             raise FileNotFoundError(
                 f"the folder {self.path.parent} of this agent was removed, renamed or replaced while it was in use; "
@@ -257,11 +250,9 @@ class Database:
             )
 
     def on_close(self, call: Callable[[], Any]) -> None:
-        """What to do when the connection is closed."""
         self._held.callback(call)
 
     def close(self) -> None:
-        """Close the connection."""
         self._held.close()
 
     def _fact(self, name: str, default: Any) -> Any:
@@ -275,7 +266,6 @@ class Database:
             raise self._error(error) from error
 
     def _error(self, error: sqlite3.Error) -> Exception:
-        """An error that names the file."""
         if isinstance(error, sqlite3.OperationalError):
             return OSError(f"cannot use {self.path}: {error}")
         if isinstance(error, sqlite3.ProgrammingError):  # a daemon thread goes on while the process ends
@@ -284,17 +274,17 @@ class Database:
 
 
 class Store:
-    """The log in `folder`, or in memory for None. Used by one thread at a time, but for `flush` and `check_place`.
+    """The log in `folder`, or in memory for None. One thread at a time, except `flush` and `check_place`.
 
-    Each method that writes does so in one transaction. Raises as `Database`.
+    Each method that writes is one transaction. Raises as `Database`.
     """
 
     decisions: int
-    """how many count"""
+    """number of valid ones"""
     rewards: int
-    """how many count"""
+    """number of valid ones"""
     batches: int
-    """rewards that were given at once are a batch, and learned together"""
+    """rewards given at once, learned together"""
 
     def __init__(self, folder: Path | None, *, fsync: bool = False) -> None:
         self.path = Path(":memory:") if folder is None else folder / FILE
@@ -318,21 +308,21 @@ class Store:
             raise
 
     def now(self) -> int:
-        """The time in ns, later than that of every decision before, also where the clock jumps back."""
+        """Time in ns, later than every decision before, also where the clock jumps back."""
         clock = time.time_ns()
         self._ahead = max(self._ahead, self._time + 1 - clock)
         self._time = clock + self._ahead
         return self._time
 
     def append_decisions(self, entries: Sequence[Entry]) -> int:
-        """Commit decisions, numbered from the number that is returned."""
+        """Commit decisions; returns the first number."""
         first = self.decisions + lowest_of(self._inserted) + 1
         self._commit(("decisions", self._decisions(entries, first)))
         self.decisions += len(entries)
         return first
 
     def append_rewards(self, rows: Sequence[tuple[Logged, Stored, str]]) -> None:
-        """Commit rewards of decisions with their sources, as one batch."""
+        """Commit rewards with their sources, as one batch."""
         batch, first = self.batches + 1, self.rewards + lowest_of(self._inserted) + 1
         written = [
             (sequence, decision.number, batch, reward, self.now(), source)
@@ -345,17 +335,15 @@ class Store:
         self._latest = batch, [Reward(row.context, row.action, one) for (row, *_), one in zip(rows, plain, strict=True)]
 
     def append_reports(self, rows: Sequence[tuple[int, Stored]]) -> None:
-        """Commit rewards of decisions by number, which are combined later."""
+        """Commit rewards to be combined later."""
         ((last,),) = self.database.execute("SELECT coalesce(max(sequence), 0) FROM reports")
         self._commit(("reports", [(sequence, *row, self.now()) for sequence, row in enumerate(rows, last + 1)]))
 
     def find(self, number: int) -> Logged | None:
-        """The decision of that number, if there is one."""
         rows = self.database.execute(f"{_WITH_SOURCE} WHERE decisions.number = ?", (number,))
         return self._logged(rows[0]) if rows else None
 
     def reports(self, number: int) -> list[Stored]:
-        """The reports of a decision, in their order."""
         return [row[2] for row in self.database.rows("reports", "WHERE number = ? ORDER BY sequence", (number,))]
 
     def unrewarded(self, number: int, before: int, most: int) -> tuple[list[Logged], int]:
@@ -366,12 +354,12 @@ class Store:
         return [self._logged(row) for row in early if row[-1] is None], early[-1][0] if early else number
 
     def settled(self) -> int:
-        """The number up to which `unrewarded` was asked and answered in an earlier process."""
+        """Number up to which an earlier process has settled rewards."""
         condition = "SELECT coalesce(max(number), 0) FROM rewards WHERE source IN (?, ?)"
         return self.database.execute(condition, (DEFAULT, COLLECTED))[0][0]
 
     def batches_after(self, batch: int, most: int) -> list[tuple[int, list[Reward]]]:
-        """Number and rewards of at most so many of the next batches."""
+        """Number and rewards of at most so many next batches."""
         if self._latest and self._latest[0] == batch + 1:
             return [self._latest]
         after, last, shift = self._stored(batch, most)
@@ -387,12 +375,12 @@ class Store:
         return batches
 
     def latest(self, count: int) -> list[bytes]:
-        """The contexts of the last decisions, so many at most; imported ones come after all others."""
+        """Contexts of at most so many last decisions; imported ones come last."""
         condition = "WHERE number >= ? ORDER BY number DESC LIMIT ?"
         return [row[3] for row in self.database.rows("decisions", condition, (lowest_of(self._inserted), count))]
 
     def arms(self) -> dict[int, Arm]:
-        """The arms by id, removed ones too."""
+        """Arms by id, also removed ones."""
         rows = self.database.rows("arms", "ORDER BY id")
         return {key: Arm(output, bool(removed)) for key, output, removed in rows}
 
@@ -402,11 +390,11 @@ class Store:
         self._commit(("facts", _as_rows(facts)), ("arms", rows))
 
     def write_items(self, rows: Sequence[tuple[int, str, bytes, int]]) -> None:
-        """Write items by number, or replace them; they count from `show_items` on."""
+        """Write or replace items by number; they count from `show_items` on."""
         self._commit(("items", rows))
 
     def show_items(self, count: int, change: int) -> None:
-        """Commit a change of the catalog, after which there ever were so many items."""
+        """Commit a change of the catalog, with so many items ever added."""
         self._commit(("facts", _as_rows({"catalog": [count, change]})))
 
     def undo_removals(self, most: int) -> int:
@@ -417,24 +405,24 @@ class Store:
         return len(rows)
 
     def histories(self) -> list[str]:
-        """The digests of the imported logs."""
+        """Digests of the imported logs."""
         return self.facts().get("histories", [])
 
     def stage(self, place: int, entries: Sequence[Entry], rewards: Sequence[Stored], rows: int) -> None:
-        """Commit decisions and rewards of an import of so many rows, from that place on; they do not count yet."""
+        """Commit rows of an import of so many, from that place on; they do not count yet."""
         first = lowest_of(self._inserted) - rows + place
         decisions = self._decisions(entries, first)
         given = [(number, number, number, reward, self.now(), HISTORY) for number, reward in enumerate(rewards, first)]
         self._commit(("decisions", decisions), ("rewards", given))
 
     def show_history(self, rows: int, digest: str) -> None:
-        """Commit a log of so many rows, all of which are staged, and its digest."""
+        """Make a staged log of so many rows count, with its digest."""
         inserted = [*self._inserted, Inserted(self.batches + 1, lowest_of(self._inserted) - rows, rows)]
         self._commit(("facts", _as_rows({"inserted": inserted, "histories": [*self.histories(), digest]})))
         self.recover()
 
     def drop_staged(self, most: int) -> int:
-        """Delete at most so many staged rows of an unfinished import; returns how many."""
+        """Delete at most so many rows of an unfinished import; returns how many."""
         found = self.database.execute(
             "SELECT number FROM decisions WHERE number < ? ORDER BY number LIMIT ?", (lowest_of(self._inserted), most)
         )
@@ -445,7 +433,7 @@ class Store:
         return len(found)
 
     def recover(self) -> None:
-        """Undo what was not committed, and count what was; after an exception at any point of any method."""
+        """Undo what was not committed, and recount, after an exception anywhere."""
         self.database.rollback()
         self._latest: tuple[int, list[Reward]] | None = None
         number, latest = self._last("number, time", "decisions", "number")
@@ -460,14 +448,13 @@ class Store:
         self._time = max(self._time, latest, *(moment for (moment,) in newest))
 
     def flush(self) -> None:
-        """Make all that is committed last even if the power fails; what is not in the WAL is synchronized already."""
+        """Make all commits survive a loss of power."""
         self.check_place()
         if wal(self.path).exists():  # not on file systems without shared memory
             with wal(self.path).open("rb+") as file:
                 os.fsync(file.fileno())
 
     def content(self) -> bytes | None:
-        """The whole database of a log in memory."""
         return self.database.content() if self._in_memory else None
 
     def _logged(self, row: Sequence[Any]) -> Logged:
@@ -475,7 +462,7 @@ class Store:
         return Logged(number, moment, nonce, context, action, row[-1])
 
     def _stored(self, batch: int, most: int) -> tuple[int, int, int]:
-        """Where the next batches are stored: after which number, up to which, and the shift to theirs."""
+        """Number after which the next batches are stored, up to which, and the shift to theirs."""
         for log in self._inserted:
             if batch + 1 < log.batch:
                 return batch, min(batch + most, log.batch - 1), 0
@@ -485,7 +472,7 @@ class Store:
         return batch, batch + most, 0
 
     def _decisions(self, entries: Sequence[Entry], first: int) -> list[Any]:
-        """Rows of their table, numbered from the first, each a ns later."""
+        """Rows numbered from the first, each a ns later."""
         moment = self.now()
         self._time += max(len(entries) - 1, 0)
         return [
@@ -495,12 +482,11 @@ class Store:
         ]
 
     def _last(self, columns: str, table: str, key: str) -> Any:
-        """Two columns of the last row of a table, besides imported ones; zeros where there is none."""
+        """Two columns of a table's last row that is not imported; zeros where there is none."""
         found = self.database.execute(f"SELECT {columns} FROM {table} WHERE {key} > 0 ORDER BY {key} DESC LIMIT 1")
         return found[0] if found else (0, 0)
 
     def _commit(self, *parts: tuple[str, Sequence[Any]]) -> None:
-        """Write rows to tables in one transaction."""
         several = sum(len(rows) for _, rows in parts) > 1
         with self._transaction(explicit=several):
             for table, rows in parts:
@@ -525,7 +511,6 @@ def _as_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Device and inode of a file; None where there is none."""
     try:
         found = os.stat(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""Calls of several threads, one at a time; each first recovers from an exception before it, and learns what is due."""
+"""Calls of several threads, one at a time."""
 
 import os
 import threading
@@ -12,11 +12,11 @@ from seqdec.service.store import Store
 
 R = TypeVar("R")
 _STEP = 16
-"""Batches that a call learns at once before its own work; more are learned in steps beside other calls."""
+"""Batches learned before a call's own work; others are learned in steps beside calls."""
 
 
 class Transactions:
-    """Runs functions one at a time. After an exception in one of them, the next first learns the rest of the log."""
+    """Runs functions one at a time; after an exception in one, the next first learns the rest of the log."""
 
     def __init__(self, store: Store, learner: Learner, rewards: Rewards) -> None:
         self._store, self._learner, self._rewards = store, learner, rewards
@@ -24,9 +24,9 @@ class Transactions:
         self.lock, self.is_open = threading.RLock(), True
 
     def __call__(self, function: Callable[..., R], *arguments: object, urgent: bool = False) -> R:
-        """What a function returns; before it, all that is due is learned or, where it is urgent, a little of it.
+        """Result of a function, after learning what is due or, if `urgent`, a little of it.
 
-        Raises RuntimeError once the agent is closed, in a forked process, and where the log cannot be learned again.
+        Raises RuntimeError once closed, in a forked process, and where the log cannot be learned again.
         """
         if os.getpid() != self._process:
             check_process()
@@ -39,7 +39,7 @@ class Transactions:
         with self.lock: return self._run(function, arguments, urgent)  # fmt: skip  # noqa: E701
 
     def recover(self) -> None:
-        """Make store and learner consistent, where an exception has interrupted an earlier call."""
+        """Make store and learner consistent after an exception."""
         if self._consistent:
             return
         try:
