@@ -1,23 +1,21 @@
 """Optimizers of recent papers as optax transformations.
 
-`x` replaces `optax.adamw`; `scale_by_x` is `x` without its learning rate and minus sign, for chains.
-`seqdec.optim.groups` defines which parameters are matrices. KOALA needs the loss too, `update(grads, state, params,
-value=loss)`; the others ignore it. With `optax.inject_hyperparams`, name integers (rank, interval, sweeps, polar_steps)
-and functions that are masks in its `static_args`.
+`x` replaces `optax.adamw`; `scale_by_x` is `x` without learning rate and minus sign, for chains. `seqdec.optim.groups`
+defines which parameters are matrices; `optim.explain` shows what an optimizer does with each. KOALA needs the loss
+too, `update(grads, state, params, value=loss)`. With `optax.inject_hyperparams`, name integers (rank, interval,
+sweeps, polar_steps) and masks that are functions in `static_args`.
 
-Settings have the names of optax: b1 is the decay of the first moment or momentum, b2 that of second moments, b3 that of
-products G G^T where squares are averaged too; eps is added to denominators or diagonals; scale multiplies the
-direction. One out of its range raises ValueError. Weight decay applies to all parameters, or those of `mask=`, and
-`update` needs the parameters only for it. `optim.explain` shows what an optimizer does with each parameter.
+Settings: b1 is the decay of the first moment or momentum, b2 of second moments, b3 of products G G^T where squares are
+averaged too; eps is added to denominators or diagonals; scale multiplies the direction. One out of its range raises
+ValueError. Weight decay applies to all parameters, or those of `mask=`; only it needs `params` in `update`.
 
-Bases and roots that are renewed every `interval` steps are computed for all matrices in the first step, and then for
-the matrices in turn, the largest first.
+Bases and roots that are renewed every `interval` steps are computed for all matrices in the first step, then for the
+matrices in turn, the largest first.
 
-State and arithmetic are in float32 at least; updates have the dtype of the gradients. A parameter's gradient with a
-norm above 2.6e14 (max^{3/8} of float32) is scaled down to that norm, because its square would stay in the state as an
-infinity; KOALA filters gradients of any length. NaN gradients make NaN updates: `optax.apply_if_finite` guards against
-them. Updates have derivatives with respect to the gradients and to settings that are floats, except those of
-`optax.adam`, which treats all other parameters, at a gradient of exactly zero. Muon and GaLore are in `optax.contrib`.
+State and arithmetic are in float32 at least; updates have the dtype of the gradients. A parameter's gradient is scaled
+down to a norm of 2.6e14 (max^{3/8} of float32), except by KOALA. NaN gradients make NaN updates
+(`optax.apply_if_finite`). Updates have derivatives by gradients and float settings, except those of `optax.adam`,
+which treats all other parameters, at a gradient of exactly zero. Muon and GaLore are in `optax.contrib`.
 """
 
 import functools as _functools
@@ -77,4 +75,4 @@ REGISTRY: Registry[optax.GradientTransformationExtraArgs] = Registry(
         and next(iter(_inspect.signature(value).parameters), "") == "learning_rate"
     },
 )
-"""Every function imported above whose first parameter is `learning_rate`, by name."""
+"""Functions above whose first parameter is `learning_rate`, by name."""

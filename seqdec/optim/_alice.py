@@ -1,4 +1,4 @@
-"""Alice: Eigen-Adam in a low-rank subspace, with tracking, subspace switching and full-rank compensation."""
+"""Alice: Eigen-Adam in a low-rank subspace."""
 
 import functools
 from collections.abc import Callable
@@ -52,26 +52,24 @@ def alice(
         C  = limit( sqrt(m - r) (G - U sigma) diag(p)^{-1/2} )
         u  = scale ( U m / sqrt(v) + compensation_scale C )
 
-    The switch moves U towards the leading eigenvectors of Q by one subspace iteration (in the first step: takes those
-    of G G^T), keeps the first l columns, and draws the other r - l from an orthonormal basis of the complement,
-    uniformly without replacement. C is the best diagonal scaling of the residual in the Fisher sense; `limit` bounds
-    the growth of its norm. Q~, m and v keep their coordinates after a switch. No bias correction, no epsilon: 0 / 0
-    counts as 0, and so does a component that is a rounding error of its column.
+    The switch takes one subspace iteration towards the leading eigenvectors of Q (in step 1: those of G G^T), keeps
+    the first l columns, and draws the other r - l from an orthonormal basis of the complement, uniformly without
+    replacement. `limit` bounds the growth of the norm. No bias correction, no epsilon: 0 / 0 counts as 0, and so does
+    a component that is a rounding error of its column.
 
     Memory of a matrix: 2 n r + m r + n + r^2 + 1 numbers. Work: O(m n r) per step, and O(m^3) every K steps.
 
     Args:
         learning_rate: the authors' is 0.02, with warm-up, and Adam's 0.001.
         rank: r, at most m.
-        leading: l <= r; None: 5/16 of the rank, but 40 between ranks of 128 and 256, as the authors'.
+        leading: l <= r; None: 5/16 of the rank, but 40 between ranks of 128 and 256.
         interval: K, steps between two switches.
         b1, b2: decay of the first moment and of p, and of the second moment in the subspace.
         b3: decay of the tracked second moment; a Python 0 keeps no such moment.
         scale, compensation_scale: the paper's alpha and alpha_c.
         growth: factor by which the norm of the compensation may grow per step.
-        switching: source of the other columns; all but "complement" are ablations. "full_basis": the replaced columns
-            and the complement. "gaussian_mix": normalized Gaussian vectors. "gaussian": such vectors for all columns.
-            "none": no switch.
+        switching: source of the other columns: "complement", or "full_basis": the replaced columns and the
+            complement; "gaussian_mix": normalized Gaussian vectors; "gaussian": such vectors for all columns; "none".
         compensation: "optimal"; "fira": the residual's columns scaled as the subspace scales its own; "fira_plus":
             with the Frobenius norm of the low-rank update and no limiter; "none".
         seed: for the switches.
@@ -144,27 +142,27 @@ class AliceState(NamedTuple):
     basis: Array
     """(m, r) U"""
     tracked: Array | None
-    """(r, r) average of sigma sigma^T; None without tracking"""
+    """(r, r) average of sigma sigma^T, if tracked"""
     moment: Array
     """(r, n)"""
     square: Array
     """(r, n)"""
     residual: Array | None
-    """(n,) p; None unless `compensation` is optimal"""
+    """(n,) p, if `compensation` is optimal"""
     norm: Array
     """() of the last compensation; 0 at first"""
 
 
 def subspace_iteration(apply: Callable[[Array], Array], basis: Array) -> Array:
-    """Ritz vectors (m, r) after one step for a symmetric A, given as X -> A X, from a basis (m, r); largest first."""
+    """Ritz vectors (m, r), largest first, after one step from a basis (m, r) for a symmetric X -> A X."""
     turned = linalg.qr(apply(basis))[0]
     return turned @ linear.eigenvectors(turned.T @ apply(turned))
 
 
 def switched(key: Key, basis: Array, leading: int, switching: Switching) -> Array:
-    """Replace all but the first `leading` columns of an orthonormal basis (m, r), as in `alice`.
+    """An orthonormal basis (m, r) after the switch of `alice`.
 
-    Where the complement has fewer than r - leading directions, more columns are kept.
+    A complement of fewer than r - leading directions leaves more columns.
     """
     m, r = basis.shape
     if switching in ("gaussian", "gaussian_mix"):
@@ -186,7 +184,7 @@ _complete_qr = linalg.sequential_vmap(functools.partial(jnp.linalg.qr, mode="com
 
 
 def _complement(basis: Array) -> Array:
-    """(m, m - r) orthonormal basis of the orthogonal complement of an orthonormal basis (m, r)."""
+    """(m, m - r) orthonormal complement of a basis (m, r)."""
     return _complete_qr(basis)[0][:, basis.shape[1] :]
 
 
@@ -196,8 +194,6 @@ def compensation_of(residual: Array, average: Array, spare: int) -> Array:
 
 
 def _turned(basis: Array, step: Step, gradient: Array, tracked: Array | None, b3: Any) -> Array:
-    """Orthonormal basis (m, r) near the leading eigenvectors of Q; in the first step those of G G^T themselves."""
-
     def second_moment(x):
         current = gradient @ (gradient.T @ x)
         return current if tracked is None else b3 * (basis @ (tracked @ (basis.T @ x))) + (1 - b3) * current
@@ -210,6 +206,6 @@ def _turned(basis: Array, step: Step, gradient: Array, tracked: Array | None, b3
 
 
 def default_leading(rank: int) -> int:
-    """The authors' l for a rank, from their 40, 40 and 160 for ranks of 128, 256 and 512."""
+    """The authors' l for a rank: 40, 40 and 160 for 128, 256 and 512."""
     share = max(1, 5 * rank // 16)
     return share if rank > 256 else min(share, 40)

@@ -1,4 +1,4 @@
-"""What an optimizer does with each parameter, as a table."""
+"""What an optimizer does with each parameter."""
 
 from __future__ import annotations
 
@@ -22,17 +22,16 @@ if TYPE_CHECKING:
 def explain(
     optimizer: str | Callable[..., optax.GradientTransformationExtraArgs], params: PyTree, **settings: Any
 ) -> pd.DataFrame:
-    """A table of what an optimizer does with each parameter: a row for each parameter, and one for shared state.
+    """Table of an optimizer's parameters, with a row for shared state.
 
     Args:
         optimizer: of this package, such as `seqdec.optim.alice`, or its name.
         params: parameters, or their shapes as from `jax.eval_shape`.
-        settings: settings of the optimizer, except its learning rate.
+        settings: of the optimizer, except its learning rate.
 
     Returns:
-        The table, by the names along the path of each parameter: its `shape`; its `group`, as in `partition`; the
-            `rule`, "matrix m x n" (inputs x outputs), "Adam", or the name of an optimizer that treats all alike; its
-            `rank`, if any; `decay`, whether it decays; `state_bytes`.
+        By path of the parameter: `shape`; `group`, as in `partition`; `rule`, "matrix m x n" (inputs x outputs),
+            "Adam", or an optimizer that treats all alike; `rank`, if any; `decay`, whether it decays; `state_bytes`.
 
     Raises:
         TypeError, ValueError: `optimizer` is not an optimizer of this package, or not the name of one.
@@ -70,7 +69,6 @@ def explain(
 
 
 def _rules(name: str, params: PyTree, given: dict[str, Any]) -> tuple[list[str], list[int | None]]:
-    """The rule and the rank of each parameter."""
     if "matrices" not in given:
         count = len(jax.tree.leaves(params))
         return [name] * count, [None] * count
@@ -94,7 +92,7 @@ def _decays(params: PyTree, weight_decay: Any, mask: Mask | None) -> list[bool]:
 
 
 def _state_bytes(state: PyTree, paths: tuple[tuple, ...]) -> list[int]:
-    """Bytes of the state of each parameter, and of the rest: the path of a state ends with that of its parameter."""
+    """Bytes by parameter, whose path ends that of its state, and of the rest."""
     places = {path: place for place, path in enumerate(paths)}
     sizes = [0] * (len(paths) + 1)
     for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:

@@ -36,27 +36,27 @@ def fismo(
 ) -> optax.GradientTransformationExtraArgs:
     """FISMO for hidden matrices, Adam for all other parameters; learning rates are those of Muon.
 
-    For a gradient G (m x n), factors P (m x m) and Q (n x n) with traces m and n, from I, and momentum M, from 0:
+    For a gradient G (m x n), factors P (m x m, inputs) and Q (n x n) with traces m and n, from I, and momentum M, from
+    0:
 
         L = G Q^{-1} G^T / n + mu I        P <- m P~ / tr P~,   P~ = gamma P + (1 - gamma) L
         R = G^T P^{-1} G / m + mu I        Q <- n Q~ / tr Q~,   Q~ = gamma Q + (1 - gamma) R        (with the new P)
         M <- beta M + (1 - beta) P^{-1/2} G Q^{-1/2}            u = P^{-1/2} polar(M) Q^{-1/2}
 
-    This is the steepest descent step under |P^{1/2} D Q^{1/2}|_2 <= 1; with gamma = 1 it is Muon with an averaged
-    momentum. L has the units of the squared gradient, while tr P = m: where the entries of G are much smaller than 1
-    and mu, as in most networks, P and Q stay close to I. P is the factor of the rows (a flax kernel's inputs). P and Q
-    take one of these steps, with its gradient, in every K-th step. Where P is made of damping and rounding errors,
-    P^{-1/2} is limited as in `linear.power`.
+    the steepest descent step under |P^{1/2} D Q^{1/2}|_2 <= 1; with gamma = 1, Muon with an averaged momentum. L has
+    the units of the squared gradient, while tr P = m: gradient entries far below 1 and mu leave P and Q close to I. P
+    and Q move in every K-th step. Where P is made of damping and rounding errors, P^{-1/2} is limited as in
+    `linear.power`.
 
     Memory of a matrix: m n + 2 m^2 + 2 n^2 + 2 numbers, with an interval of 1 m^2 fewer. Work: 4 products O(m n (m +
     n)) and the polar factor in every step; 3 more and two eigendecompositions O(m^3 + n^3) every K.
 
     Args:
-        learning_rate: as for Muon. The paper states no hyperparameters; the defaults are this library's.
+        learning_rate: as for Muon. All defaults are this library's; the paper states none.
         b1: beta, decay of the momentum.
-        b2: gamma <= 1, decay of the factors, which average over about 1 / (1 - gamma) renewals.
-        eps: mu > 0, the damping. The theory asks for more than the mean square of the gradient's entries; with much
-            less, directions of small gradients get very large steps.
+        b2: gamma <= 1, decay of the factors.
+        eps: mu > 0, the damping. The theory asks for more than the mean square of the gradient's entries; much less
+            makes very large steps along small gradients.
         polar, polar_steps: as in `linear.polar`.
         statistics: "printed"; "scale_free" computes L and R from G / rms(G).
         damping: "algorithm" as printed, or "theorem": mu tr(Q^{-1}) / n I and mu tr(P^{-1}) / m I, as in Theorem 4.1.
@@ -84,7 +84,7 @@ def fismo(
         return jnp.sum(1 / jnp.maximum(linalg.eigh(matrix)[0], damping))
 
     def mixed(settings, old, old_damping, whitened, other, other_damping):
-        """The new factor and the damping in it, from the gradient whitened on its other side (own side, other side)."""
+        """The new factor and its damping, from the gradient (own side, other side) whitened on the other."""
         decay, unit = settings
         size, other_size = whitened.shape
         if damping == "theorem":
@@ -131,10 +131,10 @@ class FismoState(NamedTuple):
     right: Array
     """(n, n) Q, of trace n"""
     left_damping: Array
-    """() d, where P - d I is made of gradients"""
+    """() d, for P = d I and a part made of gradients"""
     right_damping: Array
-    """() the same of Q"""
+    """() that of Q"""
     right_root: Array
     """(n, n) Q^{-1/2}"""
     left_root: Array | None
-    """(m, m) P^{-1/2} where it is kept for several steps"""
+    """(m, m) P^{-1/2} for an interval above 1"""

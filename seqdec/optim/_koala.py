@@ -1,14 +1,16 @@
-"""KOALA: stochastic optimization as Kalman filtering of the loss; what its methods share.
+"""KOALA: stochastic optimization as Kalman filtering of the loss.
 
-The parameters theta are a random walk with covariance q I per step, and the loss L at a minibatch is one observation of
-them with noise variance R, whose target is (1 - eta) L: the innovation is -eta L. With the gradient H (a row) and the
-covariance P, one step is theta <- theta - eta L (P + q I) H^T / S with S = H (P + q I) H^T + R. `koala_v` has a scalar
-P, `koala_m` a 2 x 2 covariance of position and velocity, `koala_plus_plus` the row v = H P and the matrix of least norm
-that gives it.
+The parameters theta are a random walk with covariance q I per step; the loss L of a minibatch observes them with noise
+variance R and target (1 - eta) L. With the gradient H (a row) and the covariance P,
 
-Each takes the loss as an extra argument: `update(grads, state, params, value=loss)`, and optionally the variance of the
-loss over the minibatch as `value_variance=`, which `noise=None` then tracks instead of the squared loss.
-`optax.MultiSteps` passes on the loss of its last minibatch by `update`. Settings of all three:
+    theta <- theta - eta L (P + q I) H^T / S,      S = H (P + q I) H^T + R
+
+`koala_v` has a scalar P, `koala_m` a 2 x 2 covariance of position and velocity, `koala_plus_plus` the row v = H P and
+the matrix of least norm that gives it.
+
+Call `update(grads, state, params, value=loss)`, optionally with the variance of the loss over the minibatch as
+`value_variance=`, tracked by `noise=None` instead of the squared loss. `optax.MultiSteps` passes on the loss of its
+last minibatch by `update`. Settings of all three:
 
     initial_variance    p_0, variance of every parameter at first
     process_noise       q, variance that every parameter gains per step
@@ -17,11 +19,11 @@ loss over the minibatch as `value_variance=`, which `noise=None` then tracks ins
     initial_noise       initial value of that average
     weight_decay        w, coupled: H + w theta^T and L + w |theta|^2 / 2 replace gradient and loss, tensor by tensor
     mask                which parameters decay, as in `optax.adamw`; None: all, including biases and norms
-    per_tensor          compute the scalars of every array from it alone, with the full loss as its innovation, as in
-                        the authors' experiments; False treats the parameters as one vector, as in their text
+    per_tensor          compute the scalars of every array from it alone, with the full loss (the authors' experiments);
+                        False treats the parameters as one vector (their text)
 
-A tensor whose gradient (without `per_tensor`, the whole gradient) is zero keeps its value and state. Inner products are
-taken of h = H / |H|, so that gradients of 1e20 and 1e-20 in float32 are filtered as others are.
+A tensor whose gradient (without `per_tensor`, the whole gradient) is zero keeps its value and state. Inner products of
+h = H / |H| neither overflow nor vanish.
 
 Sources: Davtyan, Sameni, Cerkezi, Meishvili, Bielski, Favaro, "KOALA: A Kalman Optimization Algorithm with Loss
 Adaptivity", 2022; Xia, Davtyan, Favaro, "KOALA++: Efficient Kalman-Based Optimization of Neural Networks with
@@ -41,20 +43,20 @@ from seqdec.params import at_least_float32
 
 
 class Observation(NamedTuple):
-    """Gradient and loss of a step, tensor by tensor; in float32 at least."""
+    """Gradient and loss of a step by tensor; in float32 at least."""
 
     rows: list[Array]
     """h = H / |H| of each tensor; 0 where H is"""
     loss: Array
-    """(s,) loss; s is the number of tensors, or 1 for the parameters as one vector"""
+    """(s,); s is the number of tensors, or 1 for one vector"""
     norm: Array
     """(s,) |H|"""
     nonzero: Array
-    """(s,) bool: a tensor whose gradient is zero is not updated"""
+    """(s,) bool: others are not updated"""
 
 
 class Innovation(NamedTuple):
-    """Ratios of the variance S = p |H|^2 + R of the innovation; 0 where S is."""
+    """Ratios of the innovation's variance S = p |H|^2 + R; 0 where S is."""
 
     gain: Array
     """(s,) |H| / S"""
@@ -65,7 +67,7 @@ class Innovation(NamedTuple):
 
 
 def innovation(norm: Array, variance: Array, noise: Array) -> Innovation:
-    """The ratios from |H| (s,), p = h (P + q I) h^T, () or (s,), and R (), without the squares of |H|."""
+    """The ratios from |H| (s,), p = h (P + q I) h^T, () or (s,), and R ()."""
     deviation = linear.root(noise)
     inverse = linear.reciprocal(jnp.maximum(norm, deviation))
     # At most 1, but for rounding; without the minimum XLA would square a constant's factor alone.
@@ -78,7 +80,7 @@ def innovation(norm: Array, variance: Array, noise: Array) -> Innovation:
 
 
 def inner_products(per_tensor: bool, left: list[Array], right: list[Array]) -> Array:
-    """(s,) inner products, tensor by tensor or over all tensors."""
+    """(s,) by tensor or over all."""
     if not left:
         return jnp.zeros(0)
     dots = jnp.stack([jnp.vdot(a, b) for a, b in zip(left, right, strict=True)])
@@ -88,7 +90,6 @@ def inner_products(per_tensor: bool, left: list[Array], right: list[Array]) -> A
 def observe(
     per_tensor: bool, updates: PyTree, params: PyTree | None, value: Any, weight_decay: Any, mask: Mask | None
 ) -> Observation:
-    """The observation of a step, including weight decay."""
     if value is None:
         raise ValueError(
             "KOALA filters the loss, but did not get it: call update(grads, state, params, value=loss), with "
@@ -116,7 +117,7 @@ def observe(
 
 
 def tracked_noise(tracked: Array, noise: float | None, decay: Any, value: Any, value_variance: Any) -> Array:
-    """R of this step: fixed, or a moving average of the variance or square of the loss."""
+    """R: fixed, or a moving average of the variance or square of the loss."""
     if noise is not None:
         return jnp.asarray(noise, tracked.dtype)
     if value_variance is None:
@@ -125,7 +126,6 @@ def tracked_noise(tracked: Array, noise: float | None, decay: Any, value: Any, v
 
 
 def unflatten_like(updates: PyTree, rows: list[Array]) -> PyTree:
-    """Rows as a tree like the updates, in their dtypes."""
     leaves, structure = jax.tree.flatten(updates)
     return structure.unflatten([row.astype(leaf.dtype) for row, leaf in zip(rows, leaves, strict=True)])
 
@@ -151,5 +151,5 @@ def check_settings(
 
 
 def state_scalar(value: Any, params: PyTree) -> Array:
-    """A number in the widest dtype of the state of the parameters."""
+    """A number in the widest dtype of the state."""
     return jnp.asarray(value, at_least_float32(*map(accumulator, jax.tree.leaves(params))))

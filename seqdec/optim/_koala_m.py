@@ -30,17 +30,16 @@ def koala_m(
 ) -> optax.GradientTransformationExtraArgs:
     """KOALA-M: a Kalman filter of the loss over position and velocity. Call `update(grads, state, params, value=loss)`.
 
-    theta' = theta + p, p' = kappa p, covariance (2 x 2) (x) I. An optax update ends where the next gradient is taken,
-    so each step corrects with the gradient and then predicts. With F = [[1, 1], [0, kappa]]
+    theta' = theta + p, p' = kappa p, covariance (2 x 2) (x) I. Each step corrects and then predicts. With F = [[1, 1],
+    [0, kappa]]
 
         P <- F P F^T + diag(q_theta, q_p)       S_l = P_11 |H_l|^2 + R
         w_l <- kappa w_l + L P_21 H_l / S_l     u_l = L P_11 H_l / S_l + w_l
         P <- P - max_l(|H_l|^2 / S_l) P e_1 e_1^T P
 
-    where w is minus the velocity over the learning rate. The parameters of the training loop are the predicted ones;
-    the corrected ones are params + learning_rate * state.velocity. A change of the learning rate scales the whole
-    velocity. Memory: one copy of the parameters. q_theta is a number; the authors' code estimates it from the
-    parameters' motion.
+    where w is minus the velocity over the learning rate. `params` are predicted; corrected ones are params +
+    learning_rate * state.velocity. A change of the learning rate scales the velocity. Memory: one copy of the
+    parameters. q_theta is a number; the authors' code estimates it.
 
     Args:
         learning_rate: the authors' is 1.
@@ -97,11 +96,11 @@ scale_by_koala_m = functools.partial(koala_m, None)
 
 
 class ScaleByKoalaMState(NamedTuple):
-    """One copy of the parameters and four numbers."""
+    """State of `scale_by_koala_m`."""
 
     velocity: PyTree
     """minus the velocity over the learning rate"""
     covariance: Array
-    """(2, 2) of position and velocity, after the last update"""
+    """(2, 2) of position and velocity"""
     noise: Array
     """() R"""

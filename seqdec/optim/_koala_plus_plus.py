@@ -1,4 +1,4 @@
-"""KOALA++: the Kalman filter of the loss that keeps only a product with its covariance; see `seqdec.optim._koala`."""
+"""KOALA++: the Kalman filter of the loss that keeps only H P; see `seqdec.optim._koala`."""
 
 import functools
 from typing import Any, NamedTuple
@@ -40,9 +40,9 @@ def koala_plus_plus(
 ) -> optax.GradientTransformationExtraArgs:
     """KOALA++: a Kalman filter of the loss that stores H P. Call `update(grads, state, params, value=loss)`.
 
-    Of the covariance only the product v_k = H_k P_{k-1} is stored. P_{k-1} = (I - K H_{k-1}) (P_{k-2} + q I), with the
-    unknown P_{k-2} replaced by the matrix of least Frobenius norm for which H_{k-1} P_{k-2} = v_{k-1}, symmetric or
-    not. With H' = H_{k-1}, v' = v_{k-1}, S' = S_{k-1}:
+    Of the covariance only v_k = H_k P_{k-1} is stored. P_{k-1} = (I - K H_{k-1}) (P_{k-2} + q I), with P_{k-2} the
+    matrix of least Frobenius norm for which H_{k-1} P_{k-2} = v_{k-1}, symmetric or not. With H' = H_{k-1}, v' =
+    v_{k-1}, S' = S_{k-1}:
 
         lambda = (H.v' + q H.H') / S'                              alpha = H.H' / |H'|^2
         omega  = (H.v' |H'|^2 - H'.v' H.H') / |H'|^4               (0 for symmetric=False)
@@ -53,13 +53,13 @@ def koala_plus_plus(
 
         v = (1 - lambda) (p_0 + q) H = (p_0 + q) R / ((p_0 + q) |H|^2 + R) H
 
-    The symmetric matrix of least norm can be indefinite. Where the predicted variance H (P + q I) H^T is not positive,
-    which the paper does not treat, the tensor starts anew with v of the first step. Memory: 2 copies of the parameters
-    and 3 numbers per tensor. Work: three inner products and two passes.
+    Where the predicted variance H (P + q I) H^T is not positive, which the paper does not treat, the tensor restarts
+    with v of the first step. Memory: 2 copies of the parameters and 3 numbers per tensor. Work: three inner products
+    and two passes.
 
     Args:
         learning_rate: the authors' are 1 to 2 for images and 2e-3 for language models. With initial_variance =
-            process_noise = 10 and rates from 0.1 to 0.3 the first hundreds of steps learn faster: q |H|^2 outweighs R.
+            process_noise = 10 and rates from 0.1 to 0.3 the first hundreds of steps learn faster.
         symmetric: the symmetric matrix of least norm; False is the paper's "NS".
         first_twice: filter the first gradient once before the first step, as the authors' code does.
         initial_variance, process_noise, noise, noise_decay, initial_noise, weight_decay, mask, per_tensor: see
@@ -131,7 +131,7 @@ scale_by_koala_plus_plus = functools.partial(koala_plus_plus, None)
 
 
 class ScaleByKoalaPlusPlusState(NamedTuple):
-    """Two copies of the parameters and three numbers for each tensor."""
+    """State of `scale_by_koala_plus_plus`."""
 
     row: PyTree
     """H of the last step"""
@@ -165,10 +165,7 @@ def _weights(
     process_noise: Any,
     symmetric: bool,
 ) -> _Weights:
-    """The coefficients of v, from `crossed` H . v' / (|H| |H'|) and `along` H . H' / (|H| |H'|), (s,).
-
-    `first` H in the first step and where the predicted variance is not positive.
-    """
+    """Coefficients from `crossed` H . v' / (|H| |H'|) and `along` H . H' / (|H| |H'|), (s,); `first` H at the start."""
     contraction = (crossed + process_noise * along) * state.information
     correction = crossed - state.variance * along if symmetric else jnp.zeros_like(along)
     product, last_row = along - contraction, correction - process_noise * contraction

@@ -64,7 +64,7 @@ scale_by_koala_v = functools.partial(koala_v, None)
 
 
 class ScaleByKoalaVState(NamedTuple):
-    """Two numbers."""
+    """State of `scale_by_koala_v`."""
 
     variance: Array
     """() p"""

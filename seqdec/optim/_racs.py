@@ -30,8 +30,8 @@ def racs(
 ) -> optax.GradientTransformationExtraArgs:
     """RACS for hidden matrices, Adam for all other parameters.
 
-    For a gradient G (m x n) the Fisher matrix is approximated by S (x) Q with S = diag(s), Q = diag(q), whose best fit
-    to the squares P = G * G is P's principal singular pair, the fixed point of
+    For a gradient G (m x n) the Fisher matrix is approximated by S (x) Q with S = diag(s), Q = diag(q), the principal
+    singular pair of P = G * G, the fixed point of
 
         s = P^T q / |q|^2        q = P s / |s|^2        (`sweeps` times, from q = 1 in every step)
 
@@ -39,16 +39,16 @@ def racs(
 
         u = scale limit( diag(q)^{-1/2} G diag(s)^{-1/2} )
 
-    Averages start at zero without bias correction, so the first step is longer by 1 / (1 - b2): warm the learning rate
-    up over a tenth of the run. q belongs to the short side. Memory of a matrix: m + n + 1 numbers. Work: 10
-    matrix-vector products. Invariant to the scale of all gradients.
+    There is no bias correction: the first step is longer by 1 / (1 - b2); warm the learning rate up over a tenth of
+    the run. q belongs to the short side. Invariant to the scale of all gradients. Memory of a matrix: m + n + 1
+    numbers. Work: 10 matrix-vector products.
 
     Args:
         learning_rate: the authors' is 0.02, with warm-up, and Adam's 0.001.
         b2: the paper's beta, decay of the averages of s and q.
         scale: the paper's alpha.
         growth: factor by which the norm of the direction may grow per step.
-        sweeps: number of sweeps of the fixed-point iteration.
+        sweeps: of the fixed-point iteration.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
     Source: Gong, Scetbon, Ma, Meeds, "Towards Efficient Optimizer Design for LLM via Structured Fisher Approximation
@@ -87,14 +87,11 @@ class RacsState(NamedTuple):
     rows: Array
     """(m,) average of q, dimensionless"""
     norm: Array
-    """() norm of the last limited direction; 0 at first"""
+    """() of the last limited direction; 0 at first"""
 
 
 def principal_pair(squares: Array, sweeps: int) -> tuple[Array, Array]:
-    """(s (n,), q (m,)) after `sweeps` of the fixed-point iteration on squares (m, n) >= 0, from q = 1.
-
-    q s^T converges to the best rank-one approximation of the squares. Zeros give zeros.
-    """
+    """(s (n,), q (m,)) after `sweeps` on squares (m, n) >= 0, from q = 1. Zeros give zeros."""
     unit = jnp.max(squares)  # keeps the squared norms of tiny gradients above underflow
     scaled = linear.safe_divide(squares, unit)
 

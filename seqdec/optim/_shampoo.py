@@ -29,13 +29,13 @@ def shampoo(
 
         L <- L + G G^T,  R <- R + G^T G,  from eps I        u = L^{-1/4} G R^{-1/4}
 
-    With eps = 0 the inverse roots are those on the range of L and R. Memory of a matrix m x n: m^2 + n^2 numbers, twice
-    as many with an interval above 1. Work: two eigendecompositions, O(m^3 + n^3), every `interval` steps.
+    Memory of a matrix m x n: m^2 + n^2 numbers, twice as many with an interval above 1. Work: two eigendecompositions,
+    O(m^3 + n^3), every `interval` steps.
 
     Args:
         learning_rate: a number or a schedule.
-        eps: initial L and R are eps I.
-        b2: None sums the second moments, as in the paper, so steps shrink as AdaGrad's; a number averages them.
+        eps: initial L and R are eps I; 0: roots on the range of L and R.
+        b2: None sums the second moments, as in the paper; a number averages them.
         interval: steps between two computations of the roots; 1 as in the paper.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
@@ -86,16 +86,16 @@ def swan(
 
         N = (G - row means) / row standard deviations       u = (N N^T)^{-1/2} N
 
-    There is no state. Rows lie along the longer side; one with equal entries normalizes to zero, and the inverse root
-    is that on the range. Parameters do not move along row means. Work: O(m^2 n).
+    Stateless. Rows lie along the longer side; one with equal entries normalizes to zero, and the inverse root is that
+    on the range. Parameters do not move along row means. Work: O(m^2 n).
 
     Args:
         learning_rate: as for Muon.
         polar, polar_steps: as in `linear.polar`.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
-    Source: Ma, Gong, Scetbon, Meeds, "SWAN: SGD with Normalization and Whitening Enables Stateless LLM Training", 2024,
-    as stated in Gong et al. (see `alice`), Appendix B.
+    Source: Ma, Gong, Scetbon, Meeds, "SWAN: SGD with Normalization and Whitening Enables Stateless LLM Training",
+    2024, as stated in Gong et al. (see `alice`), Appendix B.
     """
     checks.choice("polar", polar, get_args(linear.Polar))
     polar_steps = checks.count("polar_steps", polar_steps)
@@ -121,9 +121,9 @@ class ShampooState(NamedTuple):
     right: Array
     """(n, n) R"""
     left_root: Array | None
-    """(m, m) L^{-1/4} where it is kept for several steps"""
+    """(m, m) L^{-1/4} for an interval above 1"""
     right_root: Array | None
-    """(n, n) R^{-1/4} where it is kept for several steps"""
+    """(n, n) R^{-1/4} for an interval above 1"""
 
 
 class SwanState(NamedTuple):

@@ -1,4 +1,4 @@
-"""From a direction to an optimizer: learning rate, weight decay, and Adam for what is no matrix."""
+"""From a direction to an optimizer: learning rate, weight decay, and Adam for other parameters."""
 
 from collections.abc import Hashable
 from typing import Any
@@ -12,7 +12,7 @@ from seqdec.optim.common import Mask, mask_tree, promoting, widened, zeros_like_
 from seqdec.optim.groups import Matrices, is_matrix
 
 Rate = ScalarOrSchedule | None
-"""A learning rate, or a schedule of it; None leaves out the multiplication by minus the learning rate."""
+"""A learning rate or schedule; None leaves out the multiplication by minus the rate."""
 
 
 def routed(
@@ -29,12 +29,11 @@ def routed(
         direction: of the matrices.
         learning_rate: a number, a schedule, or None.
         weight_decay: share of the parameters, times the learning rate of their group, that each step subtracts.
-        mask: which parameters decay, as in `optax.adamw`: a tree of bools like the parameters, or a function that
-            returns such a tree; None: all, including biases and norms.
+        mask: which parameters decay, as in `optax.adamw`: a tree of bools, or a function from the parameters to it;
+            None: all, including biases and norms.
         adam_ratio: Adam's learning rate as a multiple of `learning_rate`.
-        matrices: which parameters are matrices, and by which of their axes: a tree like the parameters, or a function
-            that returns such a tree, with the leaves True, False or `optax.contrib.MuonDimensionNumbers`; None: as in
-            `seqdec.optim.matrix_axes`.
+        matrices: which parameters are matrices, and by which axes: a tree, or a function from the parameters to it, of
+            True, False or `optax.contrib.MuonDimensionNumbers`; None: `seqdec.optim.matrix_axes`.
     """
     checks.number("adam_ratio", adam_ratio)
 
@@ -51,7 +50,7 @@ def routed(
 
 
 def add_decay(weight_decay: Any, mask: Mask | None) -> GradientTransformationExtraArgs:
-    """Plus a share of the parameters that the mask names; a Python 0 needs no parameters."""
+    """Add a share of the parameters in the mask; a Python 0 needs no parameters."""
     checks.number("weight_decay", weight_decay)
     if isinstance(weight_decay, int | float) and not weight_decay:
         return optax.with_extra_args_support(optax.identity())
@@ -68,7 +67,6 @@ def scale_by_rate(learning_rate: Rate) -> GradientTransformationExtraArgs:
 
 
 def _wide(transform: GradientTransformation) -> GradientTransformationExtraArgs:
-    """A transformation of optax with state and arithmetic in float32 at least."""
     inner = promoting(transform)
 
     def update(updates, state, params=None, **extra):

@@ -1,4 +1,4 @@
-"""Shared by the optimizers: dtype of the state, and methods for one matrix applied to trees of parameters."""
+"""Dtype of the state, and methods for one matrix applied to trees."""
 
 import functools
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from seqdec.optim.groups import Axes, Matrices, axes_of
 
 
 def accumulator(leaf: Array) -> jnp.dtype:
-    """The dtype of state and arithmetic for a parameter: its own, at least float32. TypeError for complex numbers."""
+    """Dtype of state and arithmetic for a parameter: its own, at least float32. TypeError for complex numbers."""
     dtype = jnp.result_type(leaf)
     if jnp.issubdtype(dtype, jnp.complexfloating):
         raise TypeError(
@@ -28,7 +28,7 @@ def accumulator(leaf: Array) -> jnp.dtype:
 
 
 Mask = Callable[[PyTree], PyTree] | PyTree
-"""Which parameters: a tree of bools like the parameters, or like their upper part, or a function from them to it."""
+"""Which parameters: a tree of bools like the parameters or their upper part, or a function from them to it."""
 
 
 def mask_tree(mask: Mask, params: PyTree) -> PyTree:
@@ -39,17 +39,17 @@ def mask_tree(mask: Mask, params: PyTree) -> PyTree:
 
 
 def zeros_like_state(params: PyTree) -> PyTree:
-    """Zeros like the parameters, in the dtype of the state, and on the devices of each."""
+    """Zeros like the parameters in the state's dtype, on their devices."""
     return jax.tree.map(lambda leaf: jnp.zeros_like(leaf, accumulator(leaf)), params)
 
 
 def widened(gradients: PyTree) -> PyTree:
-    """Gradients in the dtype of the state, none longer than `linear.bounded` allows."""
+    """Gradients in the state's dtype, `linear.bounded`."""
     return jax.tree.map(lambda leaf: linear.bounded(leaf.astype(accumulator(leaf))), gradients)
 
 
 def promoting(transform: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:
-    """A transformation of optax whose updates keep their dtype where settings are arrays of a wider one."""
+    """An optax transformation whose updates keep their dtype with settings of a wider one."""
     inner = optax.with_extra_args_support(transform)
 
     def update(updates, state, params=None, **extra):
@@ -60,12 +60,12 @@ def promoting(transform: optax.GradientTransformation) -> optax.GradientTransfor
 
 
 class Step(NamedTuple):
-    """Number and random key of a step, for one matrix, and its place among the matrices."""
+    """Number, key and place of one matrix in a step."""
 
     number: Array
     """() t = 1, 2, ..."""
     key: Array
-    """of this matrix; the same in every step"""
+    """the same in every step"""
     place: int = 0
     """0 for the largest matrix"""
     among: int = 1
@@ -74,15 +74,12 @@ class Step(NamedTuple):
     """relative precision of the gradient's dtype"""
 
     def due(self, interval: int) -> Array:
-        """() bool: t = 1, or t + i max(1, K // N) divisible by the interval K, for the i-th of N matrices.
-
-        To within one, as many are due in each step as in any other, and of the largest matrices too.
-        """
+        """() bool: t = 1, or t + i max(1, K // N) divisible by the interval K, for the i-th of N matrices."""
         phase = self.place * max(1, interval // self.among) % interval
         return (self.number == 1) | ((self.number + phase) % interval == 0)
 
     def renewed(self, interval: int, kept: Any, compute: Callable[..., Any], *operands: Any) -> Any:
-        """`compute(*operands)` in the steps that are `due`, `kept` in between."""
+        """`compute(*operands)` in steps that are `due`, else `kept`."""
 
         def renew(kept, due, *operands):
             return jax.tree.map(lambda new, old: jnp.where(due, new, old), compute(*operands), kept)
@@ -97,7 +94,7 @@ class MatrixwiseState(NamedTuple):
     steps: Array
     """() steps taken"""
     matrices: Any
-    """the method's own named tuple, each of its fields a tree like the parameters"""
+    """the method's named tuple, whose fields are trees like the parameters"""
 
 
 def matrixwise(
@@ -114,11 +111,11 @@ def matrixwise(
 
     Args:
         method: name, for messages.
-        kind: the method's named tuple; of an array of several matrices, its arrays have their number as first axis.
+        kind: the method's named tuple; several matrices in an array are its first axis.
         init, update: (matrix of zeros) -> kind of arrays, and (gradient matrix, kind, step) -> (direction, kind).
         matrices: as in `seqdec.optim.chains.routed`.
-        transpose: hand matrices over with their short side first, the papers' m <= n.
-        seed: for the keys of the matrices; it may be a traced array.
+        transpose: hand matrices over with their short side first, m <= n.
+        seed: for the keys of the matrices; may be traced.
     """
     bits = seed if isinstance(seed, Array) else checks.seed_bits(checks.seed("seed", seed))
 

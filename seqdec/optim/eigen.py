@@ -33,9 +33,9 @@ def eigen_adam(
 
         v = b2 v + (1 - b2) (U^T G)^2            u = U ( U^T m / (sqrt(v) + eps) )
 
-    m averages G; it is kept as U^T m and turned with the basis, v is not. There is no bias correction. With b3 = 0 it
-    is AdaDiag. 0 / 0 counts as 0, and sqrt(v) as zero below 10 sqrt(m + n) times the precision of the dtype, relative
-    to the largest of the column: there m and v are rounding errors.
+    m averages G, kept as U^T m and turned with the basis; v is not turned. No bias correction. With b3 = 0 it is
+    AdaDiag. 0 / 0 counts as 0, and sqrt(v) as zero below 10 sqrt(m + n) times the precision of the dtype, relative to
+    the largest of the column.
 
     Memory of a matrix: 2 m n + 2 m^2 numbers. Work: 3 products O(m^2 n), and one eigendecomposition O(m^3) every K.
 
@@ -93,12 +93,12 @@ def soap(
 ) -> optax.GradientTransformationExtraArgs:
     """SOAP for hidden matrices, Adam for all other parameters; learning rates are those of Adam.
 
-    `eigen_adam` in the eigenbases of both sides, U_L of an average of G G^T and U_R of one of G^T G:
+    `eigen_adam` in the eigenbases U_L of an average of G G^T and U_R of one of G^T G:
 
         v = b2 v + (1 - b2) (U_L^T G U_R)^2        u = U_L ( U_L^T m U_R / (sqrt(v) + eps) ) U_R^T
 
-    sqrt(v) counts as zero relative to the largest of the matrix. With b3 = 0 it is AdaDiag++. Memory of a matrix: 2 m n
-    + 2 m^2 + 2 n^2 numbers. Work: 6 products O(m n (m + n)), and two eigendecompositions O(m^3 + n^3) every K steps.
+    sqrt(v) counts as zero relative to the largest of the matrix. With b3 = 0 it is AdaDiag++. Memory of a matrix: 2 m
+    n + 2 m^2 + 2 n^2 numbers. Work: 6 products O(m n (m + n)), and two eigendecompositions O(m^3 + n^3) every K steps.
 
     Args:
         learning_rate, b1, b2, b3, eps, interval: as in `eigen_adam`; b3 also of G^T G.

@@ -1,21 +1,20 @@
 """Greedy optimizers in closed form: the symmetric Q >= 0 of fastest descent within a trust region.
 
-With gradient moment Sigma = E[g g^T], the flow theta' = -Q grad L lowers the loss at the rate P(Q) = tr(Q Sigma). Each
-function here is a family of trust regions and returns its maximizer Q*, its maximum P*, and its gauge, the least
-multiple of the region that contains a given Q:
+With gradient moment Sigma = E[g g^T] (d x d), the flow theta' = -Q grad L lowers the loss at the rate P(Q) = tr(Q
+Sigma). Each family of trust regions has a maximizer Q*, maximum P*, and gauge, the least multiple of the region that
+contains a given Q:
 
     frobenius   |Q|_F^2 <= B                  Q* ~ Sigma                            P* = sqrt(B) |Sigma|_F
     spectral    tr Q <= tau, Q <= lambda I    lambda on the leading eigenvectors of Sigma up to trace tau
     lyapunov    tr(Q^2 Sigma) <= B            Q* ~ projector on the range of Sigma  P* = sqrt(B tr Sigma)
     diagonal    Q = diag(q), sum c q^2 <= B   q ~ diag(Sigma) / c                   P* = sqrt(B sum diag(Sigma)^2 / c)
 
-They need Sigma itself, d x d: for small d, or for blocks. An indefinite Sigma, such as a cross moment of training and
-validation gradients, is replaced by its positive part. The Lyapunov region depends on Sigma, so its P* is neither
-convex nor homogeneous of degree one.
+An indefinite Sigma, such as a cross moment of training and validation gradients, is replaced by its positive part. The
+Lyapunov P* is neither convex nor homogeneous of degree one.
 
-Source: Lee, Lee, "Optimizing Optimizers for Fast Gradient-Based Learning", 2025, Corollary 2. Its interpretation of the
-Lyapunov family as natural gradient and of the diagonal one as Adam does not follow from these forms; the Adam of its
-experiments is `self_tuning_adamw`.
+Source: Lee, Lee, "Optimizing Optimizers for Fast Gradient-Based Learning", 2025, Corollary 2. Its reading of the
+Lyapunov family as natural gradient and of the diagonal one as Adam does not follow; the Adam of its experiments is
+`self_tuning_adamw`.
 """
 
 from collections.abc import Callable
@@ -34,7 +33,7 @@ class Family(NamedTuple):
     optimum: Callable[[Array], tuple[Array, Array]]
     """(Sigma (d, d)) -> Q* (d, d), P* ()"""
     gauge: Callable[[Array, Array], Array]
-    """(Q (d, d), Sigma (d, d)) -> (): 1 on the region's boundary; inf for a Q in no multiple of the region"""
+    """(Q (d, d), Sigma (d, d)) -> (): 1 on the boundary; inf for a Q in no multiple"""
 
 
 def frobenius(budget: Any) -> Family:
@@ -56,7 +55,7 @@ def frobenius(budget: Any) -> Family:
 def spectral(trace: Any, largest: Any) -> Family:
     """Tr Q <= trace and Q <= largest I: water-filling.
 
-    With trace >= d largest it is gradient descent; with trace <= largest, a step along the leading eigenvector.
+    trace >= d largest: gradient descent; trace <= largest: a step along the leading eigenvector.
     """
     checks.number("trace", trace, exclusive=True)
     checks.number("largest", largest, exclusive=True)
@@ -111,12 +110,11 @@ def diagonal(budget: Any, costs: Array) -> Family:
 
 
 def _positive_part(moment: Array) -> Array:
-    """The symmetric matrix with its negative eigenvalues set to zero."""
     values, vectors = linalg.eigh(moment)
     return (vectors * jnp.maximum(values, 0)[None]) @ vectors.T
 
 
 def _if_positive(matrix: Array, gauge: Array) -> Array:
-    """The gauge where the matrix is positive semi-definite up to rounding, else infinity."""
+    """The gauge of a matrix that is positive semi-definite up to rounding, else infinity."""
     values = linalg.eigvalsh(matrix)
     return jnp.where(values[0] >= -8 * len(values) * jnp.finfo(matrix.dtype).eps * values[-1], gauge, jnp.inf)

@@ -1,17 +1,16 @@
-"""Which parameters are matrices, and by which of their axes: one rule for flax (linen, nnx), haiku and equinox.
+"""Which parameters are matrices, and by which axes: one rule for flax (linen, nnx), haiku and equinox.
 
-The group of a parameter follows from its own names and shape alone, so it stays the same in a part of the parameters,
-as from `optax.masked`. The first line that holds decides; names are compared in lower case and without a number at
-their end:
+The group of a parameter follows from its own names and shape. The first line that holds decides; names are in lower
+case, without a number at the end:
 
     vector      fewer than two axes, named bias, scale or offset, or m or n below 2 as a matrix m x n
     embedding   a name of the path contains embed, or is wte or wpe
     head        a name of the path is classifier, head, lm_head, logits, output or readout
     matrix      otherwise: weight matrices and kernels of the hidden layers
 
-A module with an automatic name, such as linen's Dense_2, counts as hidden wherever it stands: name the output layer.
+A module with an automatic name, such as linen's Dense_2, counts as hidden: name the output layer.
 
-An array with two axes or more is a matrix of inputs x outputs. Its first line that holds again:
+An array with two axes or more is a matrix of inputs x outputs, again by the first line that holds:
 
     named weight (equinox, torch)                       (out, in, ...)        the first axis is the outputs
     three axes or more, in a module called query, key,
@@ -19,9 +18,8 @@ An array with two axes or more is a matrix of inputs x outputs. Its first line t
     otherwise, so kernels of layers, of convolutions
     and of the output of attention                      (..., in, out)        the last axis is the outputs
 
-so a convolution (height, width, in, out) is the matrix of its patches, and flax's kernels of attention are the matrices
-of width x heads * size. For what no name tells, such as layers stacked along an axis, every method for matrices has
-`matrices=`.
+A convolution (height, width, in, out) is the matrix of its patches, flax's attention kernels are matrices of width x
+heads * size. `matrices=` is for what no name tells, such as layers stacked along an axis.
 """
 
 import math
@@ -38,9 +36,10 @@ from optax.contrib import MuonDimensionNumbers
 from seqdec.core import Array, PyTree
 
 Matrices = Callable[[PyTree], PyTree] | PyTree
-"""Which parameters are matrices, and by which axes: a tree like the parameters, or like their upper part, or a function
-from them to it. Its leaves are True for a matrix by the rule, False or None for a parameter that is not one, or
-`optax.contrib.MuonDimensionNumbers`, whose axes that are neither reduction nor output count separate matrices."""
+"""Which parameters are matrices, and by which axes: a tree like the parameters or their upper part, or a function from
+them to it. Leaves are True for a matrix by the rule, False or None for none, or `optax.contrib.MuonDimensionNumbers`,
+whose axes that are neither reduction nor output count separate matrices.
+"""
 
 _VECTORS = {"bias", "scale", "offset"}
 _EMBEDDINGS = {"wte", "wpe"}
@@ -49,7 +48,7 @@ _PROJECTIONS = {"query", "key", "value", "qkv", "kv", "q", "k", "v"}
 
 
 class Axes(NamedTuple):
-    """The axes of an array that holds one matrix, or several."""
+    """Axes of an array of one or several matrices."""
 
     stack: tuple[int, ...]
     """that count matrices"""
@@ -57,28 +56,28 @@ class Axes(NamedTuple):
     outputs: tuple[int, ...]
 
     def sizes(self, shape: Sequence[int]) -> tuple[int, int, int]:
-        """Number of matrices, rows (inputs) and columns (outputs) of an array of this shape."""
+        """Number of matrices, rows (inputs) and columns (outputs) of a shape."""
         stack, rows, columns = (math.prod(shape[axis] for axis in axes) for axes in self)
         return stack, rows, columns
 
     def matrix(self, array: Array) -> Array:
-        """(inputs, outputs); (stack, inputs, outputs) where axes count matrices."""
+        """(inputs, outputs), or (stack, inputs, outputs)."""
         sizes = self.sizes(array.shape)
         return jnp.transpose(array, sum(self, ())).reshape(sizes if self.stack else sizes[1:])
 
     def array(self, matrix: Array, shape: Sequence[int]) -> Array:
-        """Inverse of `matrix`: the array of this shape."""
+        """Inverse of `matrix`."""
         order = sum(self, ())
         return jnp.transpose(matrix.reshape([shape[axis] for axis in order]), np.argsort(order).tolist())
 
 
 def partition(params: PyTree) -> PyTree:
-    """Tree of the groups of parameters: "matrix", "vector", "embedding" or "head"; labels for `optax.partition`."""
+    """Tree of groups: "matrix", "vector", "embedding" or "head"; labels for `optax.partition`."""
     return _mapped(lambda names, leaf: _group(names, np.shape(leaf)), params)
 
 
 def hidden_matrices(params: PyTree, *, include_head: bool = False) -> PyTree:
-    """Tree of bools: True for the group "matrix" of `partition`, and for "head" too if it is included."""
+    """Tree of bools: True for "matrix" of `partition`, and for "head" if it is included."""
     groups = {"matrix", "head"} if include_head else {"matrix"}
     return jax.tree.map(lambda group: group in groups, partition(params))
 
@@ -86,8 +85,7 @@ def hidden_matrices(params: PyTree, *, include_head: bool = False) -> PyTree:
 def matrix_axes(params: PyTree) -> PyTree:
     """Tree of the axes of the hidden matrices, None for other parameters.
 
-    It serves as `muon_weight_dimension_numbers` of `optax.contrib.muon` and, with changes, as `matrices` of the methods
-    here.
+    For `muon_weight_dimension_numbers` of `optax.contrib.muon` and `matrices` here.
     """
 
     def of(names, leaf):
@@ -111,7 +109,7 @@ def is_matrix(params: PyTree, matrices: Matrices | None) -> PyTree:
 
 
 def axes_of(method: str, params: PyTree, matrices: Matrices | None) -> list[Axes]:
-    """The axes of each leaf, all of which have to be matrices.
+    """The axes of each leaf, which must be matrices.
 
     Raises:
         TypeError: `matrices` has a leaf that is no choice.
@@ -131,7 +129,7 @@ def axes_of(method: str, params: PyTree, matrices: Matrices | None) -> list[Axes
 
 
 def leaf_names(params: PyTree) -> list[str]:
-    """The names along the path of each leaf, joined by slashes."""
+    """Names along the path of each leaf, joined by slashes."""
     return ["/".join(names) for names in _names(params)]
 
 
@@ -141,7 +139,7 @@ def _mapped(function: Callable[[Sequence[str], Any], Any], params: PyTree) -> Py
 
 
 def _names(params: PyTree) -> list[list[str]]:
-    """The names along the path of each leaf; those of haiku, which join several, apart, and of nnx without `value`."""
+    """Names along the path of each leaf; haiku's split, nnx's without `value`."""
     nnx = sys.modules.get("flax.nnx")  # without it there are no variables of nnx
 
     def is_variable(value):
@@ -156,7 +154,6 @@ def _names(params: PyTree) -> list[list[str]]:
 
 
 def _text(path: tuple) -> str:
-    """The names along a path, joined by slashes."""
     return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
@@ -174,7 +171,6 @@ def _group(names: Sequence[str], shape: tuple[int, ...]) -> str:
 
 
 def _rule(names: Sequence[str], shape: tuple[int, ...]) -> Axes:
-    """The axes of an array with two axes or more."""
     every = tuple(range(len(shape)))
     plain = [_plain(name).removesuffix("_proj") for name in names[-2:]]
     if plain[-1:] == ["weight"]:
@@ -189,7 +185,7 @@ def _is_choice(value: Any) -> bool:
 
 
 def _choices(matrices: Matrices, params: PyTree) -> dict[tuple, Any]:
-    """The leaves of `matrices` by path; it may be a tree whose class has `__call__`."""
+    """The leaves of `matrices` by path; a tree's class may have `__call__`."""
     leaves = jax.tree.leaves(matrices, is_leaf=_is_choice)
     is_tree = not callable(matrices) or (bool(leaves) and all(map(_is_choice, leaves)))
     tree = matrices if is_tree else matrices(params)
@@ -204,7 +200,7 @@ def _choices(matrices: Matrices, params: PyTree) -> dict[tuple, Any]:
 
 
 def _choice(chosen: dict[tuple, Any], path: tuple) -> Any:
-    """The choice for the path, or for a part of the tree that contains it."""
+    """The choice for the path, or for a subtree that contains it."""
     for length in range(len(path), -1, -1):
         if path[:length] in chosen:
             value = chosen[path[:length]]

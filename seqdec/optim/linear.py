@@ -1,4 +1,4 @@
-"""Matrix functions of the optimizers, for matrices with their short side first, m <= n."""
+"""Matrix functions of the optimizers, m <= n."""
 
 import functools
 from typing import Literal
@@ -15,7 +15,7 @@ _MUON = (3.4445, -4.7750, 2.0315)
 
 
 def eigenvectors(symmetric: Array, count: int | None = None) -> Array:
-    """(m, count) orthonormal eigenvectors of (m, m), largest eigenvalue first; derivatives turn no equal ones."""
+    """(m, count) orthonormal eigenvectors of (m, m), largest first; derivatives turn no equal ones."""
     return _eigenvectors(symmetric)[:, ::-1][:, :count]
 
 
@@ -37,9 +37,9 @@ def _(primals, tangents):
 def power(positive: Array, exponent: float, damping: Array | float = 0.0, errors: float = 0.0) -> Array:
     """A^exponent of a symmetric positive semi-definite A = S + d I (m, m), on the range of S.
 
-    Where S is zero up to rounding, or up to `errors`, relative to the largest eigenvalue of A, the eigenvalue is d, but
-    at least eps^{1/4} times the largest: errors of a product between two such A^{-1/2} then grow from eps to eps^{1/2}
-    at most. Without a damping d, the power of such eigenvalues is zero.
+    Where S is zero up to rounding or `errors`, relative to the largest eigenvalue of A, the eigenvalue is d, but at
+    least eps^{1/4} times the largest: errors of a product between two such A^{-1/2} grow from eps to eps^{1/2} at
+    most. With d = 0 the power of such eigenvalues is zero.
     """
     return _power(exponent, errors, positive, jnp.asarray(damping, positive.dtype))
 
@@ -51,7 +51,7 @@ def _power(exponent: float, errors: float, positive: Array, damping: Array) -> A
 
 
 def _powers(values: Array, exponent: float, errors: float, damping: Array) -> tuple[Array, Array]:
-    """Powers of eigenvalues, and the derivatives of these."""
+    """Powers of eigenvalues, and their derivatives."""
     largest, eps = jnp.max(values), float(jnp.finfo(values.dtype).eps)
     least = jnp.where(damping > 0, jnp.maximum(damping, eps**0.25 * largest), 0)
     raised = jnp.where(values - damping > max(len(values) * eps, errors) * largest, values, least)
@@ -62,7 +62,7 @@ def _powers(values: Array, exponent: float, errors: float, damping: Array) -> tu
 
 @_power.defjvp
 def _(exponent, errors, primals, tangents):
-    """V (D * V^T dA V) V^T with the divided differences D of the powers, which are derivatives at equal eigenvalues."""
+    """V (D * V^T dA V) V^T with the divided differences D of the powers, derivatives at equal eigenvalues."""
     positive, damping = primals
     vectors = _eigenvectors(positive)
     values = jnp.sum(vectors * (positive @ vectors), 0)
@@ -76,27 +76,24 @@ def _(exponent, errors, primals, tangents):
 
 
 def root(values: Array) -> Array:
-    """Square roots, whose derivative at zero is zero."""
+    """Square roots with derivative zero at zero."""
     positive = values != 0
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, values, 1)), 0)
 
 
 def reciprocal(values: Array) -> Array:
-    """Elementwise 1 / x, with 1 / 0 = 0. XLA joins two divisions into one, whose denominator may overflow."""
+    """Elementwise 1 / x, with 1 / 0 = 0. XLA would join two divisions into one that may overflow."""
     return safe_divide(jnp.ones_like(values), values)
 
 
 def norm(values: Array, axis: int | None = None) -> Array:
-    """Euclidean norm, whose squares neither overflow nor vanish, and whose derivative at zero is zero."""
+    """Euclidean norm without overflow or underflow of squares, with derivative zero at zero."""
     largest = lax.stop_gradient(jnp.max(jnp.abs(values), axis, keepdims=True, initial=0))
     return jnp.squeeze(largest, axis) * root(jnp.sum(jnp.square(values * reciprocal(largest)), axis))
 
 
 def bounded(gradient: Array) -> Array:
-    """The gradient of one parameter, scaled to a norm of at most max^{3/8}, 2.6e14 in float32; not finite ones stay.
-
-    Squares then stay below max^{3/4}, which leaves room for their sums over steps.
-    """
+    """A gradient scaled to a norm of at most max^{3/8}, 2.6e14 in float32; not finite ones stay."""
     limit = float(jnp.finfo(gradient.dtype).max) ** 0.375
     length = norm(gradient)
     beyond = length > limit
@@ -110,14 +107,14 @@ def safe_divide(numerator: Array, denominator: Array) -> Array:
 
 
 def rounding(shape: tuple[int, ...], dtype: jnp.dtype) -> float:
-    """Bound of the errors of products with orthogonal matrices, relative to the norms of the factors."""
+    """Error bound of products with orthogonal matrices, relative to the factors' norms."""
     return 10 * float(sum(shape)) ** 0.5 * float(jnp.finfo(dtype).eps)
 
 
 def adaptive(moment: Array, square: Array, eps: Array | float, axis: int | None = None) -> Array:
     """Ratio m / (sqrt(v) + eps), elementwise, for moments (m, n) of a gradient in a basis.
 
-    Zero where sqrt(v) is a rounding error relative to the largest along the axis: the ratio would be arbitrary.
+    Zero where sqrt(v) is a rounding error relative to the largest along the axis.
     """
     deviation = root(square)
     errors = rounding(square.shape, square.dtype) * jnp.max(deviation, axis, keepdims=True)
@@ -125,22 +122,19 @@ def adaptive(moment: Array, square: Array, eps: Array | float, axis: int | None 
 
 
 def remainder(whole: Array, part: Array) -> Array:
-    """What a projection leaves of (m, n); a column that is a rounding error of the whole's is zero."""
+    """What a projection leaves of (m, n); columns that are rounding errors of the whole's are zero."""
     rest = whole - part
     kept = norm(rest, 0) > rounding(whole.shape, whole.dtype) * norm(whole, 0)
     return jnp.where(kept[None], rest, 0)
 
 
 def column_ratios(numerator: Array, denominator: Array) -> Array:
-    """(n,) ratios of the norms of the columns of two matrices, with x / 0 = 0."""
+    """(n,) ratios of the columns' norms, with x / 0 = 0."""
     return safe_divide(norm(numerator, 0), norm(denominator, 0))
 
 
 def limit_growth(direction: Array, last_norm: Array, growth) -> tuple[Array, Array]:
-    """Norm-growth limiter of Fira: a direction longer than growth * last_norm is scaled to it; -> direction, its norm.
-
-    A last norm of zero, as in the first step, sets no limit.
-    """
+    """Fira's limiter: (direction of norm at most growth * last_norm, its norm). A last norm of zero sets no limit."""
     length = norm(direction)
     scale = jnp.where(last_norm > 0, growth / jnp.maximum(safe_divide(length, last_norm), growth), 1)
     return scale * direction, scale * length
@@ -149,7 +143,7 @@ def limit_growth(direction: Array, last_norm: Array, growth) -> tuple[Array, Arr
 def polar(matrix: Array, method: Polar, steps: int) -> Array:
     """Orthogonal polar factor U V^T of U S V^T (m, n); zero for the zero matrix.
 
-    "newton_schulz": `steps` of Muon's quintic iteration, whose singular values end between 0.7 and 1.15; 5 are usual.
+    "newton_schulz": `steps` of Muon's quintic iteration, to singular values between 0.7 and 1.15; usually 5.
     "cubic": X <- 1.5 X - 0.5 X X^T X, which converges; 15 to 30 steps. "exact": from an SVD.
     """
     if matrix.shape[0] > matrix.shape[1]:
@@ -177,8 +171,7 @@ def _quintic(matrix: Array, steps: int) -> Array:
 def _quintic_by_gram(matrix: Array, steps: int) -> Array:
     """The same by products of (m, m) matrices, for n > 1.6 m: A = X X^T moves by A <- F A F, F = a I + b A + c A^2.
 
-    Rounding errors of A grow by a^2 = 12 in a step, and a negative eigenvalue diverges: A is formed anew after five
-    steps, when they are below a hundredth in float32.
+    Rounding errors of A grow by a^2 = 12 in a step: A is formed anew after five steps.
     """
     a, b, c = _MUON
     eye = jnp.eye(len(matrix), dtype=matrix.dtype)
@@ -201,7 +194,7 @@ def _exact_polar(matrix: Array) -> Array:
 
 
 def _singular_parts(matrix: Array) -> tuple[Array, Array, Array]:
-    """The polar factor, U (m, m), and S (m,) with zeros in place of rounding errors."""
+    """The polar factor, U (m, m), and S (m,) without rounding errors."""
     left, values, right = linalg.svd(matrix)
     live = values > max(matrix.shape) * jnp.finfo(matrix.dtype).eps * values[0]
     return (left * live[None].astype(left.dtype)) @ right, left, jnp.where(live, values, 0)
@@ -209,7 +202,7 @@ def _singular_parts(matrix: Array) -> tuple[Array, Array, Array]:
 
 @_exact_polar.defjvp
 def _(primals, tangents):
-    """That of U V^T, which needs no differences of singular values."""
+    """Derivative of U V^T, without differences of singular values."""
     polar, left, values = _singular_parts(*primals)
     turned, moved = left.T @ polar, left.T @ tangents[0]
     inside = moved @ turned.T

@@ -35,7 +35,7 @@ def fira(
     """Fira for hidden matrices, Adam for all other parameters: GaLore with a full-rank compensation.
 
     For a gradient G (m x n), m <= n, its leading left singular vectors U (m x r), renewed in step 1 and every K steps,
-    and Adam's direction Delta, bias correction included, for sigma = U^T G:
+    and Adam's direction Delta, with bias correction, for sigma = U^T G:
 
         R = G - U sigma      s_i = |Delta_i| / |sigma_i| of the columns      u = scale ( U Delta + limit( R diag(s) ) )
 
@@ -99,9 +99,9 @@ def apollo(
 
         u = scale G diag(s),    s_i = |Delta_i| / |sigma_i|
 
-    APOLLO-Mini, of rank 1, takes one s = |Delta| / |sigma| for the whole matrix. A random U is drawn from the seed in
-    every step, and not stored. The root mean square of a step is about scale sqrt(r / m) times that of Adam's. Memory
-    of a matrix: 2 n r numbers, and m r with singular vectors. Work: O(m n r) per step.
+    APOLLO-Mini, of rank 1, takes one s = |Delta| / |sigma|. A random U is redrawn from the seed in every step. The
+    root mean square of a step is about scale sqrt(r / m) times Adam's. Memory of a matrix: 2 n r numbers, and m r with
+    singular vectors. Work: O(m n r) per step.
 
     Args:
         learning_rate: a number or a schedule.
@@ -163,7 +163,7 @@ class ApolloState(NamedTuple):
     """Of one matrix."""
 
     basis: Array | None
-    """(m, r) U; None where it is random"""
+    """(m, r) U, unless random"""
     moment: Array
     """(r, n)"""
     square: Array
@@ -171,7 +171,7 @@ class ApolloState(NamedTuple):
 
 
 def _singular(step: Step, interval: int, basis: Array, gradient: Array) -> Array:
-    """The leading left singular vectors of the gradient, renewed in the steps that are `due`."""
+    """Leading left singular vectors of the gradient, renewed when `due`."""
 
     def singular_vectors(gradient):
         return linear.eigenvectors(gradient @ gradient.T, basis.shape[1])
@@ -180,7 +180,7 @@ def _singular(step: Step, interval: int, basis: Array, gradient: Array) -> Array
 
 
 def _adam(inner: Array, state: Any, count: Array, b1: Any, b2: Any, eps: Any) -> tuple[Array, Array, Array]:
-    """Adam's direction with bias correction, first and second moment."""
+    """Adam's direction with bias correction, and both moments."""
     moment, square = b1 * state.moment + (1 - b1) * inner, b2 * state.square + (1 - b2) * jnp.square(inner)
     count = count.astype(moment.dtype)
     unbiased, variance = moment / (1 - b1**count), square / (1 - b2**count)

@@ -1,34 +1,32 @@
 """Self-tuning momentum: several momenta in parallel; every step uses the one with the largest expected decrease.
 
-All candidates k, with momentum beta_k, accumulate the same gradients, m_k <- beta_k m_k + g. For a symmetric
-preconditioner P the expected decrease of the loss per unit of trust region is
+All candidates k accumulate the gradients, m_k <- beta_k m_k + g. For a symmetric preconditioner P the expected
+decrease of the loss per unit of trust region is
 
     J_k = sqrt((1 - beta_k^2) / tr P) <g, P m_k>
 
-over all parameters, with the gradient of the current step. The candidate with the largest J_k (the first of equal ones)
-is used. After five successive steps in which all J_k are negative, every m_k is halved. On gradients with
-autocorrelation rho^lag the best momentum is rho.
+over all parameters, with the current gradient. The first candidate with the largest J_k is used. After five successive
+steps in which all J_k are negative, every m_k is halved. On gradients with autocorrelation rho^lag the best momentum
+is rho.
 
     momentum   P = I (tr P counts as 1: the dimension is part of the learning rate)       u = m_k
     Adam       P = diag(1 / (sqrt(v) + eps)), v <- b2 v + (1 - b2) g^2                    u = (1 - beta_k) P m_k
     Muon       m_k <- beta_k m_k + g, matrix by matrix                                    u = polar(m_k)
 
-`budget_matched` gives the steps of all candidates equal length in the metric of the theory, u = sqrt((1 - beta_k^2) /
-tr P) P m_k, whose first-order gain is J_k; by default, as in the paper, a candidate of 0.99 makes steps up to a hundred
-times as long as one of 0.01. There is no bias correction: in the first steps the smallest beta has the largest J.
+`budget_matched` gives all candidates steps of equal length in the metric of the theory, u = sqrt((1 - beta_k^2) / tr
+P) P m_k, with first-order gain J_k; by default, as in the paper, a candidate of 0.99 makes steps up to a hundred times
+as long as one of 0.01. There is no bias correction: at first the smallest beta has the largest J.
 
-The extra argument `validation_grads=` of `update`, a tree like the gradients, replaces them in J alone; pass the sum
-with the training gradients to weigh both.
+`validation_grads=` of `update`, a tree like the gradients, replaces them in J alone.
 
-Muon's step does not depend on the length of m_k, and for the current gradient the smallest momentum always has the
-largest score. Its candidates are therefore scored before the gradient is accumulated, J_k = <g, polar(m_k)>, which is
-not in the paper.
+Muon's step does not depend on the length of m_k; its candidates are scored before the gradient is accumulated, J_k =
+<g, polar(m_k)>, which is not in the paper: else the smallest momentum always wins.
 
-Memory: one copy of the parameters per candidate, one for Adam's v. Work: a pass and an inner product per candidate; for
-Muon a polar factor per candidate and one more. Gradients of several replicas must be summed before the update.
+Memory: one copy of the parameters per candidate, one for Adam's v. Work: a pass and an inner product per candidate;
+for Muon a polar factor per candidate and one more. Gradients of several replicas must be summed before the update.
 
 Source: Lee, Lee, "Optimizing Optimizers for Fast Gradient-Based Learning", 2025, Algorithms 1, 2 and 3, Corollaries 5,
-6, 12, 16, 18 and 20. The factor of Corollary 18 is corrected here: the printed one belongs to the normalized average.
+6, 12, 16, 18 and 20. The printed factor of Corollary 18 belongs to the normalized average; here it is corrected.
 """
 
 import functools
@@ -51,7 +49,7 @@ _PATIENCE, _SHRINK = 5, 0.5
 
 
 class Preconditioner(NamedTuple):
-    """A symmetric positive linear map P of trees like the parameters, made from the gradients so far."""
+    """A symmetric positive linear map P of trees like the parameters."""
 
     init: Callable[[PyTree], Any]
     """(params) -> state"""
@@ -60,7 +58,7 @@ class Preconditioner(NamedTuple):
     apply: Callable[[PyTree, Any], PyTree]
     """(tree, state) -> P tree"""
     trace: Callable[[Any], Array]
-    """(state) -> () tr P, or anything that is the same for all candidates"""
+    """(state) -> () tr P, up to a factor common to all candidates"""
 
 
 def identity() -> Preconditioner:
@@ -69,7 +67,7 @@ def identity() -> Preconditioner:
 
 
 def diagonal_ema(b2: Any = 0.999, eps: Any = 1e-8) -> Preconditioner:
-    """P = diag(1 / (sqrt(v) + eps)) with an average v of squared gradients: Adam's, without bias correction."""
+    """P = diag(1 / (sqrt(v) + eps)), v an average of squared gradients: Adam's, without bias correction."""
     checks.number("b2", b2, 0, 1)
     checks.number("eps", eps)
 
@@ -80,7 +78,7 @@ def diagonal_ema(b2: Any = 0.999, eps: Any = 1e-8) -> Preconditioner:
 
 
 def diagonal_sum(eps: Any = 1e-8) -> Preconditioner:
-    """P = diag(1 / sqrt(eps + v)) with the sum v of squared gradients: AdaGrad's."""
+    """P = diag(1 / sqrt(eps + v)), v the sum of squared gradients: AdaGrad's."""
     checks.number("eps", eps)
 
     def observe(gradients, state):
@@ -103,7 +101,7 @@ def _diagonal(observe, cost) -> Preconditioner:
 
 
 class SelfTuningState(NamedTuple):
-    """One copy of the parameters per candidate, and the preconditioner's state."""
+    """Momenta of the candidates, and the preconditioner's state."""
 
     momenta: PyTree
     """(K, ...) for each parameter: sum of beta^lag g"""
@@ -113,7 +111,7 @@ class SelfTuningState(NamedTuple):
     chosen: Array
     """() the candidate of the last step"""
     negative_steps: Array
-    """() successive steps in which every J was negative"""
+    """() successive steps with all J negative"""
 
 
 def _stacked_zeros(params: PyTree, count: int) -> PyTree:
@@ -128,7 +126,7 @@ def _accumulated(momenta: PyTree, gradients: PyTree, betas: Array) -> PyTree:
 
 
 def _inner_products(momenta: PyTree, gradients: PyTree, count: int) -> Array:
-    """(K,) <g, m_k> over all parameters, of which there may be none; K is the count."""
+    """(K,) <g, m_k> over all parameters; K is the count."""
     return sum(
         (
             (m.reshape(len(m), -1) @ g.ravel()).astype(float)
@@ -139,7 +137,7 @@ def _inner_products(momenta: PyTree, gradients: PyTree, count: int) -> Array:
 
 
 def _halved_after_patience(momenta: PyTree, scores: Array, negative_steps: Array) -> tuple[PyTree, Array]:
-    """Momenta, halved after `_PATIENCE` successive steps of negative scores, and the number of these steps."""
+    """Momenta, halved after `_PATIENCE` steps of negative scores, and the number of these."""
     negative_steps = jnp.where(jnp.max(scores) < 0, negative_steps + 1, 0)
     reset_due = negative_steps >= _PATIENCE
     momenta = jax.tree.map(lambda m: jnp.where(reset_due, _SHRINK, 1).astype(m.dtype) * m, momenta)
@@ -163,12 +161,12 @@ def scale_by_self_tuning(
     normalized: bool = False,
     budget_matched: bool = False,
 ) -> optax.GradientTransformationExtraArgs:
-    """Momentum chosen in every step, with any preconditioner; see the head of this file. The direction is not negated.
+    """Momentum chosen in every step, with any preconditioner (`seqdec.optim.self_tuning`); not negated.
 
     Args:
         momenta: beta_k of the candidates.
         preconditioner: P; None is the identity.
-        normalized: take steps (1 - beta_k) P m_k, an average as in Adam, instead of P m_k.
+        normalized: steps (1 - beta_k) P m_k, an average as in Adam, instead of P m_k.
         budget_matched: steps of equal length in the metric of the theory; overrides `normalized`.
 
     Raises:
@@ -215,12 +213,12 @@ def self_tuning_sgd(
     weight_decay: Any = 0.0,
     mask: Mask | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """SGD with a momentum chosen in every step (Algorithm 2); see `seqdec.optim.self_tuning`.
+    """SGD with a momentum chosen in every step (Algorithm 2).
 
     Args:
         learning_rate: as for SGD with momentum.
         momenta, budget_matched: as in `scale_by_self_tuning`.
-        weight_decay: L2 penalty: this share of the parameters is added to the gradient.
+        weight_decay: L2 penalty: share of the parameters added to the gradient.
         mask: which parameters decay, as in `optax.adamw`; None: all, including biases and norms.
 
     Raises:
@@ -240,15 +238,13 @@ def self_tuning_adamw(
     weight_decay: Any = 0.0,
     mask: Mask | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """AdamW without bias correction, with a first moment chosen in every step; see `seqdec.optim.self_tuning`.
-
-    Algorithm 3. The candidates share b2: with different ones their scores would belong to different trust regions.
+    """AdamW without bias correction, with a first moment chosen in every step (Algorithm 3).
 
     Args:
         learning_rate: as for AdamW.
         momenta, budget_matched: as in `scale_by_self_tuning`.
-        b2, eps: as in `diagonal_ema`.
-        weight_decay: decoupled: this share of the parameters, times the learning rate, is subtracted in every step.
+        b2, eps: as in `diagonal_ema`; b2 is common to the candidates.
+        weight_decay: decoupled: share of the parameters, times the learning rate, subtracted in every step.
         mask: which parameters decay, as in `optax.adamw`; None: all, including biases and norms.
 
     Raises:
