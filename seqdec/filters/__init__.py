@@ -1,7 +1,7 @@
 """Recursive Gaussian beliefs over network parameters, one page per method.
 
-Read `reference` first, the algorithm boxes as printed; then `kalman`, the recursion that the filters share, and the
-file of a filter, which holds the form of covariance that makes it this filter.
+`reference` has the algorithm boxes as printed, `kalman` the shared recursion, each filter's file its form of
+covariance.
 """
 
 from seqdec.filters._ekf import ekf

@@ -1,4 +1,4 @@
-"""EKF: the extended Kalman filter with a dense covariance, the reference for small networks.
+"""EKF: the extended Kalman filter with a dense covariance, for up to a few thousand parameters.
 
 Belief N(theta, Sigma). Per step Sigma += q I; with the Jacobian J of the expected response at theta, an observation y
 gives
@@ -6,7 +6,7 @@ gives
     S = J Sigma J^T + R        K = Sigma J^T S^{-1}
     theta += K (y - y_hat)     Sigma = (I - K J) Sigma (I - K J)^T + K R K^T
 
-Sigma is kept as a root (D x D). An update costs O(D^2), process noise O(D^3): for up to a few thousand parameters.
+Sigma is kept as a root (D x D). An update costs O(D^2), process noise O(D^3).
 
 Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior Neural Networks for Fast Sequential
 Decision Making", Appendix B.
@@ -39,9 +39,9 @@ from seqdec.linalg import Outer, Rows
 
 
 def full_rank(initial_std: Array | float, process_noise: ProcessNoise, numerics: Numerics) -> Covariance:
-    """Sigma = T^T T (D x D), with the products F = J T^T. The recursion adds q J J^T and R to F F^T for S.
+    """Sigma = T^T T (D x D), with the products F = J T^T.
 
-    Process noise enters S and the gain but not Sigma, the surrogate of HiLoFi: K^T = S^{-1} (F T + q J).
+    Process noise enters S and the gain but not Sigma, HiLoFi's surrogate: K^T = S^{-1} (F T + q J).
     """
     static_span = known_zero(process_noise)
 
@@ -60,7 +60,7 @@ def full_rank(initial_std: Array | float, process_noise: ProcessNoise, numerics:
         return products @ products.mT
 
     def variances(state):
-        """|J T^T|^2 of each row; where row k is in the parameters of output k only, by their covariance alone."""
+        """|J T^T|^2 of each row, by output where row k has only the parameters of output k."""
 
         def all_of(rows):
             return jnp.sum(project(state, rows) ** 2, axis=1)
@@ -135,7 +135,7 @@ def _is_by_output(rows: Rows) -> bool:
 
 
 def _own_of(rows: Rows) -> tuple[Array, Array]:
-    """Rows (k, D / k) by the parameters of the output of their own number, and whether they have others."""
+    """Rows (k, D / k) by their own output's parameters, and whether they have others."""
     every = [part.deltas if isinstance(part, Outer) else part for part in rows]
     square = jnp.stack(every)
     own = jnp.diagonal(square, axis1=1, axis2=2)
@@ -148,7 +148,7 @@ def _own_of(rows: Rows) -> tuple[Array, Array]:
 
 
 def pack_square(rows: list[Array | Outer]) -> Rows:
-    """As `pack_whole`, but a dense layer that is most of it stays an outer product, if `linalg.multiply_all` can."""
+    """`pack_whole`, with a dense layer that is most of it as outer product, if `linalg.multiply_all` can."""
     sizes = [math.prod(part.shape[1:]) for part in rows]
     total = sum(sizes)
     for place, (part, size) in enumerate(zip(rows, sizes, strict=True)):
@@ -174,7 +174,7 @@ def ekf(
         network, likelihood: as in `lrkf`.
         initial_std: prior standard deviation of every parameter.
         process_noise, initial_std_table: as in `lrkf`. A Python 0 skips the O(D^3) time update.
-        numerics: buffer and basis_dtype have no effect; the error bounds are zero.
+        numerics: without buffer and basis_dtype; the error bounds are zero.
 
     Raises:
         ValueError: a setting is out of its range; or error bounds are asked for with embedding tables.

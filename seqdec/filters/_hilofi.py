@@ -1,7 +1,7 @@
 """HiLoFi: full-rank covariance for the last layer, low-rank for the hidden layers.
 
-Belief N(l, Sigma_l) x N(h, C^T C) with Sigma_l (D_l x D_l) and C (d x D_h), coupled through one innovation. With the
-Jacobians L, H of the expected response, an observation y gives
+Belief N(l, Sigma_l) x N(h, C^T C) with Sigma_l (D_l x D_l) and C (d x D_h). With the Jacobians L, H of the expected
+response, an observation y gives
 
     S = L (Sigma_l + q_l I) L^T + H (C^T C + q_h I) H^T + R
     K_l^T = S^{-1} (L Sigma_l + q_l L)            K_h^T = S^{-1} (H C^T C + q_h H)
@@ -9,7 +9,7 @@ Jacobians L, H of the expected response, an observation y gives
     Sigma_l = (I - K_l L) Sigma_l (I - K_l L)^T + K_l R K_l^T      C = P_{d,+q_h}( C (I - K_h H)^T, R^{1/2} K_h^T )
 
 q_l enters gain and innovation but not Sigma_l: the surrogate of the paper. A step costs O(D_h d + D_l^2), or O(D_h d +
-D_l^2 / K) where the arms of a bandit are the K outputs, whose Sigma_l has K blocks.
+D_l^2 / K) for a bandit whose arms are the K outputs, with K blocks of Sigma_l.
 
 Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior Neural Networks for Fast Sequential
 Decision Making", Algorithm 2.
@@ -66,9 +66,9 @@ def hilofi(
         initial_std_last: prior standard deviation of every parameter of the last layer.
         process_noise_hidden, process_noise_last: q_h and q_l, as `process_noise` of `lrkf`.
         initial_span, initial_std_table, numerics: as in `lrkf`.
-        per_output: keep Sigma_l by output, K blocks: O(D_l^2 / K) instead of O(D_l^2). Exact for linear last layers
-            with the outputs as last axis, of which one output is observed at a time, and likelihoods whose responses
-            depend on one output each; correlations from other observations are dropped.
+        per_output: keep Sigma_l by output, O(D_l^2 / K) instead of O(D_l^2). Exact for linear last layers with the
+            outputs as last axis, one of them observed at a time, and responses that depend on one output each;
+            correlations from other observations are dropped.
 
     Raises:
         ValueError, TypeError: as `lrkf`; or, in `init`, `is_last` matches nothing or everything, or `per_output` does
@@ -85,7 +85,7 @@ def hilofi(
 
 
 def by_output(initial_std: Array | float, process_noise: ProcessNoise, numerics: Numerics) -> Covariance:
-    """As `full_rank`, with a root for the parameters of each output, the last axis of every leaf."""
+    """`full_rank` with a root by output, the last axis of every leaf."""
     one = full_rank(initial_std, process_noise, numerics)
     # All roots have the same number of columns in use.
     state_axes: Any = CovarianceState(linalg.FullRankFactor(0, None), None)  # pyright: ignore[reportArgumentType] (axes)
@@ -162,18 +162,17 @@ def by_output(initial_std: Array | float, process_noise: ProcessNoise, numerics:
 
 
 def _pack(rows: list[Array | Outer]) -> Rows:
-    """Rows by each leaf as pieces, with the outputs as their last axis."""
+    """Rows by leaf as pieces with the outputs as last axis."""
     return tuple(part if isinstance(part, Outer) else linalg.dense(part) for part in rows)
 
 
 def _unpack(parts: Pieces, like: list[Array]) -> list[Array]:
-    """A vector (K, D / K) by output -> leaves."""
     leaves = parameters.unravel(parts[0], [leaf[..., 0] for leaf in like])
     return [jnp.moveaxis(leaf, 0, -1) for leaf in leaves]
 
 
 def _apart(rows: Rows, outputs: int) -> Rows:
-    """Rows (K, o, ...) by the parameters of each of K outputs."""
+    """Rows (K, o, ...) by output."""
 
     def split(part):
         if isinstance(part, Outer):

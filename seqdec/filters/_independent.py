@@ -1,7 +1,6 @@
 """Independent beliefs, one for each response, as in linear bandits with a weight vector for each arm.
 
-The covariance of all parameters is block diagonal and stays so: for k arms of p parameters an update costs O(p^2), not
-the O(k^2 p^2) of `seqdec.filters.ekf` over all of them, which gives the same belief.
+For k arms of p parameters an update costs O(p^2), not O(k^2 p^2) as the same belief in `seqdec.filters.ekf`.
 """
 
 import jax
@@ -15,8 +14,8 @@ from seqdec.filters.batches import known
 def independent(flt: Filter, count: int) -> Filter:
     """`count` independent beliefs, each that of `flt` over a network with one response.
 
-    Every leaf of the parameters has a leading axis (count,), as from `jax.vmap(network.init)(keys)`. Observations are
-    of one response, `observed` a scalar, or of all, None.
+    Leaves of the parameters have a leading axis (count,), as from `jax.vmap(network.init)(keys)`. Observations are of
+    one response, `observed` a scalar, or of all, None.
 
     Raises:
         ValueError: in `update`, for some but not all responses; in `init`, for parameters without the leading axis.

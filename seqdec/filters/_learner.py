@@ -1,4 +1,4 @@
-"""A filter as what learns (`seqdec.core.Learner`), and its belief as what policies ask (`seqdec.core.Posterior`)."""
+"""A filter as `seqdec.core.Learner`, and its belief as `seqdec.core.Posterior`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ _BLOCK = 256
 
 
 def posterior(flt: Filter, belief: Any) -> Posterior:
-    """The functions of `seqdec.core.Posterior` for one belief."""
+    """`seqdec.core.Posterior` of one belief."""
 
     def draw(key):
         params = flt.sample(key, belief)
@@ -26,12 +26,12 @@ def posterior(flt: Filter, belief: Any) -> Posterior:
 
 
 def learner(flt: Filter, init: Callable[[Key], PyTree], *, row_by_row: bool = False) -> Learner:
-    """A filter with its network: each update is a `Filter.predict` followed by a `Filter.update`.
+    """A filter with its network: each update is a `Filter.predict` and a `Filter.update`.
 
     Args:
         flt: the filter.
         init: (key) -> initial parameters of its network.
-        row_by_row: compute the marginals of n candidates each from its row alone: O(n), where their Jacobian is O(n^2).
+        row_by_row: marginals of n candidates each from its row alone: O(n), where their Jacobian is O(n^2).
     """
 
     def start(key):

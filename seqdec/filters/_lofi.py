@@ -1,6 +1,7 @@
-"""LoFi: a Kalman filter whose precision, not covariance, is a diagonal and a low-rank matrix.
+"""LoFi: a Kalman filter whose precision is a diagonal and a low-rank matrix.
 
-Belief N(theta, Sigma), Sigma^{-1} = diag(u) + W W^T with u (D,) and W (D x d). A time step of process noise q is exact,
+Belief N(theta, Sigma), Sigma^{-1} = diag(u) + W W^T with u (D,) and W (D x d). A time step of process noise q is
+exact,
 
     u' = u / (1 + q u)       rho = u' / u        W' = diag(rho) W (I + q W^T diag(rho) W)^{-1/2}
 
@@ -10,13 +11,11 @@ and an observation y with the Jacobian J (o x D) of the expected response at the
     [W, J^T R^{-1/2}] = U diag(s) V^T, singular values in descending order
     W = U_{:d} diag(s_{:d})  u += squared norms of the rows of U_{d:} diag(s_{d:})
 
-so what does not fit the rank is kept on the diagonal, and the correlations are those of the d largest directions. While
-W has d columns for all observed values, hence always for d >= D, this is the extended Kalman filter with Sigma_0 = I /
-u_0.
+While W has d columns for all observed values, hence always for d >= D, this is the extended Kalman filter with Sigma_0
+= I / u_0.
 
-The state holds A = diag(u)^{-1/2} W and A^T A. Sigma is applied through a root C, Sigma = C C^T, so no variance is a
-difference of large numbers. With n >= 1, the norms of the columns of A or one, and the Cholesky factor G^T G =
-diag(n)^{-1} (I + A^T A) diag(n)^{-1},
+The state holds A = diag(u)^{-1/2} W and A^T A. Sigma = C C^T, so no variance is a difference of large numbers. With n
+>= 1, the norms of the columns of A or one, and the Cholesky factor G^T G = diag(n)^{-1} (I + A^T A) diag(n)^{-1},
 
     C = diag(u)^{-1/2} (I - A diag(n)^{-1} G^{-1} (diag(n)^{-1} + G)^{-T} diag(n)^{-1} A^T)
 
@@ -62,18 +61,16 @@ class Precision(NamedTuple):
     diagonal: Array
     """u (D,)"""
     factor: Array
-    """A (D, d + m); the columns that are not in use are zero"""
+    """A (D, d + m), zero in unused columns"""
     gram: Array
     """A^T A (d + m, d + m)"""
     core: Array
-    """(d + m, d + m), what stands between A and A^T in the root C. It is kept because XLA does not see that acting and
-    updating factorize the same matrix, and would repeat all products that follow."""
+    """(d + m, d + m) between A and A^T in the root C; kept because XLA would compute it for acting and for updating"""
     filled: Array
     """() int32, columns in use"""
 
 
 def precision_of(diagonal: Array, factor: Array, gram: Array, filled: Array) -> Precision:
-    """With the core that belongs to A^T A."""
     inverse_norms, root = _normalized_cholesky(gram)
     one = jnp.eye(len(root), dtype=root.dtype)
     inner = linalg.solve_triangular(root, linalg.solve_transposed(jnp.diag(inverse_norms) + root, one))
@@ -83,7 +80,7 @@ def precision_of(diagonal: Array, factor: Array, gram: Array, filled: Array) -> 
 def diagonal_and_low_rank(
     rank: int, initial_std: Array | float, process_noise: ProcessNoise, spare: int = 0
 ) -> Covariance:
-    """Sigma^{-1} = diag(u) + W W^T, with the products F = J C (K, D), so that J Sigma J^T = F F^T."""
+    """Sigma^{-1} = diag(u) + W W^T, with the products F = J C (K, D): J Sigma J^T = F F^T."""
 
     def init(key, leaves, dtype, like):
         del key, like
@@ -123,13 +120,13 @@ def diagonal_and_low_rank(
         return products @ products.mT
 
     def mean_update(state, jacobian, products, weights):
-        """Sigma J^T w = C F^T w with w = S^{-1} eps; the cache is nothing."""
+        """Sigma J^T w = C F^T w with w = S^{-1} eps; no cache."""
         del jacobian
         move = _times(state.factor, weights @ products)
         return (move,), move @ move, None
 
     def covariance_update(state, observation):
-        """W with columns J^T R^{-1/2}; what exceeds the rank goes to the diagonal, at once or if no column is left."""
+        """Append columns J^T R^{-1/2}; what exceeds the rank goes to the diagonal."""
         before, observed = state.factor, len(observation.products)
         if observed > spare:
             cut, truncation = _truncated(before, _whitened(before, observation), rank)
@@ -165,14 +162,14 @@ def diagonal_and_low_rank(
 
 
 def _largest_precision(dtype) -> float:
-    """Of a single parameter, so that products with a few rows of the factor do not overflow."""
+    """The largest precision whose products with a few rows of the factor do not overflow."""
     return float(jnp.finfo(dtype).max) ** 0.5
 
 
 def _normalized_cholesky(gram: Array) -> tuple[Array, Array]:
     """1/n (d,) and upper triangular G with diag(n) G^T G diag(n) = I + A^T A, from A^T A.
 
-    The jitter is for columns that are nearly parallel; it vanishes with the columns.
+    The jitter, for nearly parallel columns, vanishes with them.
     """
     inverse_norms = 1 / jnp.sqrt(jnp.maximum(jnp.diagonal(gram), 1))
     least = inverse_norms**2
@@ -182,16 +179,12 @@ def _normalized_cholesky(gram: Array) -> tuple[Array, Array]:
 
 
 def _times(precision: Precision, vector: Array) -> Array:
-    """C times a vector (D,)."""
     along = precision.core @ (vector @ precision.factor)
     return (vector - precision.factor @ along) / jnp.sqrt(precision.diagonal)
 
 
 def _whitened(precision: Precision, observation: Observation) -> Array:
-    """R^{-1/2} J diag(u)^{-1/2} (o, D), the new columns of A; zero where the observation is rejected.
-
-    R is 1e-6 of J diag(u)^{-1} J^T at least: exact observations would have infinite precision.
-    """
+    """New columns of A, R^{-1/2} J diag(u)^{-1/2} (o, D), zero if rejected; R at least 1e-6 of J diag(u)^{-1} J^T."""
     rows = zero_where_rejected(observation, linalg.whole(observation.jacobian)) / jnp.sqrt(precision.diagonal)[None]
     noise = observation.noise_root.mT @ observation.noise_root
     floor = linalg.relative_jitter(rows.dtype) * jnp.sum(rows**2) / len(rows)
@@ -202,7 +195,7 @@ def _whitened(precision: Precision, observation: Observation) -> Array:
 
 
 def _appended(precision: Precision, rows: Array, accept: Array) -> Precision:
-    """With the rows (o, D) as columns of A, for which there is room if the observation is accepted."""
+    """With the rows (o, D) as columns of A, if accepted."""
     observed, first = len(rows), precision.filled
     here = columns_from(first, observed, precision.factor.shape[1]).astype(rows.dtype)
     crossed = here.mT @ (rows @ precision.factor + rows @ rows.mT @ here / 2)
@@ -264,9 +257,8 @@ def lofi(
         initial_std: prior standard deviation of every parameter, or of each, (D,) in the order of `jax.tree.leaves`.
             Precisions are 2e19 at most (1e154 in float64).
         process_noise, initial_std_table: as in `lrkf`. A Python 0 skips the O(D d^2) time update.
-        spare: m; 0, as published, cuts after each observation. Without process noise, d / 2 or so halves the time of a
-            step.
-        numerics: buffer and basis_dtype have no effect. The error bound is that of the dropped directions.
+        spare: m; 0, as published, cuts after each observation. Without process noise, d / 2 halves the time of a step.
+        numerics: without buffer and basis_dtype. The error bound is that of the dropped directions.
 
     Raises:
         ValueError, TypeError: as `lrkf`.

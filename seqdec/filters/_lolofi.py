@@ -1,12 +1,10 @@
-r"""LoLoFi: one low-rank covariance for the last layer and one for the hidden layers.
+"""LoLoFi: one low-rank covariance for the last layer and one for the hidden layers.
 
-Belief N(l, C_l^T C_l) x N(h, C_h^T C_h) with C_l (d_l x D_l) and C_h (d_h x D_h), coupled through one innovation. As
-`seqdec.filters.hilofi`, except that
+Belief N(l, C_l^T C_l) x N(h, C_h^T C_h) with C_l (d_l x D_l) and C_h (d_h x D_h), as `seqdec.filters.hilofi` but
 
     K_l^T = S^{-1} (L C_l^T C_l + q_l L)          C_l = P_{d_l,+q_l}( C_l (I - K_l L)^T, R^{1/2} K_l^T )
 
-so that a step costs O(D_h d_h + D_l d_l), linear in every layer. Both are the low-rank covariance of
-`seqdec.filters.lrkf`.
+A step costs O(D_h d_h + D_l d_l).
 
 Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior Neural Networks for Fast Sequential
 Decision Making", Algorithm 3.

@@ -1,4 +1,4 @@
-r"""LRKF: a Kalman filter with one low-rank covariance for all parameters of a network.
+"""LRKF: a Kalman filter with one low-rank covariance for all parameters of a network.
 
 Belief N(theta, C^T C) with C (d x D). With the Jacobian H (o x D) of the expected response at theta, an observation y
 gives
@@ -6,10 +6,9 @@ gives
     S = H (C^T C + q I) H^T + R           K^T = S^{-1} (H C^T C + q H)
     theta += K (y - y_hat)                C = P_{d,+q}( C (I - K H)^T, R^{1/2} K^T )
 
-where P_{d,+q}(W_1, W_2) is the best rank-d root of W_1^T W_1 + W_2^T W_2 + q I. A step costs O(D d): C = T A B^T has a
-small root T, small coefficients A and a tall basis B, and the algebra is done in the coordinates of C
-(`seqdec.linalg.low_rank`, with the derivation). With q = 0 the filter is an extended Kalman filter in the span of its
-first factor, whose rows are therefore drawn at random.
+where P_{d,+q}(W_1, W_2) is the best rank-d root of W_1^T W_1 + W_2^T W_2 + q I. A step costs O(D d) in the coordinates
+of C = T A B^T (`seqdec.linalg.low_rank`). With q = 0 the filter is an extended Kalman filter in the span of its first
+factor, whose rows are random.
 
 Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior Neural Networks for Fast Sequential
 Decision Making", Algorithm 4.
@@ -48,7 +47,7 @@ _SPANS = ("random", "first")
 def low_rank(
     rank: int, initial_std: Array | float, process_noise: ProcessNoise, span: str, numerics: Numerics
 ) -> Covariance:
-    """Sigma = C^T C, with the products H B. Process noise turns the span of C unless it is known to be zero."""
+    """Sigma = C^T C, with the products H B. Only a known zero of process noise keeps the span of C."""
     choice("initial_span", span, _SPANS)
     static_span = known_zero(process_noise)
 
@@ -68,7 +67,7 @@ def low_rank(
         return linalg.cross(state.factor, jacobian)
 
     def variance(state, products):
-        """H C^T C H^T, since H C^T = (H B) A^T T^T."""
+        """H C^T C H^T from H C^T = (H B) A^T T^T."""
         root = products @ state.factor.coefficients.mT @ state.factor.root.mT
         return root @ root.mT
 
@@ -97,7 +96,7 @@ def low_rank(
         return move, square, None
 
     def covariance_update(state, observation):
-        """C <- P_{d,+q}(C (I - K H)^T, R^{1/2} K^T); for q = 0 nothing is dropped and the span stays."""
+        """C <- P_{d,+q}(C (I - K H)^T, R^{1/2} K^T); for q = 0 the span stays."""
         products, accept, noise = observation.products, observation.accept, state.accumulated_noise
         roots = observation.innovation_root, observation.noise_root
         if static_span:
@@ -137,14 +136,14 @@ def low_rank(
 
 
 def pack_pieces(rows: list[Array | Outer]) -> Rows:
-    """The pieces of `seqdec.params.pieces`; only large leaves stay outer products."""
+    """`seqdec.params.pieces`; only large leaves stay outer products."""
     large, small = parameters.by_size(rows, 1)
     pieces = tuple(part if isinstance(part, Outer) else linalg.dense(part) for part in large)
     return (*pieces, *pack_whole(small)) if small else pieces
 
 
 def _spare_columns(rank: int, buffer: int | None, like: Any) -> int:
-    """M, given or chosen: outer products take little memory; other columns take as much as a column of the factor."""
+    """M, given or chosen by the memory of a column."""
     if buffer is not None:
         return buffer
     mostly_outer = like is not None and not kalman.mostly_dense(like)
@@ -173,8 +172,8 @@ def lrkf(
             A Python 0 keeps the span fixed.
         initial_span: "random" orthonormal directions, or "first", the first d parameters, as in the published
             experiments.
-        initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,);
-            a dict has one for each table by name.
+        initial_std_table: prior standard deviation of an embedding table, or of each column, (width,); a dict has one
+            for each table by name.
         numerics: numerical options.
 
     Raises:

@@ -1,16 +1,14 @@
 """Subspace EKF: an extended Kalman filter for the coordinates of the parameters in a fixed random subspace.
 
 theta = theta_0 + B z with B (D x d), orthonormal columns drawn once, and a Gaussian belief over z (d,):
-`seqdec.filters.ekf` with the Jacobian J B,
 
     S = J B Sigma_z B^T J^T + R      K_z = Sigma_z B^T J^T S^{-1}
     z += K_z (y - y_hat)             Sigma_z = (I - K_z J B) Sigma_z
 
-This is LRKF without process noise, whose gain never leaves the span of its first factor. An update costs O(D d).
-Nothing outside the subspace is ever learned: a baseline.
+This is LRKF without process noise; an update costs O(D d). A baseline.
 
-Source: Duran-Martin, Kara, Murphy, "Efficient online Bayesian inference for neural bandits", AISTATS 2022, where the
-directions come from gradient descent on data of a first phase.
+Source: Duran-Martin, Kara, Murphy, "Efficient online Bayesian inference for neural bandits", AISTATS 2022, with
+directions from gradient descent on data of a first phase.
 """
 
 from seqdec.core import Array, Filter, Network
@@ -33,7 +31,7 @@ def subspace(
 
     Args:
         rank: d, the dimension of the subspace.
-        network, likelihood, initial_std, initial_std_table, numerics: as in `lrkf`; buffer has no effect.
+        network, likelihood, initial_std, initial_std_table, numerics: as in `lrkf`, without buffer.
 
     Raises:
         ValueError, TypeError: as `lrkf`.

@@ -4,9 +4,8 @@ With b inputs of o observed responses each, linearized at one mean, J_i (o x D) 
 
     J = [J_1; ...; J_b]        R = blockdiag(R_1, ..., R_b)        eps = [y_1 - f(x_1); ...; y_b - f(x_b)]
 
-an ordinary observation of b o responses, in which the rows of a dense layer stay outer products with one input for each
-group of o (`linalg.Outer`). For a linear model the result is that of b updates one after the other; for others, these
-linearize again after each. An input that is not finite is left out: with J_i = 0 and eps_i = 0 its gain is zero.
+For a linear model the result is that of b successive updates, which otherwise linearize again after each. Inputs that
+are not finite are left out by J_i = 0 and eps_i = 0.
 """
 
 import math
@@ -25,15 +24,15 @@ class Stacked(NamedTuple):
     """One observation of b o responses."""
 
     jacobians: tuple[Rows, ...]
-    """J_b (b o, D_p) of each block"""
+    """(b o, D_p) of each block"""
     innovation: Array
     """(b o,), NaN if no input is finite"""
     noise: Array
     """R (b o, b o)"""
     finite: Array
-    """(b,) bool, the inputs that are taken"""
+    """(b,) bool, inputs taken"""
     left_out: Array
-    """() log density of the responses that are not"""
+    """() log density of the other responses"""
 
 
 def checked(xs: PyTree, ys: Any, observed: Any) -> tuple[Array, Array | None]:
@@ -56,7 +55,7 @@ def checked(xs: PyTree, ys: Any, observed: Any) -> tuple[Array, Array | None]:
 
 
 def known(ys: Array, rows: Array | None, outputs: int) -> Array:
-    """`ys` with NaN, which is rejected, where a traced index lies outside [0, outputs); ValueError for others."""
+    """`ys` with NaN where a traced index lies outside [0, outputs); ValueError for other indices."""
     if rows is None:
         return ys
     if not isinstance(rows, Tracer):
@@ -68,10 +67,10 @@ def known(ys: Array, rows: Array | None, outputs: int) -> Array:
 def stacked(
     mean: Array, noise: Array, jacobians: tuple[Rows, ...], ys: Array, rows: Array | None
 ) -> tuple[Array, Stacked]:
-    """The innovation of each input (b, o), and all of them as one observation.
+    """The innovation of each input (b, o), and all as one observation.
 
     From expected responses (b, K) and covariances (b, K, K) of all outputs, and Jacobians (b, o, ...) of the observed
-    ones, `rows` (b, o); None is all.
+    `rows` (b, o), None for all.
     """
     if rows is not None:
         mean = jnp.take_along_axis(mean, rows, 1)

@@ -1,7 +1,7 @@
-"""Bounds on the error of one update, in Frobenius norm, from (o, o) matrices alone.
+"""Bounds on the error of one update, in Frobenius norm, from (o, o) matrices.
 
-LRKF: Proposition F.3 of the paper; HiLoFi: Proposition 4.1, except that the coupling of the blocks is bounded through
-the whole innovation variance, which the proposition leaves out.
+LRKF: Proposition F.3 of the paper; HiLoFi: Proposition 4.1, with the coupling of the blocks bounded through the whole
+innovation variance.
 """
 
 import math
@@ -15,8 +15,8 @@ from seqdec.filters.covariance import CovarianceUpdate
 def error_bound(updates: list[CovarianceUpdate], parts: list[Array], total: Array, noise: Array) -> ErrorBound:
     """Bound on ||(I - K J) Sigma_pred (I - K J)^T + K R K^T - blockdiag(kept)||_F with the joint gain K.
 
-    Besides what each block neglects, the blocks miss their correlation -K_a S K_b^T, and each block's own Joseph form
-    misses K_a (S - S_a - R) K_a^T. Both vanish for a single block. `parts` are S_a (o, o), process noise included.
+    Blocks also miss their correlation -K_a S K_b^T, and their Joseph forms K_a (S - S_a - R) K_a^T; both vanish for a
+    single block. `parts` are S_a (o, o), process noise included.
     """
     apart = [u.groups or (u.gain_gram[None], part[None]) for u, part in zip(updates, parts, strict=True)]
     groups = [pair for grams, variances in apart for pair in zip(grams, variances, strict=True)]
@@ -34,7 +34,7 @@ def error_bound(updates: list[CovarianceUpdate], parts: list[Array], total: Arra
 def low_rank_terms(
     gain_gram: Array, jacobian_gram: Array, dropped: Array, process_noise: Array, beyond: int
 ) -> tuple[Array, Array]:
-    """What a low-rank covariance neglects: bounds on the effect of process noise, and of the truncation.
+    """Bounds on what a low-rank covariance neglects of process noise, and by truncation.
 
     From K^T K and J J^T (o, o), the dropped eigenvalues (o,), ascending and without process noise q, and the D - d
     directions beyond the rank.
@@ -57,5 +57,5 @@ def joseph_norm(gain: Array, jacobian: Array) -> Array:
 
 
 def _sandwich_norm(left: Array, middle: Array, right: Array) -> Array:
-    """||A M B^T||_F from the Gram matrices A^T A and B^T B and M (o, o)."""
+    """||A M B^T||_F from the Gram matrices of A, B and M (o, o)."""
     return jnp.sqrt(jnp.maximum(jnp.sum((left @ middle @ right) * middle), 0))

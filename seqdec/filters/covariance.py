@@ -1,8 +1,7 @@
-"""The contract between the recursion (`seqdec.filters.kalman`) and the forms of covariance that make the filters.
+"""The contract between the recursion (`seqdec.filters.kalman`) and the forms of covariance.
 
-The parameters of a network fall into blocks, such as hidden layers and last layer. A `Covariance` is how a filter keeps
-Sigma_b, the covariance of one block, and what it does with an observation. Shapes below: D parameters in the block, cut
-into pieces D_p; K responses of the network, o of them observed.
+A `Covariance` keeps Sigma_b of one block of parameters, such as the hidden layers. Shapes: D parameters in the block,
+in pieces D_p; K responses of the network, o of them observed.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,25 +19,28 @@ from seqdec.linalg import Outer, Pieces, Rows
 
 
 class Numerics(NamedTuple):
-    """How a filter computes; the posterior is the same up to rounding."""
+    """Numerical options; the posterior is the same up to rounding."""
 
     buffer: int | None = None
-    """m, spare columns of a lazy basis and spare rows of a last layer's root; at least the number of outputs observed
-    at once. None chooses."""
+    """m, spare columns of a lazy basis and spare rows of a last layer's root; at least the outputs observed at once.
+    None chooses.
+    """
     dtype: Any = None
-    """of the mean and the factors; None takes that of the parameters"""
+    """of mean and factors; None: that of the parameters"""
     basis_dtype: Any = None
-    """of the lazy basis alone; jnp.bfloat16 halves the memory, for networks that would not fit otherwise. It rounds
-    every direction to 8 bits: moments keep one to two digits, and over 100,000 steps fewer."""
+    """of the lazy basis alone; jnp.bfloat16 halves the memory and rounds directions to 8 bits: moments keep one to two
+    digits, over 100,000 steps fewer.
+    """
     error_bounds: bool = False
     """report `UpdateInfo.error_bound` (`seqdec.filters.bounds`)"""
     share_linearization: bool = True
-    """linearize every output in `update`, as `moments` does, so that a compiled step that does both does it once. False
-    linearizes the observed outputs only: cheaper where the policy needs no moments."""
+    """linearize every output in `update`, as `moments` does, once for both in a compiled step. False: the observed
+    outputs only, cheaper without moments.
+    """
 
 
 def checked_numerics(numerics: Any) -> Numerics:
-    """`numerics` with a Python integer for its buffer; TypeError or ValueError for anything else."""
+    """`numerics` with an int for its buffer; TypeError or ValueError for anything else."""
     if not isinstance(numerics, Numerics):
         raise TypeError(f"numerics must be a seqdec.filters.Numerics; got {numerics!r}")
     if numerics.buffer is not None:
@@ -62,30 +64,30 @@ class Belief(NamedTuple):
     params: PyTree
     """the mean"""
     blocks: tuple[Any, ...]
-    """the state of the covariance of each block"""
+    """the state of each block's covariance"""
 
 
 class Observation(NamedTuple):
     """One block's part of an update with o observed responses, linearized."""
 
     jacobian: Rows
-    """J_b (o, D_p); all other fields are finite even where the observation is rejected"""
+    """J_b (o, D_p); other fields are finite even where rejected"""
     products: Array
     """(o, k) from `Covariance.project`"""
     cache: Any
-    """the third value of `Covariance.mean_update`"""
+    """from `Covariance.mean_update`"""
     innovation_root: Array
     """S^{1/2} (o, o)"""
     noise_root: Array
     """R^{1/2} (o, o)"""
     accept: Array
-    """() bool; False: leave the covariance unchanged"""
+    """() bool; False: keep the covariance"""
     reads_done: Array
-    """() bool, True: depends on every `mean_update`, so that factors are written only after all have been read"""
+    """() bool, True: depends on every `mean_update`, so that writes follow all reads"""
 
 
 class CovarianceUpdate(NamedTuple):
-    """The state of a covariance after an observation, and its terms of the error bounds."""
+    """A covariance's state after an observation, and its terms of the error bounds."""
 
     state: Any
     gain_gram: Array
@@ -95,57 +97,56 @@ class CovarianceUpdate(NamedTuple):
     truncation: Array
     """() likewise"""
     groups: tuple[Array, Array] | None = None
-    """K^T K and J (Sigma + q I) J^T, (g, o, o) each, of g groups of parameters whose correlation the block neglects"""
+    """K^T K and J (Sigma + q I) J^T, (g, o, o) each, of g groups whose correlation the block neglects"""
 
 
 def pack_whole(rows: Sequence[Array | Outer]) -> Pieces:
-    """All parameters as one piece, for blocks whose covariance is one matrix."""
+    """All parameters as one piece."""
     return (linalg.whole(rows),)
 
 
 def unpack_whole(parts: Pieces, like: list[Array]) -> list[Array]:
-    """A vector in one piece -> leaves."""
+    """Inverse of `pack_whole` for a vector."""
     return parameters.unravel(parts[0], like)
 
 
 class Covariance(NamedTuple):
-    """How the covariance of one block of parameters is kept: pure functions of a state. Built by keyword."""
+    """One block's covariance: pure functions of a state. Built by keyword."""
 
     init: Callable[[Key, list[Array], Any, Rows | None], Any]
     """(key, leaves of the mean, dtype, Jacobians to come or their shapes) -> state"""
     project: Callable[[Any, Rows], Array]
-    """(state, J (K, D_p)) -> products (K, k) of the Jacobian with the factor, from which the rest follows"""
+    """(state, J (K, D_p)) -> products (K, k) of the Jacobian with the factor"""
     variance: Callable[[Any, Array], Array]
-    """(state, products (o, k)) -> J Sigma J^T (o, o), the block's part of S"""
+    """(state, products (o, k)) -> J Sigma J^T (o, o)"""
     mean_update: Callable[[Any, Rows, Array, Array], tuple[Pieces, Array, Any]]
-    """(state, J, products, S^{-1} eps) -> K eps (D_p,), its square |K eps|^2, and a cache for `covariance_update`"""
+    """(state, J, products, S^{-1} eps) -> K eps (D_p,), |K eps|^2, and a cache for `covariance_update`"""
     covariance_update: Callable[[Any, Observation], CovarianceUpdate]
-    """Sigma <- (I - K J) Sigma (I - K J)^T + K R K^T, or what approximates it"""
+    """Sigma <- (I - K J) Sigma (I - K J)^T + K R K^T, approximately"""
     draw: Callable[[Key, Any], Pieces]
     """(key, state) -> (D_p,) sample of N(0, Sigma)"""
     pack: Callable[[list[Array | Outer]], Rows] = pack_whole
-    """rows of the Jacobian by each leaf -> the pieces (o, D_p) in which the block works with them"""
+    """rows of the Jacobian by leaf -> pieces (o, D_p)"""
     unpack: Callable[[Pieces, list[Array]], list[Array]] = unpack_whole
-    """a vector in these pieces, (D_p,), and leaves to look like -> leaves"""
+    """a vector in pieces (D_p,), and leaves to look like -> leaves"""
     predict: Callable[[Any], Any] = lambda state: state
     """a time step: process noise arrives"""
     accumulated_noise: Callable[[Any], Array | None] = lambda state: None
-    """state -> (), the variance q that has arrived since the last update; None where there is never any"""
+    """state -> (), variance q since the last update; None: never any"""
     variances: Callable[[Any], Callable[[Rows], Array]] | None = None
-    """(state) -> (J (K, D_p) -> the diagonal of J Sigma J^T (K,)), for many J; None: that of `variance`"""
+    """(state) -> (J (K, D_p) -> the diagonal of J Sigma J^T (K,)); None: from `variance`"""
     columns: Callable[[Any], Pieces | None] = lambda state: None
-    """state -> (D_p, k), the columns with which `project` multiplies; None where it does more than that"""
+    """state -> (D_p, k), with which `project` multiplies; None where it does more"""
 
 
 ProcessNoise = Array | float | Callable[[Array], Array]
-"""Variance q that arrives in a time step: a number, or a schedule, (number of steps before) -> q, as optax has them."""
+"""Variance q that arrives in a time step, or a schedule, (number of steps before) -> q."""
 
 
 class Annealed(NamedTuple):
     """The schedule q_t = q_0 / (1 + t / T)^2 after t steps.
 
-    A filter whose parameters walk with variance q settles at a gain of about sqrt(q / R), so this gain falls as 1 / t,
-    as that of an average does: early observations train the network, later ones refine it.
+    The steady gain of about sqrt(q / R) then falls as 1 / t, as that of an average does.
     """
 
     initial: Array | float
@@ -159,22 +160,22 @@ class Annealed(NamedTuple):
 
 
 class CovarianceState(NamedTuple):
-    """A factor, and the process noise that has arrived since the last update."""
+    """A factor, and the process noise since the last update."""
 
     factor: Any
     accumulated_noise: Array
     """() variance"""
     steps: Array | None = None
-    """() int32, time steps so far; None where process noise does not depend on them"""
+    """() int32; None where process noise is no schedule"""
 
 
 def initial_state(factor: Any, dtype: Any, process_noise: ProcessNoise) -> CovarianceState:
-    """The state before the first step."""
+    """State before the first step."""
     return CovarianceState(factor, jnp.zeros((), dtype), jnp.int32(0) if callable(process_noise) else None)
 
 
 def arrival(process_noise: ProcessNoise, state: CovarianceState) -> tuple[Array | float, CovarianceState]:
-    """The variance that arrives now, and the state one time step later."""
+    """The variance that arrives now, and the next state."""
     if not callable(process_noise):
         return process_noise, state
     steps = jnp.asarray(state.steps)
@@ -183,7 +184,7 @@ def arrival(process_noise: ProcessNoise, state: CovarianceState) -> tuple[Array 
 
 
 def accumulate(process_noise: ProcessNoise) -> Callable[[CovarianceState], CovarianceState]:
-    """The `predict` of a covariance that uses process noise at its next update."""
+    """`predict` of a covariance that uses process noise at its next update."""
 
     def predict(state):
         arrived, state = arrival(process_noise, state)
@@ -193,12 +194,12 @@ def accumulate(process_noise: ProcessNoise) -> Callable[[CovarianceState], Covar
 
 
 def known_zero(process_noise: ProcessNoise) -> bool:
-    """Whether there is no process noise, so that a low-rank covariance keeps its span and a root its size."""
+    """Whether process noise is a Python 0."""
     return not isinstance(process_noise, Tracer) and not callable(process_noise) and bool(process_noise == 0)
 
 
 def check_process_noise(name: str, value: Any) -> None:
-    """Refuse a number that is not a variance, and a schedule of such numbers, with ValueError."""
+    """ValueError for what is no variance or schedule of variances."""
     if isinstance(value, Annealed):
         non_negative(f"{name}.initial", value.initial)
         number(f"{name}.time", value.time, exclusive=True)
@@ -207,5 +208,5 @@ def check_process_noise(name: str, value: Any) -> None:
 
 
 def zero_where_rejected(observation: Observation, rows: Any) -> Any:
-    """Rows of the Jacobian, zero where the observation is rejected."""
+    """Rows of the Jacobian, zero if rejected."""
     return jax.tree.map(lambda part: jnp.where(observation.accept, part, 0), rows)

@@ -1,14 +1,12 @@
-"""Embedding tables in a filter: one small Gaussian per row, so that a step costs what the rows in question cost.
+"""Embedding tables in a filter: one small Gaussian per row.
 
-An input reads n rows of a table (V x e). The Jacobian of the responses is zero in all others, so only these are
-differentiated, moved and written back:
+An input reads n rows of a table (V x e); only these are differentiated, moved and written back:
 
     S = ... + sum_r J_r Sigma_r J_r^T            r over the distinct rows that the input reads
     row_r += Sigma_r J_r^T S^{-1} eps            Sigma_r = (I - K_r J_r) Sigma_r (I - K_r J_r)^T + K_r R K_r^T
 
-with one covariance Sigma_r (e x e) per row, kept as a root. Rows share the innovation, but have no correlations. A step
-costs O(n e (n + e)) whatever V; a draw of the parameters passes over whole tables. The belief is cut down to the rows
-that the input reads (`nearby`), an ordinary filter does the step, and the rows are put back.
+with one covariance Sigma_r (e x e) per row, kept as a root. Rows have no correlations. A step costs O(n e (n + e))
+whatever V; a draw of the parameters passes over whole tables.
 """
 
 from collections.abc import Mapping
@@ -23,20 +21,20 @@ from seqdec.core import Array, Filter, PyTree
 from seqdec.filters.covariance import Belief, Covariance, CovarianceUpdate
 
 TableStd = Array | float | Mapping[str, Array | float]
-"""Prior standard deviations of tables: one for all numbers, one for each column (width,), or these by table."""
+"""Prior standard deviations of tables: one number, one for each column (width,), or these by table."""
 
 
 class RowRoots(NamedTuple):
     """Roots of the covariances of a table's rows."""
 
     columns: Array
-    """(V, e, e) T^T with T^T T = Sigma_r; (n, e, e) once cut down to what an input reads"""
+    """(V, e, e) T^T with T^T T = Sigma_r; (n, e, e) of the rows of an input"""
     which: Array | None
-    """(n,) the rows that were cut out, with repetitions; None for the whole table"""
+    """(n,) rows of the input, with repetitions; None for the whole table"""
 
 
 def table(initial_std: Array | float) -> Covariance:
-    """The covariance of one table: independent rows, each with a full covariance, initially diag(initial_std^2)."""
+    """The covariance of one table: independent rows, initially diag(initial_std^2) each."""
 
     def init(key, leaves, dtype, like):
         del key, like
@@ -46,7 +44,7 @@ def table(initial_std: Array | float) -> Covariance:
         return RowRoots(jnp.broadcast_to(root, (size, width, width)), None)
 
     def whole(state, values):
-        """Products (o, n, e) or Jacobians, summed over the copies of each row."""
+        """Products (o, n, e) or Jacobians, summed over copies of a row."""
         same = (state.which[:, None] == state.which[None]).astype(values.dtype)
         return jnp.einsum("ij,ojk->oik", same, values)
 
@@ -94,7 +92,7 @@ def table(initial_std: Array | float) -> Covariance:
 def covariances(tables: tuple[str, ...], initial_std: TableStd, error_bounds: bool) -> tuple[Covariance, ...]:
     """A covariance for each of `tables`.
 
-    Raises ValueError for a negative standard deviation, those of other tables, or where error bounds are wanted too.
+    Raises ValueError for a negative standard deviation, those of other tables, or error bounds.
     """
     named = initial_std if isinstance(initial_std, Mapping) else dict.fromkeys(tables, initial_std)
     if set(named) != set(tables):
@@ -107,16 +105,16 @@ def covariances(tables: tuple[str, ...], initial_std: TableStd, error_bounds: bo
 
 
 def split_tables(params: PyTree, tables: tuple[str, ...]) -> tuple[PyTree, list[list[Array]]]:
-    """The parameters that lie in no table, and those of each table as a list of its own."""
+    """Parameters in no table, and a list of each table's."""
     if not tables:
         return params, []
     return {name: part for name, part in params.items() if name != "tables"}, [[params["tables"][t]] for t in tables]
 
 
 def nearby(params: PyTree, x: dict[str, Array], tables: tuple[str, ...]) -> tuple[PyTree, dict[str, Array]]:
-    """(params, x) with only those rows of the tables that x (n rows of each) reads, for the same response.
+    """(params, x) with only the table rows that x (n of each) reads, for the same response.
 
-    A row that x reads twice appears twice. Of b inputs, x[name] (b, n), the b n rows are one after the other.
+    Repetitions stay. Of b inputs, x[name] (b, n), the b n rows are one after the other.
     """
     rows = {name: params["tables"][name][x[name].ravel()] for name in tables}
     local = {name: jnp.arange(x[name].size).reshape(x[name].shape) for name in tables}
@@ -124,7 +122,7 @@ def nearby(params: PyTree, x: dict[str, Array], tables: tuple[str, ...]) -> tupl
 
 
 def sparse(flt: Filter, tables: tuple[str, ...]) -> Filter:
-    """`flt`, whose last blocks are those of `tables`, restricted to the rows that an input reads."""
+    """`flt`, whose last blocks are those of `tables`, restricted to an input's rows."""
     if not tables:
         return flt
 

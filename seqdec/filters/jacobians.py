@@ -1,12 +1,10 @@
 """Rows of the Jacobian of a network's outputs by its parameters, those of dense layers as outer products.
 
-A layer z = x W whose kernel W (in x out) multiplies one vector x changes an output f_o by df_o = x^T dW delta_o, with
-delta_o = df_o / dz: row o of the Jacobian is the outer product x delta_o^T, with one x for all outputs, so that all
-rows multiply a basis at the cost of one (`seqdec.linalg.Outer`), and reverse passes need delta alone.
+A layer z = x W with kernel W (in x out) and one vector x changes an output f_o by df_o = x^T dW delta_o, delta_o =
+df_o / dz: row o is x delta_o^T (`seqdec.linalg.Outer`), and all rows multiply a basis at the cost of one.
 
-Such kernels are found in the jaxpr of the function: parameters that are used once, as the right factor of a product
-with a vector. All others, as those inside a jitted function, get their rows in full: a network's `apply` is best
-without a `jax.jit` of its own.
+Such kernels are used once, as the right factor of a product with a vector in the jaxpr. Others, also those inside a
+`jax.jit` of the network's `apply`, get full rows.
 """
 
 from collections.abc import Callable
@@ -33,7 +31,7 @@ def rows(
         function: (params, x) -> (values (out,), auxiliary values).
         params: where to differentiate.
         x: the input.
-        which: (o,) outputs whose rows are wanted; None is all of them.
+        which: (o,) outputs; None is all.
 
     Returns:
         (out,) values; auxiliary values; for every leaf of params an array (o, *shape of the leaf), or an `Outer`.
@@ -71,7 +69,7 @@ def rows(
 
 
 def _dense_layers(jaxpr: core.Jaxpr, count: int) -> dict[int, int]:
-    """Equation -> parameter, for the first `count` arguments that are used once, as W in x W."""
+    """Equation -> parameter, for the first `count` arguments used once, as W in x W."""
     uses = [var for eqn in jaxpr.eqns for var in eqn.invars] + list(jaxpr.outvars)
     layers = {}
     for place, eqn in enumerate(jaxpr.eqns):
@@ -87,7 +85,7 @@ def _dense_layers(jaxpr: core.Jaxpr, count: int) -> dict[int, int]:
 def _evaluate(
     closed: core.ClosedJaxpr, arguments: list[Array], offsets: dict[int, Array]
 ) -> tuple[list[Array], list[Array]]:
-    """Outputs of the jaxpr with `offsets` added to those of some equations, and the first inputs of these."""
+    """Outputs with `offsets` added to some equations' outputs, and these equations' first inputs."""
     jaxpr, inputs_found = closed.jaxpr, []
     values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*closed.consts, *arguments], strict=True))
 

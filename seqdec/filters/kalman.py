@@ -7,13 +7,12 @@ R and process noise q_b, an observation y gives
     mean_b += K_b (y - y_hat)                         Sigma_b = (I - K_b J_b) Sigma_b (I - K_b J_b)^T + K_b R K_b^T,
     approximately
 
-so a filter is a list of blocks and, for each, a form of `Covariance`: `full_rank` (ekf), `low_rank` (lrkf), `by_output`
-(hilofi), `diagonal_and_low_rank` (lofi) or `table` (embeddings). Where the expected response is an unbounded function
-of the outputs, as for counts, `seqdec.filters.trust` gives J, R and y_hat, and bounds the step of the mean.
+Forms of `Covariance`: `full_rank` (ekf), `low_rank` (lrkf), `by_output` (hilofi), `diagonal_and_low_rank` (lofi),
+`table` (embeddings). `seqdec.filters.trust` gives J, R and y_hat where the expected response is unbounded, as for
+counts.
 
-With a root Sigma_b = T^T T all this needs the product of J_b (K x D) with the n columns of T^T or of its basis. Rows of
-a dense layer are outer products, which share one pass over the columns (`seqdec.filters.jacobians`). Others need K
-reverse passes and a product of matrices, or n forward passes along the columns, which are taken where K >= n.
+J_b (K x D) times the n columns of Sigma_b's root takes one pass for outer products (`seqdec.filters.jacobians`), else
+K reverse passes or, for K >= n, n forward passes.
 """
 
 import functools
@@ -38,15 +37,13 @@ from seqdec.runtime import alike
 
 
 class _Model(NamedTuple):
-    """What a filter is made of."""
-
     covariances: tuple[Covariance, ...]
-    """of each block"""
+    """by block"""
     network: Network
     likelihood: Likelihood
     numerics: Numerics
     places: Callable[[Any], tuple[Sequence[int], ...]]
-    """structure of the parameters -> the places of each block's leaves among all leaves"""
+    """structure of the parameters -> places of each block's leaves"""
 
 
 def build(
@@ -57,7 +54,7 @@ def build(
     initial_std_table: TableStd,
     numerics: Numerics,
 ) -> Filter:
-    """A `Filter` with one covariance for all parameters, or one each for hidden layers and last layer; and tables."""
+    """A `Filter` with one covariance for all parameters, or for hidden layers and last layer; and tables."""
     numerics = checked_numerics(numerics)
     tables = embeddings.covariances(network.tables, initial_std_table, numerics.error_bounds)
 
@@ -141,7 +138,7 @@ def _init(model: _Model, key: Key, params: PyTree) -> Belief:
 
 
 def _blocks(model: _Model, belief: Belief, *parts: Any) -> Iterator[tuple[Any, ...]]:
-    """(covariance, its state, its part of each of `parts`) of each block."""
+    """(covariance, its state, its part of each of `parts`) by block."""
     return zip(model.covariances, belief.blocks, *parts, strict=True)
 
 
@@ -246,7 +243,7 @@ def _condition(
     noise: Array,
     region: trust.Region | None,
 ) -> tuple[Belief, UpdateInfo]:
-    """The recursion, from J_b (o, D_p) and products (o, k) of each block, innovation (o,) and noise (o, o)."""
+    """Recursion from J_b (o, D_p) and products (o, k) by block, innovation (o,) and noise (o, o)."""
     # S and S^{-1} (y - y_hat).
     parts = _variances(model, belief, products)
     for index, q in _accumulated_noise(model, belief).items():
@@ -301,7 +298,6 @@ def _sample(model: _Model, key: Key, belief: Belief) -> PyTree:
 
 
 def _moved(model: _Model, belief: Belief, steps: list[Pieces]) -> PyTree:
-    """The mean, moved by one step for each block."""
     leaves, structure = jax.tree.flatten(belief.params)
     changes: dict[int, Array] = {}
     for covariance, step, places in zip(model.covariances, steps, model.places(structure), strict=True):
@@ -310,23 +306,22 @@ def _moved(model: _Model, belief: Belief, steps: list[Pieces]) -> PyTree:
 
 
 def _variances(model: _Model, belief: Belief, products: list[Array]) -> list[Array]:
-    """J_b Sigma_b J_b^T (o, o) of each block, without process noise."""
+    """J_b Sigma_b J_b^T (o, o) by block, without process noise."""
     return [c.variance(state, product) for c, state, product in _blocks(model, belief, products)]
 
 
 def _project(model: _Model, belief: Belief, jacobians: tuple[Rows, ...]) -> list[Array]:
-    """Products (o, k) of each block."""
+    """Products (o, k) by block."""
     return [c.project(state, jacobian) for c, state, jacobian in _blocks(model, belief, jacobians)]
 
 
 def _accumulated_noise(model: _Model, belief: Belief) -> dict[int, Array]:
-    """Process noise q_b by block, of those that may have some."""
     found = [c.accumulated_noise(state) for c, state in _blocks(model, belief)]
     return {index: q for index, q in enumerate(found) if q is not None}
 
 
 class _Linearization(NamedTuple):
-    """Expected responses, their noise R, and the Jacobians J_b, of all outputs or of some."""
+    """Expected responses, their noise R, and Jacobians J_b of all or some outputs."""
 
     mean: Array
     noise: Array
@@ -334,7 +329,7 @@ class _Linearization(NamedTuple):
 
 
 def _linearize(model: _Model, params: PyTree, x: PyTree, rows: Array | None = None) -> _Linearization:
-    """At the parameters; mean and noise of all outputs, and Jacobians of those in `rows`, None for all."""
+    """Mean and noise of all outputs, Jacobians of those in `rows`, None for all."""
 
     def response(params, x):
         output = model.network.apply(params, x)
@@ -353,7 +348,7 @@ def _linearize(model: _Model, params: PyTree, x: PyTree, rows: Array | None = No
 
 
 def _project_all(model: _Model, belief: Belief, x: PyTree, at: _Linearization) -> tuple[list[Array], list[bool]]:
-    """Products (K, k) of all outputs, and for each block whether they were computed without its Jacobian."""
+    """Products (K, k) by block, and whether they were computed without its Jacobian."""
     products, skipped = [], []
     for index, (covariance, state, jacobian) in enumerate(_blocks(model, belief, at.jacobians)):
         columns = covariance.columns(state)
@@ -367,7 +362,7 @@ def _project_all(model: _Model, belief: Belief, x: PyTree, at: _Linearization) -
 
 
 def _project_forward(model: _Model, belief: Belief, x: PyTree, index: int) -> Array:
-    """Products (K, k) of one block by forward passes along its columns."""
+    """Products (K, k) by forward passes along the columns."""
     covariance, (leaves, structure) = model.covariances[index], jax.tree.flatten(belief.params)
     places = model.places(structure)[index]
 
@@ -383,13 +378,13 @@ def _project_forward(model: _Model, belief: Belief, x: PyTree, index: int) -> Ar
 
 
 def mostly_dense(jacobian: Rows) -> bool:
-    """Whether less than half of the parameters have outer products as rows."""
+    """Whether less than half of the parameters have outer products."""
     sizes = [(math.prod(rows.shape[1:]), isinstance(rows, Outer)) for rows in jacobian]
     return 2 * sum(size for size, outer in sizes if outer) < sum(size for size, _ in sizes)
 
 
 def _observed(y: Any, observed: Any) -> tuple[Array, Array | None]:
-    """Both as vectors; a scalar y goes with a scalar index."""
+    """As vectors; a scalar y goes with a scalar index."""
     y, rows = jnp.asarray(one_array("y", y)), None if observed is None else integers("observed", observed)
     shape = y.shape if rows is None else rows.shape
     if y.ndim > 1 or shape != y.shape:

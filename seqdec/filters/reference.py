@@ -1,18 +1,16 @@
-r"""The filters as their algorithm boxes are printed: read this first.
+"""The filters as their algorithm boxes are printed.
 
-Every box takes the model linearized at the mean, and returns the new factors of the covariance and the step of the
-mean. Notation, as in the paper: o observed responses with noise R (o x o) and innovation eps (o,); L and H, the
-Jacobians (o x D) by the last layer's and the hidden layers' parameters; Sigma_l = S_l^T S_l and C^T C, the covariances
-of the two; q_l and q_h, their process noise; K, the gain.
+Every box takes the model linearized at the mean, and returns the new factors and the step of the mean. Notation of the
+paper: o observed responses with noise R (o x o) and innovation eps (o,); Jacobians L and H (o x D) by the last and the
+hidden layers' parameters, with covariances Sigma_l = S_l^T S_l and C^T C, process noise q_l and q_h; gain K.
 
-The files `lrkf`, `hilofi` and `lolofi` compute the same in O(D d) instead of O(D d^2): they never form the new C. The
-boxes are what they are tested against, with the primitives of NumPy, and what `seqdec bench filters` compares with
-their time, as filters made by `make`.
+`lrkf`, `hilofi` and `lolofi` compute the same in O(D d) instead of O(D d^2), and are tested against the boxes with
+NumPy primitives; `seqdec bench filters` compares times with filters of `make`.
 
 Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior Neural Networks for Fast Sequential
-Decision Making", Appendix B and Algorithms 2 to 4, with the corrections of obvious misprints; for `lofi`: Chang,
-Duran-Martin, Shestopaloff, Jones, Murphy, "Low-rank extended Kalman filtering for online learning of neural networks
-from streaming data".
+Decision Making", Appendix B and Algorithms 2 to 4, with obvious misprints corrected; `lofi`: Chang, Duran-Martin,
+Shestopaloff, Jones, Murphy, "Low-rank extended Kalman filtering for online learning of neural networks from streaming
+data", CoLLAs 2023.
 """
 
 import functools
@@ -32,7 +30,7 @@ from seqdec.likelihoods import Likelihood
 
 
 class Primitives(NamedTuple):
-    """The linear algebra of the boxes."""
+    """Linear algebra of the boxes."""
 
     q_r: Callable[..., Any]
     """Q_R(B_1, ..., B_k): upper triangular R with R^T R = sum_i B_i^T B_i"""
@@ -45,7 +43,7 @@ class Primitives(NamedTuple):
 
 
 def _numpy_projection(rank, inflation, *blocks):
-    """diag(sqrt(s^2 + a)) V_d^T from the singular value decomposition of the stacked rows."""
+    """diag(sqrt(s^2 + a)) V_d^T of the stacked rows."""
     _, s, vt = np.linalg.svd(np.concatenate(blocks), full_matrices=False)
     return np.sqrt(s[:rank, None] ** 2 + inflation) * vt[:rank]
 
@@ -65,7 +63,7 @@ JAX = Primitives(
 
 
 def ekf(sigma, jac, noise, eps, q):
-    """Appendix B, with the dense covariance Sigma (D x D): -> Sigma, step."""
+    """Appendix B, dense covariance Sigma (D x D): -> Sigma, step."""
     sigma = sigma + q * np.eye(len(sigma))
     s = jac @ sigma @ jac.T + noise
     gain = sigma @ jac.T @ np.linalg.inv(s)
@@ -74,7 +72,7 @@ def ekf(sigma, jac, noise, eps, q):
 
 
 def lrkf(c, jac, noise, eps, q, using=NUMPY):
-    """Algorithm 4, one factor C (d x D) for all parameters: -> C, step."""
+    """Algorithm 4, factor C (d x D): -> C, step."""
     r_half = using.root(noise)
     s_half = using.q_r(c @ jac.T, q**0.5 * jac.T, r_half)
     v = using.solve(s_half, jac)
@@ -84,7 +82,7 @@ def lrkf(c, jac, noise, eps, q, using=NUMPY):
 
 
 def hilofi(sl_half, c, jac_l, jac_h, noise, eps, q_l, q_h, using=NUMPY):
-    """Algorithm 2, S_l (D_l x D_l) for the last layer, C (d x D_h) for the hidden ones: -> S_l, C, steps of l and h."""
+    """Algorithm 2, S_l (D_l x D_l), C (d x D_h): -> S_l, C, steps of l and h."""
     r_half = using.root(noise)
     s_half = using.q_r(sl_half @ jac_l.T, q_l**0.5 * jac_l.T, c @ jac_h.T, q_h**0.5 * jac_h.T, r_half)
     v_h, v_l = using.solve(s_half, jac_h), using.solve(s_half, jac_l)
@@ -96,7 +94,7 @@ def hilofi(sl_half, c, jac_l, jac_h, noise, eps, q_l, q_h, using=NUMPY):
 
 
 def lolofi(c_l, c, jac_l, jac_h, noise, eps, q_l, q_h, using=NUMPY):
-    """Algorithm 3, C_l (d_l x D_l) for the last layer, C (d x D_h) for the hidden ones: -> C_l, C, steps of l and h."""
+    """Algorithm 3, C_l (d_l x D_l), C (d x D_h): -> C_l, C, steps of l and h."""
     r_half = using.root(noise)
     s_half = using.q_r(c_l @ jac_l.T, q_l**0.5 * jac_l.T, c @ jac_h.T, q_h**0.5 * jac_h.T, r_half)
     v_h, v_l = using.solve(s_half, jac_h), using.solve(s_half, jac_l)
@@ -108,7 +106,7 @@ def lolofi(c_l, c, jac_l, jac_h, noise, eps, q_l, q_h, using=NUMPY):
 
 
 def lofi(u, w, jac, noise, eps, q):
-    """Chang et al., LoFi: precision diag(u) + W W^T, first its time step, then the observation: -> u, W, step."""
+    """LoFi, precision diag(u) + W W^T: time step, then observation: -> u, W, step."""
     ratio = 1 / (1 + q * u)
     shrink = np.linalg.inv(np.eye(w.shape[1]) + q * w.T @ (ratio[:, None] * w))
     u, w = ratio * u, ratio[:, None] * w @ np.linalg.cholesky(shrink)
@@ -125,7 +123,7 @@ def lofi(u, w, jac, noise, eps, q):
 
 
 class Belief(NamedTuple):
-    """The mean, and a factor of the covariance for each block: all parameters, or last layer and hidden layers."""
+    """The mean, and a factor of the covariance for each block."""
 
     params: PyTree
     factors: tuple[jax.Array, ...]
@@ -134,14 +132,13 @@ class Belief(NamedTuple):
 def make(
     name: str, network: Network, likelihood: Likelihood, *, rank: int, rank_last: int, std, q, dtype: Any = None
 ) -> Filter:
-    """The filter called `name` (lrkf, lolofi or hilofi), every block with the same prior std and process noise q.
+    """The filter called `name` (lrkf, lolofi or hilofi), with one prior std and process noise q for all blocks.
 
-    `predict` does nothing, since the boxes add the process noise of a step in their update.
+    `predict` does nothing: the boxes' update adds the process noise.
     """
     layers = name != "lrkf"
 
     def split(params):
-        """Leaves by block, the last layer first."""
         return parameters.split(params, network.is_last)[::-1] if layers else (jax.tree.leaves(params),)
 
     def join(like, *leaves):
@@ -165,7 +162,7 @@ def make(
         return Belief(params, tuple(factors))
 
     def linearize(params, x):
-        """Mean, noise, and the Jacobian (K, D) by each block."""
+        """Mean, noise, and the Jacobian (K, D) by block."""
 
         def response(params, x):
             output = network.apply(params, x)
@@ -197,7 +194,6 @@ def make(
         return move(belief.params, [jax.random.normal(k, (len(c),), c.dtype) @ c for k, c in parts])
 
     def move(params, steps):
-        """The parameters, moved by a vector (D,) for each block."""
         leaves = [parameters.unravel(step, own) for step, own in zip(steps, split(params), strict=True)]
         return jax.tree.map(jnp.add, params, join(params, *leaves))
 

@@ -1,22 +1,22 @@
 """Where to linearize responses whose mean is an unbounded function of the output, such as exp(f) of counts.
 
-The linearization at the belief's mean extrapolates m(f) by its tangent. With m = e^f, prior variance v of f and count y
+The linearization at the belief's mean extrapolates m(f) by its tangent. With m = e^f, prior variance v of f and count
+y
 
     step of f = v (y - m) / (1 + v m)
 
-which from m = 1 to y = 100 is up to 99, where log 100 = 4.6 is right; and from m = 1e6 to y = 100 its covariance takes
-the information m, where y is right. Two rules, for likelihoods that tell their `mode`:
+is up to 99 from m = 1 to y = 100, where log 100 = 4.6 is right. Two rules, for likelihoods that tell their `mode`:
 
 1. A response with |step| > 1/2 whose mode g(y) is further than 2 from f, in the direction of the step, is linearized at
-   the mode instead: as a Gaussian observation of f with value g(y) and variance r(y), for counts log(1 + y) and
-   1 / (1 + y). The step then ends between f and g(y). A belief with small v never does this, so its limit is unbiased.
-2. The network is not linear in its parameters either, so the step is halved until at the observation's inputs
+   the mode: a Gaussian observation of f with value g(y) and variance r(y), for counts log(1 + y) and 1 / (1 + y). A
+   belief with small v never does this, so its limit is unbiased.
+2. The step is halved until at the observation's inputs
 
        max_j |f_j(after) - f_j(before)| <= max(1, max_i |g(y_i) - f_i|)      j all outputs, i the observed ones
        sum_i y_i d_i - m_i (e^{d_i} - 1) >= 0,  up to rounding               d_i = f_i(after) - f_i(before)
 
-   that is, no output moves further than the farthest observed one has to, and the log likelihood of the observation
-   does not fall. The covariance is that of the whole step. After 64 halvings in vain the observation is rejected.
+   that is, no output moves further than the farthest observed one has to, and the log likelihood does not fall. The
+   covariance is that of the whole step. After 64 halvings the observation is rejected.
 
 Source: step halving: Marschner, "glm2: fitting generalized linear models with convergence problems", R Journal, 2011.
 """
@@ -34,12 +34,12 @@ from seqdec.runtime import alike
 
 
 class Region(NamedTuple):
-    """Outputs at the inputs of an observation of o responses, before the update."""
+    """Outputs at an observation's inputs before the update."""
 
     outputs: Array
     """(o,) f_i"""
     slopes: Array
-    """(o,) derivative of the mean by f_i, which is the variance of the response too"""
+    """(o,) derivative of the mean by f_i, also the variance of the response"""
     modes: Array
     """(o,) g(y_i)"""
     variances: Array
@@ -53,8 +53,7 @@ def region(
 ) -> Region | None:
     """The region of responses ys (b, o) at inputs xs (b, ...); None for a likelihood that needs none.
 
-    `rows` (b, o) are the outputs that they belong to, None for all; `used` (b,) bool marks inputs that are not left
-    out.
+    `rows` (b, o) are their outputs, None for all; `used` (b,) bool marks inputs taken.
     """
     if likelihood.mode is None:
         return None
@@ -80,7 +79,7 @@ def region(
 
 
 def scales(at: Region, variances: Array, innovation: Array, noise: Array) -> tuple[Array, Array, Array]:
-    """Rule 1: factors of the rows of the Jacobian (o,), 1 where they stay; innovation (o,) and noise (o, o) to them."""
+    """Rule 1: factors of the rows of the Jacobian (o,); innovation (o,) and noise (o, o) to them."""
     slopes = jnp.maximum(at.slopes, jnp.finfo(variances.dtype).tiny ** 0.5)
     prior, distance = variances / slopes**2, at.modes - at.outputs
     step = prior * innovation / (1 + prior * slopes)
@@ -94,7 +93,7 @@ def scales(at: Region, variances: Array, innovation: Array, noise: Array) -> tup
 
 
 def scaled(rows: Rows, factors: Array) -> Rows:
-    """Rows (o, ...), each times its factor (o,)."""
+    """Rows (o, ...) times factors (o,)."""
 
     def one(part):
         if isinstance(part, Outer):
@@ -105,12 +104,12 @@ def scaled(rows: Rows, factors: Array) -> Rows:
 
 
 def scaled_array(rows: Array, factors: Array) -> Array:
-    """Rows (o, ...) of one array, each times its factor (o,)."""
+    """Rows (o, ...) of one array times factors (o,)."""
     return rows * factors.reshape(-1, *(1,) * (rows.ndim - 1))
 
 
 def halved(step: PyTree, moved: Callable[[PyTree], PyTree], accept: Array, at: Region) -> tuple[PyTree, Array]:
-    """Rule 2: the step halved until `moved(step)` fits, and () bool, whether it does; as it is unless `accept`."""
+    """Rule 2: the step, halved until `moved(step)` fits if `accept`, and () bool, whether it fits."""
 
     def times(scale):
         return jax.tree.map(lambda part: scale.astype(part.dtype) * part, step)
