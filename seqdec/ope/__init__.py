@@ -1,4 +1,4 @@
-"""Off-policy evaluation and learning: from the log of one policy, the value of another, or a better one."""
+"""Off-policy evaluation and learning from logs."""
 
 from typing import Any
 
@@ -118,7 +118,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """An estimator that is registered by the name of its module, such as `ope.Smoothed` after "smoothed"."""
+    """A registered estimator: `ope.Smoothed` of module "smoothed"."""
     for registered in () if name.startswith("_") else REGISTRY.own():
         if (found := REGISTRY[registered]).__name__ == name:
             return found

@@ -21,7 +21,7 @@ _GROUPS = {"context": f"context_{_INDEX}", "mask": f"mask_{_INDEX}", "features":
 
 
 def refuse(name: str, wrong: Any, values: np.ndarray, remedy: str) -> None:
-    """Raise ValueError for the first row in which `wrong` (n,) is true."""
+    """Raise ValueError for the first row where `wrong` (n,)."""
     if wrong.any():
         row = int(np.argmax(wrong))
         more = f" (and {int(wrong.sum()) - 1} more rows)" if wrong.sum() > 1 else ""
@@ -29,7 +29,7 @@ def refuse(name: str, wrong: Any, values: np.ndarray, remedy: str) -> None:
 
 
 def by_action(name: str, table: Any, names: Sequence[Any]) -> Any:
-    """`table` with its columns in the order of the actions, where they are their names; anything else as it is."""
+    """`table` with columns in the order of the actions, if named so."""
     if not hasattr(table, "columns"):
         return table
     columns = frame(table).to_pandas()
@@ -61,7 +61,7 @@ def named(table: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def required(table: "pd.DataFrame", role: str, name: str, remedy: str = "") -> Any:
-    """The column that has a role in the log."""
+    """The column of a role."""
     if name not in table:
         has = ", ".join(map(str, table.columns[:12])) or "none"
         if role:
@@ -76,7 +76,7 @@ def has_actions(names: Iterable[str]) -> bool:
 
 
 def group(table: "pd.DataFrame", kind: str) -> np.ndarray | None:
-    """(n, *shape) numbers of a kind of columns; None for none."""
+    """(n, *shape) numbers of a kind of columns, or None."""
     matches = [re.fullmatch(_GROUPS[kind], name) for name in table]
     found = {tuple(map(int, match.groups())): match[0] for match in matches if match}
     if not found:
@@ -91,9 +91,9 @@ def group(table: "pd.DataFrame", kind: str) -> np.ndarray | None:
 
 
 def context_of(table: "pd.DataFrame", context: Any, outcomes: dict[Any, str]) -> Any:
-    """(n, d) features: encoded, of the named columns, or of context_0, context_1, ...
+    """(n, d) features: encoded, of named columns, or of context_0, ...
 
-    Raises ValueError for `outcomes` (column -> role), unknown before the decision.
+    Raises ValueError for `outcomes` (column -> role) in the context.
     """
     if context is None:
         return group(table, "context")
@@ -119,10 +119,7 @@ def context_of(table: "pd.DataFrame", context: Any, outcomes: dict[Any, str]) ->
 
 
 def actions_of(values: Any, names: Sequence[str] | None) -> tuple[Any, tuple[str, ...] | None]:
-    """Indices of the actions and their names; None for numbers.
-
-    Names are those given, else the categories, else what occurs, sorted.
-    """
+    """Indices and names of the actions (given, else categories, else sorted); None for numbers."""
     import pandas as pd
 
     column = values if isinstance(values, pd.Series) else pd.Series(values, dtype=object)

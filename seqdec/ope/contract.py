@@ -1,4 +1,4 @@
-"""The contract of off-policy estimators: `Evidence` -> `Terms`, each row's contribution to ratios of sums."""
+"""The contract of off-policy estimators."""
 
 import abc
 import dataclasses
@@ -24,7 +24,7 @@ class Target(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What estimators start from. For a log in batches, contexts and numbers of each action are empty."""
+    """What estimators start from. Contexts and numbers of actions are empty for logs in batches."""
 
     log: Log
     """decisions of the logging policy"""
@@ -41,7 +41,7 @@ class Evidence(NamedTuple):
     law: np.ndarray
     """(k,) mean probability of each action under the target"""
     usual_weight: float
-    """mean weight of a decision of the target, if the logging policy plays all unlogged actions equally often"""
+    """mean weight of the target's decisions, if the logging policy plays all unlogged actions equally often"""
     seed: int
     """of random estimators"""
 
@@ -55,19 +55,19 @@ class Estimator(abc.ABC):
     log: ClassVar[type] = Log
     """kind of log"""
     extended: ClassVar[bool] = False
-    """whether terms of a row do not depend on other rows, as the default interval needs to add one"""
+    """whether terms of a row do not depend on other rows"""
 
     @abc.abstractmethod
     def terms(self, evidence: Any) -> Terms:
         """Contribution of each row."""
 
     def references(self, evidence: Any) -> "tuple[Estimator, ...]":
-        """Unbiased estimators of the same value: the first whose needs are met gives the interval, else this one."""
+        """Unbiased estimators of the same value; the first usable one, else this, gives the interval."""
         return ()
 
     @property
     def name(self) -> str:
-        """Its row in tables: registered name and settings that are not defaults."""
+        """Registered name and settings that are not defaults."""
         settings = [(field, getattr(self, field.name)) for field in dataclasses.fields(self)]
         shown = [
             f"{field.name}={value!r}"
@@ -87,9 +87,9 @@ def evidence(log: Any, target: Any, predicted: Any = None, *, seed: int) -> Any:
     """The evidence of a log, a target policy and predictions.
 
     Args:
-        log: a `Log`, `seqdec.ope.SlateLog` or `seqdec.ope.ContinuousLog`; other kinds register here.
-        target: of a `Log` as in `check_target`.
-        predicted: of a `Log` as in `check_predicted`, or None.
+        log: `Log`, `seqdec.ope.SlateLog`, `seqdec.ope.ContinuousLog` or another registered kind.
+        target: as in `check_target`.
+        predicted: as in `check_predicted`, or None.
         seed: of random estimators.
 
     Raises:
@@ -147,12 +147,12 @@ def check_needs(estimator: Estimator, evidence: Any) -> None:
 
 
 def check_target(log: Log, target: np.ndarray | Target) -> Target:
-    """Validated probabilities and weights of a policy; a `Target` is returned unchanged.
+    """Validated probabilities and weights of a policy.
 
     Args:
-        log: decisions of the logging policy.
-        target: (n, k) probabilities of all actions, matched by name where columns are names of actions. Tolerance
-            0.00001.
+        log: of the logging policy.
+        target: (n, k) probabilities, matched by name where columns are names of actions, tolerance 0.00001; or a
+            `Target`, returned unchanged.
 
     Raises:
         TypeError: not a log, or not numbers.
@@ -182,11 +182,11 @@ def _target(log: Log, target: np.ndarray | Target) -> Target:
 
 
 def check_predicted(log: Log, predicted: np.ndarray) -> np.ndarray:
-    """(n, k) float64 validated predictions of a reward model, zero where masked.
+    """(n, k) float64 validated predictions, zero where masked.
 
     Raises:
         TypeError: not numbers.
-        ValueError: another shape, or an allowed action's prediction is not finite.
+        ValueError: another shape, or not finite where allowed.
     """
     predicted = _of_all_actions("predicted", "rewards", log, predicted)
     wrong = (~np.isfinite(predicted) & log.mask).any(axis=1)

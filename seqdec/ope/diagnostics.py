@@ -1,4 +1,4 @@
-"""Overlap of a log with a policy: support, calibration, verdict."""
+"""Overlap of a log with a policy."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -22,12 +22,12 @@ _ESTIMATED = (
 
 
 class Overlap(NamedTuple):
-    """How much a log informs about another policy; NaN where propensities are unknown."""
+    """A log's information about a policy; NaN without propensities."""
 
     rows: int
     """decisions of the log"""
     effective_sample_size: float
-    """(sum w)^2 / sum w^2: equivalent number of rows logged by the target itself"""
+    """(sum w)^2 / sum w^2, in rows logged by the target itself"""
     largest_weight: float
     """of the weights w = target / propensity"""
     mean_weight: float
@@ -37,10 +37,10 @@ class Overlap(NamedTuple):
     unsupported: float
     """mean probability of the target's actions that no row has"""
     weakest_cluster: float
-    """smallest effective sample size per row in five clusters of contexts, or of all rows without contexts"""
+    """smallest effective sample size per row in five clusters of contexts, else of all rows"""
     miscalibration: float
-    """over actions, the largest number of standard errors by which the mean of 1[a_i = a] / p_i exceeds the share of
-    rows that allow a; below 5 if propensities are right
+    """largest standardized excess, over actions, of the mean of 1[a_i = a] / p_i over the share of rows that allow a;
+    below 5 if propensities are right
     """
     warnings: tuple[str, ...]
     """reasons to distrust the estimates"""
@@ -49,9 +49,9 @@ class Overlap(NamedTuple):
 
 
 def overlap(log: Log, target: np.ndarray | Target) -> Overlap:
-    """Effective sample size, weights, calibration, warnings and verdict.
+    """Effective sample size, weights, calibration and verdict.
 
-    Overlap is insufficient below 30 effective rows, or 1% of the rows. Arguments and errors as in `check_target`.
+    At least 30 effective rows and 1% of the rows are needed. Arguments and errors as in `check_target`.
     """
     target = check_target(log, target)
     w, count, never = target.weights, len(log.action), np.setdiff1d(np.arange(log.num_actions), log.action)
@@ -116,7 +116,7 @@ def overlap(log: Log, target: np.ndarray | Target) -> Overlap:
 
 
 def biases(log: Log, w: np.ndarray, law: np.ndarray) -> Iterator[str]:
-    """Sources of bias that more rows do not remove, for weights w (n,) and a target's law (k,)."""
+    """Sources of bias, for weights w (n,) and a target's law (k,)."""
     if not w.any():
         yield (
             "the log has no support for the policy: in no row would the policy play the logged action; estimators by "

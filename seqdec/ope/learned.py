@@ -1,4 +1,4 @@
-"""Policies learned from a log, by gradients of an estimate of their value or by weighted classification.
+"""Policies learned from a log.
 
 With w = pi(a | x) / propensity, rewards r and predicted rewards q, `learn` maximizes
 
@@ -6,9 +6,8 @@ With w = pi(a | x) / propensity, rewards r and predicted rewards q, `learn` maxi
     snips   sum(w r) / sum(w)
     dr      mean(w (r - q(x, a)) + sum_b pi(b | x) q(x, b))
 
-over a network f, where pi(. | x) = softmax(f(x)) over the allowed actions (Dudik, Langford and Li, 2011; Swaminathan
-and Joachims, 2015). `learn_by_classification` fits a classifier of the logged actions with weights r / propensity
-(Zhang et al., 2012).
+over a network f, pi(. | x) = softmax(f(x)) over the allowed actions (Dudik, Langford and Li, 2011; Swaminathan and
+Joachims, 2015). `learn_by_classification`: Zhang et al., 2012.
 """
 
 import math
@@ -71,8 +70,7 @@ def learn(
 ) -> Agent:
     """A policy that maximizes an estimate of its value: pi(. | x) = (1 - epsilon) softmax(f(x)) + epsilon uniform.
 
-    Inputs are standardized. Parameters are those of the epoch with the best softmax objective on held-out rows. Judge
-    the policy on another log.
+    Inputs are standardized. Parameters are the best epoch's, by the softmax objective on held-out rows.
 
     Args:
         log: with propensities, and at least as many rows as actions.
@@ -80,12 +78,11 @@ def learn(
         objective: one of `OBJECTIVES`.
         model: flax module or `seqdec.models.Network` from an observation to (k,) scores; None: an MLP with 50 hidden
             units and a linear path, of each action's row where actions have features.
-        optimizer: of optax or with its interface; None: Adam with learning rate 0.003.
-        predicted: (n, k) predicted rewards for "dr"; None: `predict_rewards`.
-        spaces: has the observation_space (a Box) and action_space of the agent; None: a Box of a row of
-            `seqdec.ope.inputs`.
+        optimizer: of optax or its interface; None: Adam with learning rate 0.003.
+        predicted: (n, k) for "dr"; None: `predict_rewards`.
+        spaces: the agent's observation_space (a Box) and action_space; None: a Box of a row of `seqdec.ope.inputs`.
         epsilon: share of uniform exploration in [0, 1].
-        held_out: share of rows in (0, 1) for early stopping.
+        held_out: share of rows in (0, 1).
         batch_size: rows in a step.
         max_epochs: largest number of passes.
         patience: epochs without improvement before stopping.
@@ -160,14 +157,14 @@ def learn(
 def learn_by_classification(
     log: Log, classifier: Any = None, *, spaces: HasSpaces | None = None, epsilon: float = 0.0
 ) -> Agent:
-    """The action predicted by a classifier fitted to the logged actions with weights reward / propensity.
+    """The prediction of a classifier fitted to logged actions with weights reward / propensity.
 
     The agent plays the most probable allowed action, or with probability epsilon a uniform one. Compiled code calls the
     classifier on the host.
 
     Args:
         log: with propensities, rewards >= 0, and at least as many rows as actions.
-        classifier: unfitted, of scikit-learn, for flat standardized inputs; `fit` takes `sample_weight`. Without
+        classifier: unfitted, of scikit-learn, for flat standardized inputs, with `sample_weight`; without
             `predict_proba`, the first allowed action replaces a masked one. None: logistic regression.
         spaces: as in `learn`.
         epsilon: share of uniform exploration in [0, 1].
@@ -276,7 +273,7 @@ def _network(model: Any, example: np.ndarray, log: Log) -> Network:
 
 
 def _fixed(scores: Callable[[Array], Array], own: Spaces, settings: Mapping[str, Any], *, greedy: bool) -> Agent:
-    """The agent that plays the softmax of scores (k,), or the largest."""
+    """An agent that does not learn: the softmax of scores (k,), or the largest."""
     epsilon, size = settings["epsilon"], int(own.action_space.n)  # pyright: ignore[reportAttributeAccessIssue]
 
     def law(observation: PyTree) -> Array:

@@ -1,4 +1,4 @@
-"""Out-of-sample predictions of a `Learner` such as `seqdec.filters.learner`: `prequential` and `cross_fit`."""
+"""Out-of-sample predictions of a `Learner`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -50,10 +50,9 @@ def prequential(learner: Learner, log: Log, predict: Predict = expected_rewards,
 
 
 def cross_fit(learner: Learner, log: Log, predict: Predict = expected_rewards, *, seed: int, folds: int = 5) -> PyTree:
-    """Predictions (n, ...) by a learner of the other folds, in the order of time.
+    """Predictions (n, ...) by a learner of the other random folds, in order of time.
 
-    Folds are drawn at random with `seed`. Arguments and errors as in `prequential`, and ValueError for fewer than 2
-    folds or more than rows.
+    Arguments and errors as in `prequential`, and ValueError for fewer than 2 folds or more than rows.
     """
     start, key = _keys(learner, log, seed)
     member, x = folds_of(log, folds, seed), inputs(log)
@@ -99,7 +98,7 @@ def scanned(step: Callable) -> Callable:
 def in_chunks(advance: Callable, carry: PyTree, rows: tuple[np.ndarray, ...], title: str) -> tuple[PyTree, PyTree]:
     """A compiled scan over rows (n, ...) in equal chunks -> (carry, outputs on the host).
 
-    The last chunk is padded with NaN rewards, which must not change the carry.
+    The last is padded with NaN rewards, which must not change the carry.
     """
     from seqdec import progress
 
@@ -116,7 +115,7 @@ def in_chunks(advance: Callable, carry: PyTree, rows: tuple[np.ndarray, ...], ti
 
 
 def _padded(part: np.ndarray, length: int) -> np.ndarray:
-    """Pad (m, ...) to (length, ...) in JAX's dtypes, with NaN or zero."""
+    """Pad (m, ...) to (length, ...) with NaN or zero."""
     part = part.astype(jax.dtypes.canonicalize_dtype(part.dtype))
     padding = np.nan if part.dtype.kind == "f" else 0
     return np.concatenate([part, np.full((length - len(part), *part.shape[1:]), padding, part.dtype)])

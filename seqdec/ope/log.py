@@ -1,12 +1,12 @@
-"""Logs of decisions: context, action, propensity and reward of each.
+"""Logs of decisions.
 
 Columns of a log as a table, the last four kinds optional:
 
     timestamp                  dates or numbers, never decreasing
     action                     index from 0, or name
     reward                     observed reward
-    propensity                 the logging policy's probability of the action; empty in all rows if unknown
-    estimated_propensity       in the place of propensity: an estimate of it
+    propensity                 logging probability of the action; empty in all rows if unknown
+    estimated_propensity       instead of propensity: an estimate
     context_0, context_1, ...  features known before the decision
     mask_0, mask_1, ...        whether each action was allowed
     action_0_feature_0, ...    features of each action
@@ -52,7 +52,7 @@ MOST_ACTIONS = 2**20
 
 
 class Log(NamedTuple):
-    """Decisions in the order of time; validated by `make_log` and the readers."""
+    """Decisions in the order of time."""
 
     context: np.ndarray
     """(n, d) float64"""
@@ -73,7 +73,7 @@ class Log(NamedTuple):
     estimated: bool = False
     """whether propensities are estimates"""
     reward_parts: Mapping[str, np.ndarray] | None = None
-    """named rewards (n,) float64, of which `reward` is a weighted sum; None for none"""
+    """named rewards (n,) float64, whose weighted sum is `reward`; None for none"""
 
     def __repr__(self) -> str:
         rows, actions = self.mask.shape
@@ -104,7 +104,7 @@ class Log(NamedTuple):
         return not np.isnan(self.propensity).all()
 
     def weighted(self, weights: Mapping[str, float]) -> "Log":
-        """The log whose reward is a weighted sum of named rewards, such as {"click": 1.0, "revenue": 0.1}.
+        """The log with a weighted sum of named rewards, such as {"click": 1.0, "revenue": 0.1}, as its reward.
 
         Other names count 0. Raises TypeError or ValueError for anything but numbers by name.
         """
@@ -118,7 +118,7 @@ class Log(NamedTuple):
         return self._replace(reward=sum((w * parts[name] for name, w in known.items()), np.zeros(len(self.reward))))
 
     def rows(self, rows: np.ndarray) -> "Log":
-        """The rows of indices in the order of time, or of a bool for each row."""
+        """Rows by indices in the order of time, or by bools (n,)."""
         parts = None if self.reward_parts is None else {name: part[rows] for name, part in self.reward_parts.items()}
         arrays = {name: part[rows] for name, part in self._asdict().items() if isinstance(part, np.ndarray)}
         return self._replace(**arrays, reward_parts=parts)
@@ -210,9 +210,9 @@ class Log(NamedTuple):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **columns: Any) -> "Log":
-        """The log in a parquet file or comma-separated text: .csv, .txt, also compressed, as .csv.gz.
+        """The log in parquet or comma-separated text: .csv, .txt, also compressed, as .csv.gz.
 
-        Keywords as in `from_pandas`. Raises FileNotFoundError, and ValueError for a file without a valid log.
+        Keywords as in `from_pandas`. Raises FileNotFoundError, and ValueError for an invalid log.
         """
         path = located(path)
         if not path.exists():
@@ -384,13 +384,13 @@ def inputs(log: Log) -> np.ndarray:
 
 
 def standardized(log: Log) -> Log:
-    """The log with context columns of mean 0 and standard deviation 1; constant ones become 0."""
+    """The log with context columns of mean 0 and standard deviation 1, or constant 0."""
     std = log.context.std(axis=0)
     return log._replace(context=(log.context - log.context.mean(axis=0)) / np.where(std > 0, std, 1))
 
 
 def folds_of(log: Log, folds: int, seed: int) -> np.ndarray:
-    """(n,) random fold of each row. Raises ValueError for an impossible number of folds."""
+    """(n,) random folds. Raises ValueError for an impossible number."""
     count = len(log.action)
     if not 2 <= checks.count("folds", folds) <= count:
         raise ValueError(f"folds must lie between 2 and the number of rows, {count}; got {folds}")

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 def estimates_figure(
     table: "pd.DataFrame", logged: tuple[float, float], known: tuple[float, float] | None, title: str
 ) -> "Figure":
-    """Estimates with intervals, beside known or observed mean rewards.
+    """Estimates with intervals, beside known or observed means.
 
     `table` is indexed by estimator, with columns value, low, high; `logged` and `known` are (mean, standard error),
-    shown with 95% intervals.
+    with 95% intervals.
     """
     from matplotlib.figure import Figure
 
@@ -36,7 +36,7 @@ def estimates_figure(
 
 
 def weights_figure(weights: np.ndarray, title: str = "Weights of the rows") -> "Figure":
-    """Distribution of weights (n,), as of `check_target(log, target).weights`, and the share of the heaviest rows."""
+    """Distribution of weights (n,) of `check_target(log, target)`, and the heaviest rows' share."""
     from matplotlib.figure import Figure
 
     from seqdec.ticks import plain_ticks

@@ -22,16 +22,15 @@ def estimate_propensities(log: Log, *, seed: int, folds: int = 5, classifier: An
 def estimated_policy(log: Log, *, seed: int, folds: int = 5, classifier: Any = None) -> np.ndarray:
     """(n, k) cross-fitted probabilities of the logging policy.
 
-    A classifier of the action, given the context and varying features of actions, is calibrated by cross-validation
-    (Platt's sigmoids) on the other folds. Actions with fewer than three rows get their share of the rows. With m rows,
-    probabilities p become (m p + 1) / (m + k), then zero where masked. Unobserved confounders bias estimates by these
-    weights.
+    A classifier of the action, given the context and varying features of actions, calibrated by cross-validation
+    (Platt's sigmoids). Actions with fewer than three rows get their share of the rows. With m rows, probabilities p
+    become (m p + 1) / (m + k), then zero where masked. Unobserved confounders bias estimates by these weights.
 
     Args:
         log: its propensities are ignored.
         seed: of the random folds.
         folds: from 2 to the number of rows.
-        classifier: unfitted, of scikit-learn, with `predict_proba`; None: logistic regression on standardized features.
+        classifier: unfitted, of scikit-learn, with `predict_proba`; None: standardized logistic regression.
 
     Raises:
         TypeError: no method `predict_proba`.
@@ -54,7 +53,7 @@ def estimated_policy(log: Log, *, seed: int, folds: int = 5, classifier: Any = N
 
 
 def _predicted(x: np.ndarray, action: np.ndarray, at: np.ndarray, size: int, classifier: Any) -> np.ndarray:
-    """(rows of `at`, size) probabilities, by a model of the rows `x`."""
+    """(rows of `at`, size) probabilities, fitted to the rows `x`."""
     from sklearn.base import clone
     from sklearn.calibration import CalibratedClassifierCV
     from sklearn.linear_model import LogisticRegression

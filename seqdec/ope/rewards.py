@@ -12,10 +12,10 @@ from seqdec.ope.log import Log, check_log, folds_of, standardized
 def predict_rewards(
     log: Log, *, seed: int, model: Any = None, folds: int = 5, weights: np.ndarray | None = None
 ) -> np.ndarray:
-    """(n, k) rewards predicted by a model fitted to the other folds.
+    """(n, k) cross-fitted rewards.
 
-    Models see standardized contexts x and features or one-hot indices z of the action; those of `sklearn.linear_model`
-    also the products of both. Learners see rows of `seqdec.ope.inputs`.
+    Models see standardized contexts and features or one-hot indices of the action; those of `sklearn.linear_model` also
+    their products. Learners see rows of `seqdec.ope.inputs`.
 
     Args:
         log: its propensities are ignored.
@@ -26,7 +26,7 @@ def predict_rewards(
         weights: (n,) >= 0, of rows in a scikit-learn fit; None for equal ones.
 
     Raises:
-        TypeError: neither a learner nor a model with methods `fit` and `predict`.
+        TypeError: no learner, and no methods `fit` and `predict`.
         ValueError: an impossible number of folds, weights that do not fit the log or are for a learner, or a classifier
             of other rewards than 0 and 1.
     """
@@ -51,10 +51,9 @@ def predict_rewards(
 
 
 def choose_model(log: Log, *, seed: int, folds: int = 5) -> Any:
-    """The unfitted candidate with the highest `held_out_likelihood`.
+    """The unfitted candidate with the highest `held_out_likelihood`: a constant, ridge (logistic) regression, boosting.
 
-    Candidates: a constant, ridge regression (logistic for rewards 0 and 1), gradient boosting. Arguments and errors
-    as in `predict_rewards`.
+    Arguments and errors as in `predict_rewards`.
     """
     check_log(log)
     member = folds_of(log, folds, seed)
@@ -71,8 +70,7 @@ def choose_model(log: Log, *, seed: int, folds: int = 5) -> Any:
 def held_out_likelihood(log: Log, predicted: np.ndarray) -> float:
     """Log likelihood per row of the rewards, given out-of-sample predictions.
 
-    Bernoulli for rewards 0 and 1, with probabilities clipped to [0.001, 0.999], else Gaussian with the variance of the
-    residuals.
+    Bernoulli for rewards 0 and 1, clipped to [0.001, 0.999], else Gaussian with the variance of the residuals.
 
     Args:
         log: the rows.
@@ -99,7 +97,7 @@ def is_binary(log: Log) -> bool:
 
 
 def design(log: Log, rows: np.ndarray, actions: np.ndarray, x: np.ndarray, *, products: bool) -> Any:
-    """(m, p) features of `actions` (m,) in `rows` (m,), with standardized contexts x (m, d); sparse with products."""
+    """(m, p) features of `actions` (m,) in `rows` (m,), given contexts x (m, d); sparse with products."""
     if log.action_features is not None:
         z = log.action_features[rows, actions]
         parts = [x, z, (x[:, :, None] * z[:, None]).reshape(len(x), -1)]
@@ -139,7 +137,7 @@ def _candidates(binary: bool) -> list[Any]:
 def _predicted(
     model: Any, log: Log, fitted: np.ndarray, at: np.ndarray, weights: np.ndarray, *, logged: bool = False
 ) -> np.ndarray:
-    """(rows of `at`, k) predictions by a model of other rows; (rows of `at`,) for the logged actions alone."""
+    """(rows of `at`, k) predictions by a model of other rows, or (rows of `at`,) for logged actions."""
     from sklearn.base import is_classifier
     from threadpoolctl import threadpool_limits
 

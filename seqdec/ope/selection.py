@@ -1,4 +1,4 @@
-"""Agents on a log: their policy, learning, and selection."""
+"""Agents on a log."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -47,13 +47,13 @@ def _observations(agent: Agent, log: Log) -> np.ndarray:
 
 
 def target_of(agent: Agent, log: Log, *, seed: int, state: Any = None) -> np.ndarray:
-    """(n, k) an agent's probabilities in the rows of a log, for `evaluate`.
+    """(n, k) an agent's probabilities in the rows of a log.
 
     Args:
         agent: with `assess`, a Box of observations and Discrete actions.
         log: of the same actions; observations are rows of `seqdec.ope.inputs`, reshaped.
         seed: of estimated probabilities and the initial state.
-        state: of the agent, not changed; None: the initial one.
+        state: not changed; None: the initial one.
 
     Raises:
         TypeError: not an agent or not a log, or an agent without spaces or probabilities.
@@ -84,10 +84,9 @@ def target_of(agent: Agent, log: Log, *, seed: int, state: Any = None) -> np.nda
 
 
 def warm_start(agent: Agent, log: Log, *, seed: int) -> Agent:
-    """The agent in the state after learning from a log's rows in their order.
+    """The agent after learning from a log's rows in their order, to evaluate, run or serve.
 
-    Propensities are ignored. Judge the policy on other rows by `evaluate` with `target_of`, play on with `seqdec.run`,
-    or serve it: `OnlineAgent(lambda spaces: warm_start(linear(spaces), log, seed=0), ...)`.
+    Propensities are ignored. To serve: `OnlineAgent(lambda spaces: warm_start(linear(spaces), log, seed=0), ...)`.
 
     Args:
         agent: with a Box of observations and Discrete actions.
@@ -126,7 +125,7 @@ def select(
 ) -> Selection:
     """The candidate with the largest lower end of its interval.
 
-    The m intervals hold together: each has level 1 - (1 - level) / m (Bonferroni).
+    The m intervals have level 1 - (1 - level) / m (Bonferroni).
 
     Args:
         log: rows that no candidate was learned from.
@@ -137,7 +136,7 @@ def select(
         level: of all intervals together.
 
     Raises:
-        TypeError: candidates that are not a dict, or neither agents nor numbers.
+        TypeError: no dict, or neither agents nor numbers.
         ValueError: no candidates, none with support, or what `evaluate` and `target_of` refuse.
     """
     import pandas as pd

@@ -1,4 +1,4 @@
-"""Continuous actions, such as prices and doses, by kernels."""
+"""Continuous actions, by kernels."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -95,7 +95,7 @@ class KernelIPS(Estimator):
     """
 
     bandwidth: float | str = "slope"
-    """h > 0, in units of the action; or "slope": among fractions of the standard deviation of the logged actions"""
+    """h > 0, in units of the action; or "slope": among fractions of the logged actions' standard deviation"""
     kernel: str = "epanechnikov"
     """One of `KERNELS`."""
     normalized: bool = False
@@ -117,7 +117,7 @@ class KernelIPS(Estimator):
 
 @dataclass(frozen=True, kw_only=True)
 class KernelDR(Estimator):
-    """Doubly robust with the weights of `KernelIPS`: mean of q + w (r - q), q predicted for the target's action."""
+    """Doubly robust with the weights of `KernelIPS`: mean of q + w (r - q), q of the target's action."""
 
     bandwidth: float | str = "slope"
     """As in `KernelIPS`."""

@@ -1,4 +1,4 @@
-"""Estimators by a reward model, alone or doubly robust."""
+"""Estimators by a reward model."""
 
 import math
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from seqdec.ope.intervals import Terms
 
 @dataclass(frozen=True, kw_only=True)
 class DM(Estimator):
-    """Direct method: the expected predicted reward under the target, mean of sum_a pi(a | x) q(x, a)."""
+    """Direct method: mean of sum_a pi(a | x) q(x, a)."""
 
     needs = ("predicted",)
 
@@ -60,7 +60,7 @@ class DR(Estimator):
 
 @dataclass(frozen=True, kw_only=True)
 class SNDR(Estimator):
-    """Self-normalized doubly robust: mean of direct, plus the sum of w (r - q) over the sum of w; `DM` without weights.
+    """Self-normalized doubly robust: mean of direct, plus sum of w (r - q) / sum of w; `DM` without weights.
 
     References:
         Thomas, Brunskill, "Data-efficient off-policy policy evaluation for reinforcement learning", 2016.

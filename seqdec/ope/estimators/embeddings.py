@@ -14,9 +14,7 @@ from seqdec.ope.propensities import estimated_policy
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MIPS(Estimator):
-    """Inverse propensity scoring by marginal weights: mean of w(x, e) r.
-
-    With the law p(e | a) of the embedding e of an action,
+    """Inverse propensity scoring by marginal weights over embeddings e: mean of w(x, e) r.
 
         w(x, e) = sum_a pi(a | x) p(e | a) / sum_a logging(a | x) p(e | a)
 

@@ -14,9 +14,9 @@ from seqdec.ope.rewards import design, predict_rewards, unfitted
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MRDR(Estimator):
-    """More robust doubly robust: `DR` with a model fitted with row weights w (1 - p) / p.
+    """More robust doubly robust: `DR` with a model fitted with weights w (1 - p) / p.
 
-    They minimize the variance for a deterministic target.
+    The weights minimize the variance for a deterministic target.
 
     References:
         Farajtabar, Chow, Ghavamzadeh, "More robust doubly robust off-policy evaluation", 2018.
@@ -40,10 +40,9 @@ class MRDR(Estimator):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BalancedIPW(Estimator):
-    """Self-normalized inverse propensity scoring with estimated weights; needs no propensities.
+    """Self-normalized inverse propensity scoring with estimated weights.
 
-    A cross-fitted classifier tells logged actions (label 0) from actions drawn from the target (label 1); its odds are
-    the weights.
+    They are the odds of a cross-fitted classifier of logged actions (0) and actions of the target (1).
 
     References:
         Sondhi, Arbour, Dimmery, "Balanced off-policy evaluation in general action spaces", 2020.

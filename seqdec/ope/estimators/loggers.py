@@ -1,4 +1,4 @@
-"""Logs of several policies: as a mixture, or each weighted by its variance.
+"""Logs of several policies.
 
 References:
     Agarwal, Basu, Schnabel, Joachims, "Effective evaluation using logged bandit feedback from multiple loggers", 2017.
@@ -20,7 +20,7 @@ class BalancedLoggers(Estimator):
     """An estimator on the mixture of all loggers."""
 
     mixture: Any
-    """(n,) sum_l (n_l / n) p_l(a_i | x_i), probability of the row's action under the mixture"""
+    """(n,) sum_l (n_l / n) p_l(a_i | x_i), the mixture's probability"""
     estimator: Estimator = field(default_factory=IPS)
     """Any."""
 
@@ -39,10 +39,10 @@ class BalancedLoggers(Estimator):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WeightedLoggers(Estimator):
-    """The estimates from the rows of each logger, weighted by their inverse variances."""
+    """Estimates of each logger's rows, weighted by inverse variances."""
 
     logger: Any
-    """(n,) logger of each row, of any type; propensities are the row's own logger's"""
+    """(n,) logger of each row, of any type; propensities are its own"""
     estimator: Estimator = field(default_factory=IPS)
     """Any."""
 

@@ -1,4 +1,4 @@
-"""Slates: several items at once, with a reward for each slot."""
+"""Slates: several items at once."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -69,10 +69,9 @@ def make_slate_log(*, action: Any, reward: Any, propensity: Any, marginal: Any =
 
 @evidence.register
 def _of_slates(log: SlateLog, target: Any, predicted: Any = None, *, seed: int) -> SlateEvidence:
-    """Evidence of slates.
+    """`target` (n, L, k), `predicted` (n, L, k) or None.
 
-    `target` is (n, L, k), with marginal probabilities (n, L) of the logged items as a pair where its slots are not
-    independent; `predicted` is (n, L, k) or None.
+    `target` is a pair with marginal probabilities (n, L) of logged items unless slots are independent.
     """
     conditional, marginal = target if isinstance(target, tuple) else (target, None)
     law = np.asarray(checks.as_array("target", conditional), np.float64)
@@ -150,7 +149,7 @@ class SlatePI(Estimator):
 class CascadeDR(Estimator):
     """Doubly robust in each slot, under the cascade assumption.
 
-    With W_l = prod_{m <= l} w_m and predictions q_l(a) of rewards of slot l and below, the sum over slots of
+    With W_l = prod_{m <= l} w_m and predictions q_l(a) of rewards of slot l and below, the sum over l of
     W_l (r_l - q_l(a_l)) + W_{l-1} sum_a pi_l(a) q_l(a).
 
     References:
@@ -172,6 +171,6 @@ class CascadeDR(Estimator):
 
 
 def _terms(w: np.ndarray, reward: np.ndarray, normalized: bool) -> Terms:
-    """Sums over slots of w r, divided by n or by the weights of the slot."""
+    """Sums over slots of w r, over n or the slot's weights."""
     numerator = w * reward
     return Terms(numerator, w if normalized else np.ones_like(numerator))

@@ -25,7 +25,7 @@ _CANDIDATES = 25
 
 
 def check_setting(name: str, value: float | str, top: float = math.inf) -> None:
-    """Raises ValueError for neither a rule nor a number > 0, or in [0, top]."""
+    """Raises ValueError for neither a rule nor a number > 0 or in [0, top]."""
     if isinstance(value, str):
         checks.choice(name, value, RULES)
     elif math.isinf(top):
@@ -35,7 +35,7 @@ def check_setting(name: str, value: float | str, top: float = math.inf) -> None:
 
 
 def caps(w: np.ndarray) -> list[float]:
-    """Geometric bounds of weights, between the largest and the fifth percentile of those > 0, after none."""
+    """No bound, then geometric ones from the largest to the fifth percentile of weights > 0."""
     positive = w[w > 0]
     if not positive.size:
         return [math.inf]
@@ -50,7 +50,7 @@ def chosen(
     residual: np.ndarray,
     direct: np.ndarray | float = 0.0,
 ) -> float:
-    """The setting, or the rule's choice among `candidates(w)` for v = weigh(w, setting)."""
+    """The setting, or the rule's choice of `candidates(w)`, v = weigh(w, setting)."""
     if not isinstance(setting, str):
         return setting
     settings = candidates(w)
