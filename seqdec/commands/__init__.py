@@ -8,7 +8,7 @@ from seqdec.registry import Outside, Registry
 EXPERIMENTS: Mapping[str, str] = {
     "digits": "seqdec.commands.digits:Digits",
 }
-"""Option classes of `seqdec run NAME`; those of the papers are in `reproduction/`."""
+"""`seqdec run NAME`; others are in `reproduction/`."""
 
 COMMANDS: Mapping[str, str] = {
     "sweep": "seqdec.commands.sweep:Sweep",
@@ -17,7 +17,7 @@ COMMANDS: Mapping[str, str] = {
     "monitor": "seqdec.commands.monitor:Monitor",
     "bench": "seqdec.commands.bench:Bench",
 }
-"""Experiments that are commands: `seqdec NAME`."""
+"""`seqdec NAME`."""
 
 _OUTSIDE = Outside(
     "seqdec.experiments",

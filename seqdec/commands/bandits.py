@@ -43,7 +43,7 @@ class Plan(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Located):
-    """Options of experiments that compare agents; None leaves a number to each agent's preset."""
+    """Options of experiments that compare agents."""
 
     name: ClassVar[str]
     quick_options: ClassVar[Mapping[str, Any]] = {"seeds": 1}
@@ -51,7 +51,7 @@ class Options(Located):
     captions: ClassVar[Mapping[str, str]] = {}
     """Contents of the paper's figures, by the file name of ours."""
     tuned: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Settings of agents that replace their presets here."""
+    """Settings of agents here."""
     paper: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Settings of AGENT.published."""
     model: ClassVar[nn.Module | None] = None
@@ -103,7 +103,7 @@ class Options(Located):
         return Plan(env, {name: self.agent(name, env) for name in names}, self.steps)
 
     def names(self) -> list[str]:
-        """The names of the agents, after checks of all options. Raises ValueError."""
+        """Checked names of the agents. Raises ValueError."""
         check_minimum(self, steps=1, checkpoint_every=1, rank=1)
         check_seeds(self.seed, self.seeds)
         non_negative("process_noise", 0.0 if self.process_noise is None else self.process_noise)
@@ -116,11 +116,11 @@ class Options(Located):
 
     @classmethod
     def kind(cls, name: str) -> str:
-        """The agent "kind:rank+policy.variant" without rank, policy and variant."""
+        """The agent without rank, policy and variant."""
         return contenders.split(name, cls.choices["agents"].known).kind
 
     def agent(self, name: str, env: Environment, **other: Any) -> Agent:
-        """The agent "kind:rank+policy.variant", with the options that it takes and `other` keywords."""
+        """The agent, with its options and `other` keywords."""
         contender = contenders.split(name, self.choices["agents"].known)
         kind, rank, policy, variant = contender
         if variant == "published":
@@ -139,16 +139,16 @@ class Options(Located):
         return agent if self.logs or agent.exact_propensity else contenders.without_estimate(agent)
 
     def network_of(self, kind: str, env: Environment) -> nn.Module | Network | None:
-        """The network of the agents `kind`; None leaves it to them."""
+        """Network of an agent, or None."""
         del kind, env
         return self.model
 
     def presets(self, kind: str) -> dict[str, Any]:
-        """Default keywords of the agents `kind`, besides the network."""
+        """Default keywords of an agent."""
         return dict(self.tuned.get(kind, {}))
 
     def of_paper(self, kind: str, env: Environment) -> dict[str, Any]:
-        """Keywords of the agents `kind` in the paper. Raises ValueError if unknown."""
+        """Keywords of an agent in the paper. Raises ValueError if unknown."""
         del env
         if kind not in self.paper:
             remedy = f"but those of {', '.join(self.paper)}" if self.paper else f"nor of any other agent: take {kind}"
@@ -156,11 +156,11 @@ class Options(Located):
         return dict(self.paper[kind])
 
     def found(self) -> dict[str, dict[str, Any]]:
-        """Results of `seqdec tune` by kind. Raises OSError or ValueError for an invalid file."""
+        """Results of `seqdec tune` by kind. Raises OSError or ValueError."""
         return {} if self.settings is None else read_settings(self.settings, self.name)
 
     def response(self) -> dict[str, Any]:
-        """Keywords of filter agents for the distribution of responses."""
+        """Keywords for the distribution of responses."""
         return {}
 
     def kept(self, name: str) -> tuple[str, ...]:
@@ -229,7 +229,7 @@ def checkpoints(options: Any) -> dict[str, Any]:
 
 
 def write_report(folder: Path, runs: Mapping[str, Run], shown: Mapping[str, "Figure"] | None = None) -> "pd.DataFrame":
-    """Write summary.csv and figures, by default `pictures`; returns the table of `readable`."""
+    """Write summary.csv and figures, by default `pictures`; returns a table."""
     table = compare(runs)
     write_summary(folder, table, pictures(runs) if shown is None else shown)
     return readable(table)
@@ -243,7 +243,7 @@ def pictures(runs: Mapping[str, Run]) -> dict[str, "Figure"]:
 
 
 def noted(shown: dict[str, "Figure"], captions: Mapping[str, str]) -> dict[str, "Figure"]:
-    """The figures, with a line on the published ones."""
+    """The figures, with notes on the published ones."""
     from seqdec import figures
 
     for name in shown.keys() & captions.keys():

@@ -1,4 +1,4 @@
-"""The contract of experiments, and shared checks of options."""
+"""The contract of experiments."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -9,7 +9,7 @@ from seqdec.boundary import checks
 from seqdec.persistence import located
 
 _FLAGS = {"published": "the settings of the paper", "quick": "a small run for two cores"}
-"""Flags for other defaults, in the order in which they apply."""
+"""Flags for other defaults, in their order."""
 
 
 class Choice(NamedTuple):
@@ -40,10 +40,7 @@ class Located:
 
 
 class Experiment(Protocol):
-    """Options of an experiment, a frozen dataclass, and its methods.
-
-    Fields are command-line options; docstrings of class and fields are the help.
-    """
+    """Options of an experiment, a frozen dataclass; docstrings of class and fields are the help."""
 
     name: ClassVar[str]
     """Key in `seqdec.commands.REGISTRY` or `COMMANDS`, and in files of settings."""
@@ -56,31 +53,31 @@ class Experiment(Protocol):
         ...
 
     def check(self) -> Any:
-        """Validate the options and build what `play` needs, without computing or writing results.
+        """Validate the options and build what `play` needs, writing nothing.
 
-        Raises ValueError or TypeError for wrong options (usage errors), OSError for missing data.
+        Raises ValueError or TypeError for wrong options, OSError for missing data.
         """
         ...
 
     def restore(self) -> list[Any]:
-        """The finished parts that `save` wrote, in the order of `play`."""
+        """The finished saved parts, in the order of `play`."""
         ...
 
     def play(self, plan: Any, finished: Sequence[Any]) -> Iterator[Any]:
         """Run with what `check` returned, and yield each complete part.
 
-        `finished` parts are omitted, without effect on the others. Raises KeyboardInterrupt on Ctrl-C, after yielding a
-        partial part that can be reported.
+        Omits `finished` parts, without effect on others. Raises KeyboardInterrupt on Ctrl-C, after yielding a
+        reportable partial part.
         """
         ...
 
     def save(self, parts: list[Any]) -> None:
-        """Write the manifest and all parts so far, the new one last; called after each part."""
+        """Write the manifest and all parts so far, the new one last."""
         ...
 
     @staticmethod
     def report(folder: Path) -> str:
-        """Write tables and figures of the results in `folder`; returns the table as text."""
+        """Write tables and figures of `folder`; returns the table as text."""
         ...
 
 
@@ -97,7 +94,7 @@ class Quick(Experiment, Protocol):
 
 
 def is_experiment(kind: Any) -> bool:
-    """Whether a class satisfies what `seqdec run` needs."""
+    """Whether it satisfies what `seqdec run` needs."""
     needed = ("name", "choices", "quick_options", "quick", "out", "check", "restore", "play", "save", "report")
     known = {*dir(kind), *getattr(kind, "__dataclass_fields__", ())}
     return isinstance(kind, type) and is_dataclass(kind) and known >= {*needed}
@@ -113,7 +110,7 @@ def preset(options: Any) -> dict[str, Any]:
 
 
 def description(experiment: Any) -> str:
-    """The help of an experiment: its docstring, and what --published and --quick mean."""
+    """The help of an experiment, with --published and --quick."""
     paragraphs = [experiment.__doc__]
     for flag, title in _FLAGS.items():
         changed = getattr(experiment, f"{flag}_options", {})
@@ -123,7 +120,7 @@ def description(experiment: Any) -> str:
 
 
 def split_names(kind: str, text: str) -> list[str]:
-    """The names in a comma-separated list. Raises ValueError for a duplicate, TypeError for no text."""
+    """Comma-separated names. Raises ValueError for a duplicate, TypeError for no text."""
     if not isinstance(text, str):
         raise TypeError(f"{kind}s must be a text of names separated by commas; got {text!r}")
     names = [name.strip() for name in text.split(",")]
@@ -143,7 +140,7 @@ def check_choices(options: Any) -> None:
 
 
 def check_seeds(seed: int, seeds: int = 1) -> None:
-    """Refuse no seeds, or any of SEED, ..., SEED + SEEDS - 1 outside [0, 2**63)."""
+    """Raises ValueError for no seeds, or any outside [0, 2**63)."""
     checks.seeds(seed, checks.count("seeds", seeds))
 
 
@@ -154,7 +151,7 @@ def check_path(option: str, path: str | Path) -> None:
 
 
 def check_minimum(options: Any, **minimum: int) -> None:
-    """Raises ValueError for fields of `options` below their minimum; None passes."""
+    """Raises ValueError for fields below their minimum."""
     for name, least in minimum.items():
         value = getattr(options, name)
         if value is not None and value < least:

@@ -114,7 +114,7 @@ class Workload(NamedTuple):
 
 
 def workload(size: int, arms: int) -> Workload:
-    """LeNet5 for size 0, else an MLP on 64 inputs, the last hidden layer of 80 units, at most `size` parameters."""
+    """LeNet5 for size 0, else an MLP on 64 inputs with at most `size` parameters, the last hidden layer of 80 units."""
     width = (size - _mlp_size(0, arms)) // (_mlp_size(1, arms) - _mlp_size(0, arms))
     module = models.MLP(arms, features=(width, 80)) if size else models.LeNet5(arms)
     shape = (64,) if size else (28, 28)
@@ -125,7 +125,6 @@ def workload(size: int, arms: int) -> Workload:
 
 
 def _mlp_size(width: int, arms: int) -> int:
-    """Parameters of the MLP with `width` units in the first hidden layer."""
     return 65 * width + 80 * (width + 1) + 81 * arms
 
 
@@ -245,7 +244,7 @@ def _in_turns(chunks: Sequence[Callable[[], float]], repeats: int) -> list[float
 
 
 def _rows(work: Workload, params: Any, x: Array, *, hidden: bool = False) -> Rows:
-    """Rows of the Jacobian of all arms, by all or hidden parameters."""
+    """Rows of the Jacobian, by all or hidden parameters."""
     count, structure = len(jax.tree.leaves(params)), jax.tree.structure(params)
     found = jacobians.rows(lambda params, x: (work.network.apply(params, x), ()), params, x)[2]
     places = parameters.split(structure.unflatten(range(count)), work.network.is_last)[0] if hidden else range(count)
@@ -257,7 +256,7 @@ def _jacobians(work: Workload) -> Callable[[Any, Array], Rows]:
 
 
 def _products(work: Workload, name: str) -> Callable[[Any, Array], Pieces]:
-    """The Jacobian and its products with the hidden layers' basis, for moments and mean."""
+    """The Jacobian and its products with the hidden basis."""
 
     def products(arguments, x):
         params, factor = arguments
@@ -289,7 +288,7 @@ def _passing(function: Callable[[Any, Array], Rows], arguments: Any, inputs: Arr
 
 
 def copy_bandwidth(size: int = 2**28) -> float:
-    """Bytes per second, read and written, of copying `size` four-byte numbers within pages in use; best of five."""
+    """Bytes per second, read and written, of copying `size` four-byte numbers; best of five."""
     source, target = np.ones(size, np.float32), np.ones(size, np.float32)
     times = []
     for _ in range(6):
@@ -319,7 +318,7 @@ COLUMNS = {
 
 
 def exponents(table: pd.DataFrame, by: str, within: str) -> Iterator[tuple[str, int, float]]:
-    """(filter, value of `within`, exponent b of ms ~ by^b) where the MLPs give at least three points."""
+    """(filter, value of `within`, exponent b of ms ~ by^b), from at least three MLPs."""
     mlp = table[table["network"] == "MLP"]
     for name in sorted(set(mlp["filter"])):
         for value in sorted(set(mlp[within])):
@@ -357,7 +356,7 @@ def _markdown(table: pd.DataFrame) -> str:
 
 
 def picture(table: pd.DataFrame, repeats: int) -> "Figure":
-    """Milliseconds per step against D or d on log axes; boxes dashed."""
+    """Milliseconds per step against D or d, log axes."""
     colors = dict(zip(NAMES, ("#0072B2", "#009E73", "#D55E00"), strict=True))
     mlp = table.loc[table["network"] == "MLP"]
     mlp = mlp if len(mlp) else table

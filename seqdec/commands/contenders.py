@@ -31,7 +31,7 @@ class Contender(NamedTuple):
 
 
 def split(name: str, known: Collection[str]) -> Contender:
-    """The parts of "kind:rank+policy.variant"; a kind may contain "+" (koala++), or be "module:function".
+    """The parts of a name; a kind may contain "+" (koala++), or be "module:function".
 
     Raises ValueError for a rank that is not an integer, or a kind without rank or policy.
     """
@@ -72,9 +72,9 @@ def has_filter(kind: str) -> bool:
 def filter_settings(
     kind: str, tuned: Mapping[str, Any], *, rank: int | None, process_noise: float | None
 ) -> dict[str, Any]:
-    """Rank and process noise, unless None, as keywords of agents `kind`, with raw contexts.
+    """Rank and process noise of the hidden layers, unless None, as keywords, with raw contexts.
 
-    They are those of the hidden layers. HiLoFi's last layer shares the process noise unless `tuned` sets another.
+    HiLoFi's last layer shares the process noise unless `tuned` sets another.
     """
     own = agents.capabilities(kind)
     given = {own.rank: rank} if own.rank else {}
@@ -85,7 +85,7 @@ def filter_settings(
 
 
 def checked(agent: Agent, name: str) -> Agent:
-    """The agent. Raises ValueError for settings that do not fit the network, without computing."""
+    """The agent. Raises ValueError for unfit settings, without computing."""
     jax.eval_shape(agent.init, jax.random.key(0))
     return agent._replace(name=name)
 

@@ -59,7 +59,7 @@ def opened(folder: Path) -> Iterator[None]:
 
 
 def resumed(kind: type[T], folder: Path) -> T:
-    """The options, of class `kind`, of the experiment in `folder`, which may have been moved.
+    """The options, of class `kind`, of the experiment in `folder`.
 
     Raises as `read_manifest`, and ValueError for another version's options.
     """
@@ -89,7 +89,7 @@ def save_parts(path: Path, table: "pd.DataFrame") -> None:
 
 
 def saved_parts(path: Path, keys: Sequence[str]) -> "list[pd.DataFrame]":
-    """The parts that the present command saved, one for each combination of `keys`."""
+    """Parts saved by the present command, by `keys`."""
     if not path.is_file():
         return []
     table, manifest = read_table(path)
@@ -106,7 +106,7 @@ def key_of(part: "pd.DataFrame", keys: Sequence[str]) -> tuple[Any, ...]:
 def write_manifest(
     folder: Path, options: Any, runs: Sequence[str] = (), *, command: str | None = None, **results: Any
 ) -> None:
-    """Write the manifest of `options`: name, options, names of runs, other `results`.
+    """Write the manifest of `options`, with names of runs and other `results`.
 
     `command` identifies the command for resuming; None keeps the present one.
     """
@@ -127,7 +127,7 @@ def finish(folder: Path) -> None:
 
 
 def finished(folder: Path) -> bool:
-    """Whether the experiment in `folder`, or the one it is part of, has finished."""
+    """Whether the experiment in `folder`, or that above it, has finished."""
     command = started(folder)
     places = [place for place in (folder, folder.parent) if (place / "manifest.json").is_file()]
     manifests = [read_manifest(place) for place in places]
@@ -135,7 +135,7 @@ def finished(folder: Path) -> bool:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of an experiment. Raises FileNotFoundError if missing, ValueError if invalid."""
+    """The manifest. Raises FileNotFoundError if missing, ValueError if invalid."""
     path = folder / "manifest.json"
     if not path.is_file():
         reason = "there is no manifest.json in it" if folder.is_dir() else "there is no such folder"
@@ -159,7 +159,7 @@ def runs_of(folder: Path) -> list[Path]:
 
 
 def load_runs(folder: Path) -> dict[str, Run]:
-    """The runs, in order. Raises as `Run.load` and `read_manifest`, and ValueError without runs."""
+    """The runs, in order. Raises as `Run.load` and `read_manifest`; ValueError for none."""
     paths = runs_of(folder)
     if not paths:
         raise ValueError(f"{folder} holds no finished run yet")
@@ -189,7 +189,7 @@ _UNDATED: Mapping[str, dict[str, None]] = {"png": {}, "svg": {"Date": None}, "pd
 
 @contextmanager
 def reporting(*formats: str) -> Iterator[Reported]:
-    """Collects what `save_table` and `save_figure` write, and adds formats of figures."""
+    """Collects files of `save_table` and `save_figure`, with figures in further formats."""
     reported = Reported(formats, {}, {})
     token = _REPORTED.set(reported)
     try:
@@ -214,7 +214,7 @@ def save_table(path: Path, table: "pd.DataFrame", *, index: bool = True) -> None
 
 
 def save_figure(path: Path, figure: "Figure") -> None:
-    """Write `figure` as PNG and in the formats of `reporting`, with text as text in PDF."""
+    """Write `figure` as PNG and in the formats of `reporting`; text remains text."""
     from matplotlib import rc_context
 
     reported = _REPORTED.get()
@@ -238,7 +238,7 @@ SETTINGS = "seqdec settings 1"
 
 
 def read_settings(path: Path, experiment: str) -> dict[str, dict[str, Any]]:
-    """Settings by agent. Raises ValueError for a missing, damaged or foreign file."""
+    """Settings by agent. Raises ValueError for an invalid file."""
     if not path.is_file():
         raise ValueError(f"settings: there is no file {path}")
     content = read_json(path)
@@ -259,7 +259,7 @@ def write_settings(path: Path, experiment: str, found: Mapping[str, Mapping[str,
 
 
 def described(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """A line for each agent: settings, and how they were found."""
+    """Settings of each agent, and how they were found."""
     lines = []
     for kind, entry in found.items():
         numbers = ", ".join(f"{keyword} {value:.3g}" for keyword, value in entry["settings"].items())

@@ -1,4 +1,4 @@
-"""A summary of a service's log: rewards, arms, propensities, late rewards, drift of contexts.
+"""A summary of a service's log.
 
 DIR/manifest.json, history.parquet   options; all decisions (`seqdec.service.read_history`)
 DIR/periods.csv, arms.csv, drift.csv the tables of `Summary`
@@ -25,7 +25,7 @@ from seqdec.service.store import COLLECTED, REPORTED
 from seqdec.statistics import mean_and_margin
 
 _SHARE = 4
-"""The first and last parts are one in so many decisions each."""
+"""First and last parts, in fractions of the log."""
 _SHOWN = 12
 """Most rows of a table shown."""
 
@@ -183,7 +183,7 @@ def _distance(before: np.ndarray, after: np.ndarray) -> float:
 
 
 def monitor_figure(history: pd.DataFrame, found: Summary, title: str) -> Figure:
-    """Rewards over time with 95% intervals, shares of the arms, propensities, drift of the contexts."""
+    """Rewards with 95% intervals, shares of arms, propensities, drift."""
     figure = Figure(figsize=(12, 7.2), dpi=110, layout="constrained")
     rewards, shares, chances, drift = figure.subplots(2, 2).ravel()
     ends = np.cumsum(found.periods["decisions"])

@@ -169,7 +169,7 @@ class Result(NamedTuple):
     logged: tuple[float, float]
     """mean reward of the log and its standard error"""
     known: tuple[float, float] | None
-    """the policy's own mean reward and its standard error; None without a log of it"""
+    """(mean, standard error) of the policy's own log, or None"""
     weights: np.ndarray
     """(n,), NaN where propensities are unknown"""
 
@@ -207,7 +207,7 @@ def evaluate(options: Evaluation) -> Result:
 def _learn(log: Log, options: Evaluation, policy: str | None) -> tuple[np.ndarray, Any]:
     """Predicted rewards (n, k) out of sample, and the law (n, k) of a policy on the filter.
 
-    Predictions are the filter's or `ope.predict_rewards`, whichever has the higher held-out likelihood.
+    Rewards are the filter's or `ope.predict_rewards`, whichever has the higher held-out likelihood.
     """
     scaled, seed = ope.standardized(log), options.seed
     law = None if policy is None else policies.make(policy).probabilities
@@ -225,10 +225,7 @@ def _learn(log: Log, options: Evaluation, policy: str | None) -> tuple[np.ndarra
 
 
 def model_for(log: Log, kind: str) -> Learner:
-    """A filter over a small network for `seqdec.ope.inputs(log)`.
-
-    R = Var[r], and last layers start with standard deviation 0.3 sqrt(R).
-    """
+    """A filter over a small network for `seqdec.ope.inputs(log)`: R = Var[r], last layers of deviation 0.3 sqrt(R)."""
     example = jnp.zeros(ope.inputs(log).shape[-1])
     hidden = () if kind == "linear" else _HIDDEN
     if log.action_features is None:
@@ -318,7 +315,7 @@ def _read(options: Evaluation) -> Log:
 
 
 def as_log(shown: data.OpenBandit) -> Log:
-    """The Open Bandit log as a `seqdec.ope.Log`: contexts are place and user, features those of the items."""
+    """The Open Bandit log as a `seqdec.ope.Log`: contexts are place and user."""
     return ope.make_log(
         action=shown.item,
         reward=shown.click,
@@ -330,7 +327,7 @@ def as_log(shown: data.OpenBandit) -> Log:
 
 
 def read_policy(path: str, log: Log) -> np.ndarray:
-    """(n, k) probabilities in the columns probability_0, ... or probability_<name>, ... of a file."""
+    """(n, k) columns probability_0, ... or probability_<name>, ... of a file."""
     table = read_any_table(Path(path))
     names = [f"probability_{i}" for i in range(table.shape[1])]
     if log.action_names is not None and not set(names) <= set(table.columns):

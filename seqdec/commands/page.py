@@ -1,4 +1,4 @@
-"""An experiment's folder as a page of HTML, and its tables in LaTeX."""
+"""An experiment as a page of HTML, and its tables in LaTeX."""
 
 import shlex
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ _POSITIONAL = get_args(tyro.conf.Positional[int])[1]
 
 
 def write(file: Path, folder: Path, text: str, reported: Reported) -> None:
-    """Write the page of an experiment with the report `text` and its files `reported`.
+    """Write the page of a report `text` with the files `reported`.
 
     Raises as `seqdec.pages.write` and `read_manifest`.
     """
@@ -43,7 +43,7 @@ def write(file: Path, folder: Path, text: str, reported: Reported) -> None:
 
 
 def latex(folder: Path, reported: Reported) -> str:
-    """All tables of the report, each below a comment with its name."""
+    """All tables, each below a comment with its name."""
     return "\n\n".join(
         f"% {path.relative_to(folder)}\n{tables.latex(table)}" for path, table in reported.tables.items()
     )
@@ -96,7 +96,7 @@ def _figures(folder: Path, reported: Reported) -> Iterator[str]:
 
 
 def _configuration(folder: Path, manifest: dict[str, Any]) -> Iterator[str]:
-    """The configuration file of a sweep, wherever its folder is."""
+    """The configuration file of a sweep."""
     if "config" in manifest["options"]:
         yield pages.heading("Configuration")
         yield pages.preformatted(read_text(folder / Path(manifest["options"]["config"]).name))

@@ -1,4 +1,4 @@
-"""Agents x environments x settings, each with several seeds, on a machine or a cluster.
+"""Agents x environments x settings x seeds.
 
 DIR/config.toml           the configuration; its form is in docs/sweeps.md
 DIR/cells/KEY.parquet     a finished cell, a row for each seed; KEY is a digest of all that determines it
@@ -69,7 +69,7 @@ class Cell(NamedTuple):
     seed: int
 
     def key(self) -> str:
-        """Digest of all that determines the result, including versions and files of external factories."""
+        """Digest of settings, versions and files of external factories."""
         named = [(envs.REGISTRY, self.environment.kind), (agents.REGISTRY, self.agent.kind)]
         named += [
             (_NAMED[key], value)
@@ -282,7 +282,7 @@ def _parts(path: Path, config: Mapping[str, Any], group: str) -> list[Part]:
 
 
 def _built(path: Path, group: str, part: Part, make: Callable[[], Any]) -> Any:
-    """What `make` returns. Raises ValueError naming the key for any failure."""
+    """What `make` returns. Raises ValueError naming the key."""
     try:
         part.settings()  # TOML has dates, JSON and keywords have not
         return make()
@@ -314,7 +314,7 @@ def summarize(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def readable(summary: pd.DataFrame) -> pd.DataFrame:
-    """The table of `summarize` as strings, by falling reward in each environment."""
+    """The summary as strings, by falling reward in each environment."""
     place = ["environment", "environment_settings"]
     ordered = summary.sort_values([*place, "reward"], ascending=[True, True, False], kind="stable", ignore_index=True)
     columns: dict[str, Any] = {
@@ -337,7 +337,7 @@ def _labels(table: pd.DataFrame, name: str, settings: str) -> list[str]:
 
 
 def rewards_figure(summary: pd.DataFrame) -> "Figure":
-    """Reward of each cell (mean, 95% interval), a panel for each environment, the best on top."""
+    """Reward of each cell (mean, 95% interval), by environment, the best on top."""
     from matplotlib.figure import Figure
 
     from seqdec import figures
