@@ -1,7 +1,7 @@
-"""The contracts of seqdec: named tuples of pure functions, and named tuples of state.
+"""The contracts of seqdec: named tuples of pure functions, and of state.
 
-A `Filter` keeps a Gaussian belief over the parameters of a network; a `Posterior` is what an `Acquisition` can compute
-of a belief about n candidates; an `Agent` joins the two and acts in an `Environment`.
+A `Filter` keeps a Gaussian belief over the parameters of a network; an `Acquisition` scores n candidates by a
+`Posterior`; an `Agent` joins the two and acts in an `Environment`.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ PyTree = Any
 
 
 IsLast = Callable[[tuple[str, ...]], bool]
-"""(path) -> bool, true in the output layer; a path holds the names of a leaf in the tree."""
+"""(path) -> bool, true in the output layer; a path has the names of a leaf."""
 
 
 @portable
@@ -32,7 +32,7 @@ class Network(NamedTuple):
     apply: Callable[[PyTree, PyTree], Array]
     """(params, x) -> (out,)"""
     is_last: IsLast
-    """(path) -> bool, true in the output layer"""
+    """true in the output layer"""
     tables: tuple[str, ...] = ()
     """embedding tables: an input x reads row x[name] of params["tables"][name] (rows, width)"""
     example: PyTree | None = None
@@ -62,14 +62,14 @@ class Marginals(NamedTuple):
 
 
 class ErrorBound(NamedTuple):
-    """Upper bounds, in Frobenius norm, on what the covariance of one update neglects; their sum bounds the whole."""
+    """Bounds, in Frobenius norm, on what the covariance of one update neglects; their sum bounds the whole."""
 
     process_noise: Array
-    """() neglected interaction of gain and process noise."""
+    """() interaction of gain and process noise."""
     truncation: Array
     """() eigenvalues beyond the rank, process noise included."""
     coupling: Array
-    """() neglected correlation of hidden and last layers; 0 with one block."""
+    """() correlation of hidden and last layers; 0 with one block."""
 
 
 class UpdateInfo(NamedTuple):
@@ -78,11 +78,11 @@ class UpdateInfo(NamedTuple):
     innovation: Array
     """(o,) observed minus predicted response."""
     log_density: Array
-    """() log density of the observation under the one-step-ahead predictive, nats."""
+    """() of the observation under the one-step-ahead predictive, in nats."""
     rejected: Array
-    """() bool: input or result was not finite; the belief is unchanged."""
+    """() bool: not finite input or result, unchanged belief."""
     error_bound: ErrorBound | None = None
-    """None unless the filter was built with `error_bounds=True`."""
+    """None unless built with `error_bounds=True`."""
 
 
 @portable
@@ -92,7 +92,7 @@ class Filter(NamedTuple):
     init: Callable[[Key, PyTree], Any]
     """(key, params) -> belief centered on params."""
     predict: Callable[[Any], Any]
-    """(belief) -> belief after one time step, with its process noise."""
+    """(belief) -> belief after one time step and its process noise."""
     update: Callable[..., tuple[Any, UpdateInfo]]
     """(belief, x, y, observed=None) -> (belief, info). `observed` (o,) indexes the outputs in y (o,), or is a scalar
     with a scalar y; None: all."""
@@ -101,22 +101,21 @@ class Filter(NamedTuple):
     sample: Callable[[Key, Any], PyTree]
     """(key, belief) -> params drawn from the belief."""
     mean: Callable[[Any], PyTree]
-    """(belief) -> params at its mean."""
+    """(belief) -> its mean, as params."""
     response: Callable[[PyTree, PyTree], Array]
-    """(params, x) -> (out,) expected responses with these parameters."""
+    """(params, x) -> (out,) expected responses."""
     recenter: Callable[[Any, PyTree], Any] | None = None
     """(belief, params) -> belief with this mean and the same covariance; None without a free mean."""
     update_batch: Callable[..., tuple[Any, UpdateInfo]] | None = None
     """(belief, xs (b, ...), ys, observed=None) -> (belief, info): one update with b inputs, linearized at the present
-    mean. ys and `observed` are (b, o), or (b,) for one response each; `info` has innovations (b, o) and `rejected`
-    (b,)."""
+    mean. ys and `observed` are (b, o), or (b,) for one response each; innovations (b, o), `rejected` (b,)."""
     marginals: Callable[[Any], Callable[[PyTree], Marginals]] | None = None
     """(belief) -> (x -> marginals), for many inputs; None: take them from `moments`."""
 
 
 @portable
 class Posterior(NamedTuple):
-    """What acquisitions can compute of a belief about n candidates."""
+    """What acquisitions can ask about n candidates."""
 
     mean: Callable[[PyTree], Array]
     """(candidates) -> (n,) expected responses."""
@@ -139,19 +138,19 @@ class Learner(NamedTuple):
     """(key) -> state."""
     update: Callable[..., tuple[Any, Any]]
     """(state, x, y, observed=None, allowed=None) -> (state, info): one time step with the responses y (o,) to x.
-    `observed` (o,) indexes the responses in y, or is a scalar with a scalar y; None: all. `allowed` (n,) bool:
-    candidates in x that could be chosen; None: all. What is not finite teaches nothing: `info.rejected` () bool."""
+    `observed` (o,) indexes the responses in y, or is a scalar with a scalar y; `allowed` (n,) bool: candidates that
+    could be chosen; None: all. What is not finite teaches nothing: `info.rejected` () bool."""
     posterior: Callable[[Any], Posterior]
     """(state) -> posterior."""
     update_batch: Callable[..., tuple[Any, Any]] | None = None
-    """(state, xs (b, ...), ys, observed=None, allowed=None) -> (state, info): one time step with b observations; ys and
-    `observed` are (b, o), or (b,) for one response each; `info.rejected` (b,)."""
+    """(state, xs (b, ...), ys, observed=None, allowed=None) -> (state, info): one time step; ys and `observed` are (b,
+    o), or (b,) for one response each; `info.rejected` (b,)."""
     prepared: Callable[[Any], Posterior] | None = None
     """(state) -> posterior for many inputs; None: `posterior`."""
     widened: Callable[[Any], Any] | None = None
-    """(state of a learner of the first of these responses) -> state; None where only observations can tell."""
+    """(state of fewer responses, the first of these) -> state; None where only observations can tell."""
     uncertain: bool = True
-    """False: the posterior has only means."""
+    """False: only means."""
 
 
 @portable
@@ -163,48 +162,47 @@ class Acquisition(NamedTuple):
     probabilities: Callable[[Key, Posterior, PyTree, Array | None], Array] | None
     """(key, posterior, candidates, mask) -> (n,) probabilities to be played; None: not estimated."""
     exact: bool
-    """`probabilities` are exact, not Monte Carlo estimates."""
+    """Exact `probabilities`, not Monte Carlo estimates."""
     needs: str
     """The most expensive field of the posterior used: "mean", "joint" or "draw"."""
     probability: Callable[[Key, Posterior, PyTree, Array | None, Array], Array] | None = None
-    """(key, posterior, candidates, mask, index) -> () one of `probabilities` up to its error; None unless it costs less
-    than all."""
+    """(key, posterior, candidates, mask, index) -> () one of `probabilities` up to its error, if cheaper than all."""
 
 
 class TimeStep(NamedTuple):
     """Result of an action."""
 
     observation: PyTree
-    """The next one; a `Masked` where not every action is allowed."""
+    """The next; a `Masked` where not every action is allowed."""
     reward: Array
     """() NaN when the action was not allowed."""
     regret: Array
-    """() expected reward of the best action minus that of this one; NaN where unknown."""
+    """() expected reward of the best action minus this one's; NaN where unknown."""
     done: Array
     """() bool: the episode ended, `observation` starts a new one."""
     outcomes: Array | None = None
-    """(n,) responses of all actions under full information, else None."""
+    """(n,) responses of all actions, under full information."""
 
 
 class Masked(NamedTuple):
     """An observation and its allowed actions."""
 
     observation: PyTree
-    """The observation."""
+    """Unmasked."""
     mask: Array
     """(n,) bool, True: allowed."""
 
 
 @portable
 class Environment(NamedTuple):
-    """A functional environment, its data in `params`, never in closures."""
+    """A functional environment, all data in `params`."""
 
     reset: Callable[[Key, PyTree], tuple[Any, PyTree]]
     """(key, params) -> (state, observation)."""
     step: Callable[[Key, Any, Array, PyTree], tuple[Any, TimeStep]]
     """(key, state, action, params) -> (state, time step)."""
     params: PyTree
-    """All arrays that the functions read."""
+    """Arrays that the functions read."""
     observation_space: gymnasium.Space
     """Of observations without masks."""
     action_space: gymnasium.Space
@@ -228,20 +226,20 @@ class Action(NamedTuple):
     """() index from 0 for Discrete actions, wherever the space starts; a point for Box actions."""
     propensity: Array
     """() probability of this index under the policy; NaN if not estimated, and in compiled code for a mask without
-    allowed action or a context not finite or as large as 1e15: ValueError in calls from Python."""
+    allowed action or a context not finite or as large as 1e15 (in Python a ValueError)."""
     probabilities: Array | None = None
     """(n,) of all actions, if computed for the propensity."""
 
 
 class Assessment(NamedTuple):
-    """An agent's belief about n actions in one context; NaN: none, or not estimated."""
+    """Beliefs about n actions in one context; NaN: none, or not estimated."""
 
     mean: Array
     """(n,) expected response."""
     variance: Array
     """(n,) epistemic variance."""
     probability: Array
-    """(n,) probability of each under the policy."""
+    """(n,) under the policy."""
 
 
 class Spaces(NamedTuple):
@@ -262,24 +260,24 @@ class Agent(NamedTuple):
     act: Callable[[Key, Any, PyTree], Action]
     """(key, state, observation) -> action; the state stays."""
     update: Callable[[Any, PyTree, ArrayLike, ArrayLike], tuple[Any, Any]]
-    """(state, observation, action, feedback) -> (state, info). Scalar feedback is the action's reward; (n,), the
-    responses of all actions (full information)."""
+    """(state, observation, action, feedback) -> (state, info). Feedback: the action's reward, or (n,) the responses of
+    all actions (full information)."""
     name: str
     """Shown in tables and figures."""
     exact_propensity: bool
     """False: `Action.propensity` is a Monte Carlo estimate."""
     settings: Mapping[str, Any]
-    """Settings that the agent was built with, for manifests."""
+    """Of its construction, for manifests."""
     update_batch: Callable[[Any, PyTree, ArrayLike, ArrayLike], tuple[Any, Any]] | None = None
-    """(state, observations (b, ...), actions (b, ...), rewards (b,)) -> (state, info): one update and one step of time.
-    A reward of NaN teaches nothing: `info.rejected` (b,). None: update one by one."""
+    """(state, observations (b, ...), actions (b, ...), rewards (b,)) -> (state, info): one update, one step of time. A
+    reward of NaN teaches nothing: `info.rejected` (b,)."""
     act_batch: Callable[[Key, Any, PyTree], Action] | None = None
     """(keys (b,), state, observations (b, ...)) -> actions (b, ...), propensities (b,): `jax.vmap` of `act` up to
     rounding."""
     spaces: Spaces | None = None
-    """None: not known."""
+    """If known."""
     widened: Callable[[Any], Any] | None = None
-    """(state of the same agent for the first of these actions) -> state; None where only rewards can tell."""
+    """(state of fewer actions, the first of these) -> state; None where only rewards can tell."""
     assess: Callable[[Key, Any, PyTree], Assessment] | None = None
     """(key, state, observation) -> assessment of all actions; None for Box actions."""
 
@@ -300,7 +298,7 @@ class Agent(NamedTuple):
 
 
 class HasSpaces(Protocol):
-    """Anything with gymnasium spaces, as an `Environment` or `gymnasium.Env`."""
+    """Anything with gymnasium spaces."""
 
     @property
     def observation_space(self) -> gymnasium.Space:

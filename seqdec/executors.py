@@ -42,7 +42,7 @@ _PINNED = {"JAX_NUM_CPU_DEVICES": "1", "NPROC": "1", "PJRT_NPROC": "1"}
 
 
 def worker_environment() -> dict[str, str]:
-    """Of every worker: this process's settings of JAX, XLA and seqdec, on one CPU device."""
+    """Environment of every worker: this process's settings of JAX, XLA and seqdec, on one CPU device."""
     own = {name: value for name, value in os.environ.items() if name.startswith(("JAX_", "XLA_", "SEQDEC_"))}
     if own.get("SEQDEC_DATA"):
         own["SEQDEC_DATA"] = str(located(own["SEQDEC_DATA"]))  # workers may have another working directory
@@ -160,7 +160,6 @@ class Local(_Workers):
         raise RuntimeError(f"its worker process died {1 + _RETRIES} times, the last time with exit code {code}")
 
     def _process(self) -> "_Process":
-        """An idle process, or a new one."""
         with self._lock:
             if self._closed:
                 raise CancelledError
@@ -281,7 +280,6 @@ def serve() -> None:
 
 
 def _receive(source: BinaryIO, tasks: "queue.SimpleQueue[bytes]") -> None:
-    """Pass tasks on; end this process with the driver."""
     with contextlib.suppress(EOFError, OSError, pickle.UnpicklingError):
         while True:
             tasks.put(pickle.load(source))
@@ -312,7 +310,6 @@ def answer(task: bytes, begin: Callable[[], Any] = lambda: None) -> bytes:
 
 
 def _opened(found: bytes) -> Any:
-    """The result in an answer, or its exception raised."""
     result, error = pickle.loads(found)
     if error is not None:
         raise error
@@ -366,7 +363,7 @@ class Ray(_Workers):
         self.workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """A task of one CPU. RuntimeError: of its future if Ray gives it up; here in a forked process."""
+        """A task of one CPU; its future raises RuntimeError if Ray gives it up, `submit` in a forked process."""
         self._check_owner()
         remote = self._ray.remote(num_cpus=1, max_retries=_RETRIES)(answer)
         found = remote.remote(cloudpickle.dumps((fn, args, kwargs)))
@@ -388,7 +385,6 @@ class Ray(_Workers):
 
 
 def _pass_on(found: Future[bytes], future: Future[Any]) -> None:
-    """Set `future`, unless cancelled, to the result or exception in an answer."""
     if not future.set_running_or_notify_cancel():
         return
     try:
@@ -401,7 +397,7 @@ def _pass_on(found: Future[bytes], future: Future[Any]) -> None:
 
 
 def _check_reachable(address: str) -> None:
-    """Raises ConnectionError where nothing answers at host:port: Ray waits many minutes."""
+    """Raises ConnectionError where nothing answers at host:port."""
     host, colon, port = address.removeprefix("ray://").partition(":")
     if not colon:
         return  # such as "auto": Ray looks for the cluster itself
@@ -418,5 +414,5 @@ def check_ray() -> None:
 
 
 def width(executor: Executor) -> int | None:
-    """How many tasks an executor works on at a time, if known."""
+    """How many tasks run at a time, if known."""
     return getattr(executor, "workers", getattr(executor, "_max_workers", None))

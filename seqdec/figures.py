@@ -1,4 +1,4 @@
-"""Figures of runs, by matplotlib without global state, in a palette for color-blind readers."""
+"""Figures of runs, by matplotlib without global state, for color-blind readers too."""
 
 import itertools
 import textwrap
@@ -171,7 +171,6 @@ def legend(figure: Figure, axes: list[Axes], names: list[str]) -> None:
     widths = [TextPath((0, 0), name, size=size).get_extents().width for name in shown]
 
     def width(columns: int) -> float:
-        """In points, with matplotlib's distances."""
         texts = sum(part.max() for part in np.array_split(widths, columns))
         return texts + size * (2.8 * columns + 2 * (columns - 1) + 2)
 
@@ -249,7 +248,6 @@ def styles(names: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def _lighter(color: str, times: int) -> str:
-    """Half as far from white each time."""
     red, green, blue = (1 - (1 - part) * 0.5**times for part in to_rgb(color))
     return to_hex((red, green, blue)).upper()
 
@@ -284,7 +282,7 @@ def curve(
 
 
 def extremes(values: Iterable[np.ndarray]) -> Possible:
-    """Least and largest finite values, the bounds of their means."""
+    """Least and largest finite values, bounds of their means."""
     finite = [part[np.isfinite(part)] for part in map(np.asarray, values)]
     return (
         float(min((part.min() for part in finite if part.size), default=-np.inf)),

@@ -118,15 +118,15 @@ def network(
     """A flax module, from one input to a vector (out,), as a Network.
 
     Args:
-        module: of flax.linen; of flax.nnx, always with its initial parameters; or a function (nnx.Rngs) -> nnx module,
-            called with each key.
+        module: of flax.linen; of flax.nnx, always with its initial parameters; or (nnx.Rngs) -> nnx module, for each
+            key.
         example: an input, without a batch axis.
         batched: the module takes (b, ...) and returns (b, out).
-        is_last: (path) -> bool, true in the output layer; None finds it (`output_layer`).
+        is_last: (path) -> bool, true in the output layer; None: `output_layer`.
 
     Raises:
         ValueError: the module cannot take the input, returns no vector, draws random numbers, or has variables besides
-            parameters, such as running means.
+            parameters.
         TypeError: neither a module nor a function that makes one.
     """
     own = modules.batched(modules.pure(module)) if flag("batched", batched) else modules.pure(module)
@@ -163,9 +163,9 @@ def network(
 
 
 def of(model: Model, example: PyTree) -> Network:
-    """A Network as it is, or that of a flax module for inputs of the shape of `example`.
+    """A Network, or that of a flax module for inputs of the shape of `example`.
 
-    Raises TypeError for anything else, and ValueError as `network`.
+    Raises TypeError for anything else, and as `network`.
     """
     if isinstance(model, Network):
         return model
@@ -195,11 +195,10 @@ class Score(nn.Module):
     """Expected reward of a candidate: an MLP of its embeddings and a dense layer of its features, concatenated.
 
     The candidate is a dict of "features" x (f,), optional, and embeddings (width,), such as (a_u, p_u) of a user and
-    (b_v, g_v) of a video. With all options
+    (b_v,
+    g_v) of a video. With all options; without, the paper's reward model:
 
         reward = MLP(p_u, g_v, D x) + a_u + b_v + p_u . g_v + w . (x, level)
-
-    Without, it is the paper's reward model.
     """
 
     dense: int = 10
@@ -251,9 +250,8 @@ def embedded(
 ) -> Network:
     """A network that looks up the embeddings in the input of a flax module.
 
-    In an input, a dict, row numbers under the name of a table become those rows (width,), "features" stay, and other
-    row numbers are left out. Parameters: {"network": those of the module, "tables": {name: (rows, width)}}, tables
-    initially N(0, std^2).
+    Row numbers in the input under the name of a table become rows (width,), "features" stay, and other row numbers are
+    left out. Parameters: {"network": of the module, "tables": {name: (rows, width)}}, tables initially N(0, std^2).
 
     Args:
         module: a dict -> (out,).
@@ -261,7 +259,7 @@ def embedded(
         sizes: name of a table -> number of rows.
         width: of an embedding.
         std: of the initial embeddings, () or (width,).
-        is_last: (path of the module's parameters) -> bool, true in the output layer; None finds it.
+        is_last: (path of the module's parameters) -> bool, true in the output layer; None: `output_layer`.
 
     Raises ValueError for a table that is not in the input.
     """
@@ -292,10 +290,10 @@ def embedded(
 
 
 def output_layer(module: Module, example: PyTree) -> IsLast:
-    """Predicate on parameter paths, true in the output layer of a flax module.
+    """(path) -> bool, true in the output layer of a flax module.
 
-    The output layer is the innermost submodule that returns what the module returns, up to its shape. Without one, as
-    for a final activation, it is false everywhere: write `lambda path: path[0] == "head"` by hand.
+    It is the innermost submodule that returns what the module returns, up to shape. Without one, as for a final
+    activation, always false: write `lambda path: path[0] == "head"` by hand.
     """
     return _output_layer(modules.pure(module), example)
 

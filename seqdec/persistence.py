@@ -1,8 +1,8 @@
-"""Files written atomically; tables and arrays checked when read.
+"""Files written atomically, and checked when read.
 
 Everything is written in a hidden temporary folder beside its target, then renamed: after a crash or on a full disk the
 target is what it was. The next write removes what killed processes left. Tables (parquet) and arrays (safetensors)
-have in their metadata a manifest of JSON values and the SHA-256 digest of manifest and data.
+carry a manifest of JSON values and the SHA-256 digest of manifest and data.
 """
 
 import codecs
@@ -38,11 +38,10 @@ _PACKAGES = ("seqdec", "jax", "jaxlib", "flax", "optax", "gymnasium", "numpy", "
 _MANIFEST, _DIGEST = "seqdec", "seqdec.sha256"
 _TEMPORARY = re.compile(r"\..+-[0-9a-f]{8}")
 _WRITING = "writing.lock"
-"""A file of each temporary folder, locked by its writer until its process ends."""
+"""A file of each temporary folder, locked while its writer lives."""
 _TEXT = (".csv", ".txt", ".tsv")
 _PACKED = (".gz", ".bz2", ".xz", ".zip")
 _TABLE = (".parquet", ".pq")
-"""Suffixes of tables."""
 _ARRAYS = ".safetensors"
 _MARKS = {"UTF-32": codecs.BOM_UTF32_LE, "UTF-16": codecs.BOM_UTF16_LE, "UTF-16BE": codecs.BOM_UTF16_BE}
 """Byte order marks; the first that fits counts."""
@@ -53,9 +52,8 @@ _OF_OTHERS = frozenset({
 })  # fmt: skip
 """Suffixes of what is neither folder nor safetensors."""
 _URL = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/")
-"""How a URL starts in a path, which has one slash; Windows drives have one letter."""
+"""A URL in a path has one slash; Windows drives have one letter."""
 _PARQUET, _SQLITE = b"PAR1", b"SQLite format 3\0"
-"""How such files start."""
 
 
 def located(path: str | os.PathLike[str]) -> Path:
@@ -63,7 +61,7 @@ def located(path: str | os.PathLike[str]) -> Path:
 
     Raises:
         TypeError: neither a str nor an os.PathLike of one.
-        ValueError: empty, with a null character, a URL, or in the home folder of an unknown user.
+        ValueError: empty, with a null character, a URL, or in an unknown user's home.
         FileNotFoundError: relative to a deleted working directory.
     """
     try:
@@ -93,7 +91,7 @@ def located(path: str | os.PathLike[str]) -> Path:
 
 
 def check_table_name(path: Path, remedy: str) -> None:
-    """Raises ValueError, ending with the remedy, for a table of parquet with the name of another kind."""
+    """Raises ValueError, ending with the remedy, for a parquet file named otherwise."""
     suffix = path.suffix.lower()
     if suffix[1:2].isalpha() and suffix not in _TABLE:
         raise ValueError(
@@ -103,7 +101,7 @@ def check_table_name(path: Path, remedy: str) -> None:
 
 
 def check_arrays_name(path: Path) -> None:
-    """Raises ValueError for the name of another kind of file than safetensors."""
+    """Raises ValueError for a safetensors file named otherwise."""
     if path.suffix.lower() in _OF_OTHERS:
         raise ValueError(
             f"{path} would be a file of safetensors with the suffix {path.suffix!r} of another kind: call it "
@@ -112,7 +110,7 @@ def check_arrays_name(path: Path) -> None:
 
 
 def check_folder_name(folder: Path) -> None:
-    """Raises ValueError for a new folder with the name of a file."""
+    """Raises ValueError for a new folder named as a file."""
     if folder.suffix.lower() in (_ARRAYS, *_OF_OTHERS) and not folder.exists():
         raise ValueError(
             f"{folder} would be a folder with the suffix {folder.suffix!r} of a file: call it {folder.with_suffix('')}"
@@ -122,7 +120,7 @@ def check_folder_name(folder: Path) -> None:
 def write_file(path: Path, write: Callable[[Path], Any]) -> None:
     """Create or replace the file at `path`, or at the end of its link, by what `write` writes to a temporary path.
 
-    Raises OSError if it cannot, and where `path` is no file.
+    Raises OSError, also where `path` is no file.
     """
     with _replacing(path) as (target, temporary):
         mode = temporary.stat().st_mode  # that of the process's umask, which not every library respects
@@ -173,12 +171,11 @@ def write_table(path: Path, table: "pd.DataFrame", manifest: Mapping[str, Any] |
 
 
 def is_text_table(path: Path) -> bool:
-    """Whether a name is that of a table as text, such as "log.csv", "LOG.TXT" or "log.csv.gz"."""
+    """Whether a file is named as a text table, such as "log.csv", "LOG.TXT" or "log.csv.gz"."""
     return _unpacked_name(path).endswith(_TEXT)
 
 
 def _unpacked_name(path: Path) -> str:
-    """In lower case, without the suffix of compression."""
     name = path.name.lower()
     return name.removesuffix(next(filter(name.endswith, _PACKED), ""))
 
@@ -186,7 +183,7 @@ def _unpacked_name(path: Path) -> str:
 def read_any_table(path: Path) -> "pd.DataFrame":
     """The table in a parquet file or, by its name, in a text file with a header, perhaps compressed.
 
-    Raises FileNotFoundError, and ValueError for what is damaged, no file, or of another kind.
+    Raises FileNotFoundError, and ValueError for what is damaged or of another kind.
     """
     _check_present(path)
     if not path.stat().st_size:
@@ -234,7 +231,6 @@ def read_text(path: Path) -> str:
 
 
 def _not_utf8(path: Path, content: bytes) -> str:
-    """The message for bytes that are not UTF-8."""
     mark = next((name for name, start in _MARKS.items() if content.startswith(start)), None)
     found = mark or ("UTF-16LE" if b"\0" in content else None)
     return (
@@ -246,7 +242,7 @@ def _not_utf8(path: Path, content: bytes) -> str:
 def read_table(path: Path, *, foreign: bool = False) -> "tuple[pd.DataFrame, dict[str, Any]]":
     """Table and manifest of `write_table`; `foreign`: any parquet file, else without a manifest.
 
-    Raises FileNotFoundError, and ValueError for what is damaged or not of `write_table`.
+    Raises FileNotFoundError, and ValueError for what is damaged or foreign.
     """
     from pyarrow import parquet
 
@@ -283,7 +279,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], manifest: Mapping
 def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Arrays and manifest of `write_arrays`.
 
-    Raises FileNotFoundError, and ValueError for what is damaged or not of `write_arrays`.
+    Raises FileNotFoundError, and ValueError for what is damaged or foreign.
     """
     from safetensors import safe_open
 
@@ -313,7 +309,7 @@ def _digest(text: str, items: Iterable[tuple[str, np.ndarray]]) -> str:
 
 
 def _verified(metadata: Mapping[str, str], items: Iterable[tuple[str, np.ndarray]]) -> dict[str, Any]:
-    """The manifest, its digest checked."""
+    """The manifest, checked by its digest."""
     if _MANIFEST not in metadata or _DIGEST not in metadata:
         raise ValueError("it has no manifest or no checksum, so seqdec did not write it")
     if _digest(metadata[_MANIFEST], items) != metadata[_DIGEST]:
@@ -352,7 +348,7 @@ def check_format(path: Path, manifest: Mapping[str, Any], known: str) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file. Raises ValueError if damaged, OSError if it cannot be read."""
+    """The content of a JSON file. Raises ValueError if damaged, else OSError."""
     text = read_text(path)
     try:
         return json.loads(text)
@@ -361,7 +357,7 @@ def read_json(path: Path) -> Any:
 
 
 def check_writable(folder: Path) -> None:
-    """Create `folder`, and try to write in it. Raises OSError."""
+    """Create `folder`, and try to write there. Raises OSError."""
     with _beside(folder / "writable", folder) as temporary:
         temporary.touch()
 
@@ -397,14 +393,14 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def remove(path: Path) -> None:
-    """Delete the file `path`, if it exists, and what interrupted writes of it left."""
+    """Delete the file `path`, if any, and what interrupted writes left."""
     target = Path(os.path.realpath(path))  # as `write_file`
     target.unlink(missing_ok=True)
     _clear_beside(target)
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether `path` is named as our temporary folders."""
+    """Whether `path` is named as a temporary folder."""
     return _TEMPORARY.fullmatch(path.name) is not None
 
 
@@ -465,7 +461,7 @@ def _beside(path: Path, named: Path) -> Iterator[Path]:
 
 
 def _make_folder(folder: Path) -> None:
-    """Create a folder and its parents. Raises OSError that names what is in the way."""
+    """With its parents. Raises OSError that names what is in the way."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
@@ -476,7 +472,6 @@ def _make_folder(folder: Path) -> None:
 
 
 def _kind(path: Path) -> str:
-    """What is at a path."""
     if path.is_dir():
         return "a folder"
     if path.is_file():
@@ -485,7 +480,6 @@ def _kind(path: Path) -> str:
 
 
 def _temporary(path: Path) -> "tuple[Path, FileLock]":
-    """A new hidden folder beside `path`, locked."""
     from filelock import FileLock, Timeout
 
     while True:

@@ -262,7 +262,6 @@ def _restore(table: "pd.DataFrame", manifest: dict[str, Any]) -> Run:
 
 
 def _summary(run: Run) -> dict[str, float]:
-    """A row of `compare`."""
     num_seeds, num_steps = run.rewards.shape
     reward, reward_margin = mean_and_margin(run.rewards.sum(axis=1, dtype=np.float64))
     regret, regret_margin = mean_and_margin(run.regret.sum(axis=1, dtype=np.float64))

@@ -22,9 +22,7 @@ _DTYPES = {
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
     "float16", "bfloat16", "float32", "float64", "complex64",
 }  # fmt: skip
-"""Of safetensors."""
 _RESERVED = "__metadata__"
-"""A name of safetensors itself."""
 
 
 def save(path: str | os.PathLike[str], state: PyTree, agent: Agent | None = None) -> None:
@@ -166,7 +164,6 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _difference(found: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
-    """The first leaf in which descriptions differ."""
     for name in (*expected, *found):
         if name not in found:
             return f"it has no leaf {name}"

@@ -49,15 +49,15 @@ def check_optimizer(
 ) -> None:
     """An optimizer keeps the contract of optax, on odd gradients too.
 
-    - The state keeps structure, shapes and dtypes; its arrays share no memory and can be donated.
-    - Unknown arguments are ignored: it gets the loss as `value`, and one more.
+    - The state keeps structure, shapes and dtypes; its arrays share no memory.
+    - Unknown arguments, such as the loss as `value`, are ignored.
     - Zero gradients move nothing in the first step; NaN makes NaN; 1e20 leaves updates and state finite.
-    - bfloat16 parameters get bfloat16 updates, up to rounding those of float32, from a float32 state.
+    - bfloat16 parameters get the bfloat16 updates of float32, from a float32 state.
     - `jax.vmap` over parameters and state gives each member its own result.
 
     Args:
         make: (learning rate) -> transformation.
-        params: tree of float32 parameters; None: a matrix, a vector, a scalar and a row.
+        params: float32 tree; None: a matrix, a vector, a scalar and a row.
         without_params: `update` must not need the parameters.
     """
     random = np.random.default_rng(0)
@@ -135,16 +135,16 @@ def check_filter(
     """A filter keeps the contract of `seqdec.core.Filter`, for Gaussian responses of variance 0.1.
 
     - A belief keeps structure, shapes and dtypes.
-    - `predict` leaves the mean; covariances of `moments` are symmetric, variances not negative.
-    - `update` reports innovation and predictive log density, and reduces the variance of what it observed.
-    - A response or input that is not finite, and an output index out of range, are rejected and change nothing.
+    - `predict` leaves the mean; covariances are symmetric, variances not negative.
+    - `update` reports innovation and log density, and reduces the variance of what it observed.
+    - Responses and inputs that are not finite, and outputs out of range, are rejected and change nothing.
     - `sample` repeats for equal keys; `marginals` are those of `moments`; `update_batch` of one input is `update`;
       `recenter` moves the mean alone.
 
     Args:
         make: (network, likelihood) -> filter.
         network: several outputs, an input of one axis; None: a perceptron 3 -> 5 -> 4.
-        linearized: the predictive mean must be the response at the mean of the parameters.
+        linearized: the predictive mean must be the response at the mean parameters.
     """
     network = models.network(models.MLP(4, (5,)), jnp.zeros(3)) if network is None else network
     flt, random = make(network, likelihoods.gaussian(0.1)), np.random.default_rng(0)
@@ -219,18 +219,18 @@ def check_agent(make: Callable[[Spaces], Agent], *, spaces: HasSpaces | None = N
     """An agent keeps the contract of `seqdec.core.Agent`.
 
     - The state keeps structure, shapes and dtypes, and stays finite.
-    - Only allowed actions of the space are played, also in a context of NaN. Propensities lie in (0, 1] and are the
-      frequencies of the actions, estimates up to their error.
-    - A reward or context that is not finite, and an action out of range, is rejected: `state.params` is unchanged, or
-      the whole state without this field.
+    - Only allowed actions are played, also in a context of NaN; their propensities, in (0, 1], are their frequencies up
+      to the error of estimates.
+    - Rewards and contexts that are not finite, and actions out of range, are rejected: `state.params`, or a state
+      without, is unchanged.
     - The responses of all Discrete actions may replace a reward.
-    - `act_batch` is `jax.vmap` of `act`; `update_batch` of one reward is `update`, and ignores rewards of NaN; `assess`
-      has a number for each action.
+    - `act_batch` is `jax.vmap` of `act`; `update_batch` of one reward is `update`, and ignores NaN; `assess` has a
+      number for each action.
 
     Args:
         make: (spaces) -> agent.
         spaces: None: four numbers and three Discrete actions.
-        learns: False: the agent learns and rejects nothing.
+        learns: False: the agent rejects nothing.
     """
     site = Spaces(Box(-1, 1, (4,), np.float32), Discrete(3)) if spaces is None else Spaces(*spaces_of(spaces))
     agent, actions = make(site), site.action_space
@@ -355,12 +355,10 @@ def _learned(state: Any) -> Any:
 
 
 def _leaves(tree: PyTree, row: int) -> list[np.ndarray]:
-    """Rows of stacked trees."""
     return [leaf[row] for leaf in jax.tree.leaves(tree)]
 
 
 def _check_actions(agent: Agent, space: gymnasium.Space, found: Action) -> None:
-    """Actions (b, ...) of the space, with propensities."""
     values, propensity = np.asarray(found.value), np.asarray(found.propensity)
     if isinstance(space, Discrete):
         assert values.dtype.kind in "iu" and np.all((values >= 0) & (values < space.n)), f"actions {values} of {space}"
@@ -376,7 +374,6 @@ def _check_actions(agent: Agent, space: gymnasium.Space, found: Action) -> None:
 
 
 def _check_frequencies(agent: Agent, found: Action, count: int) -> None:
-    """Propensities are the frequencies of actions in one context."""
     for arm in range(count):
         played = np.asarray(found.value) == arm
         claimed = np.asarray(found.propensity, np.float64)[played]
@@ -392,10 +389,10 @@ def _check_frequencies(agent: Agent, found: Action, count: int) -> None:
 def check_policy(make: Callable[[], Acquisition], *, draws: int = 4000) -> None:
     """A policy keeps the contract of `seqdec.core.Acquisition`, over the Gaussian posterior of four candidates.
 
-    - Scores are finite for allowed candidates, -inf for others, and equal for equal keys.
-    - `probabilities` sum to one, are zero for candidates not allowed and one for the only allowed one. If `exact` they
-      are the frequencies of the largest score; else up to the uniform share of a hundredth and their own error.
-    - `probability` is one of `probabilities`, up to 0.02. Of the posterior only what `needs` allows is asked.
+    - Scores are finite for allowed candidates, -inf for others, equal for equal keys.
+    - `probabilities` sum to one, zero for candidates not allowed. If `exact` they are the frequencies of the largest
+      score; else up to a uniform share of a hundredth and their own error.
+    - `probability` is one of them, up to 0.02. No more than `needs` is asked of the posterior.
 
     Args:
         make: () -> acquisition.
@@ -447,8 +444,8 @@ def check_policy(make: Callable[[], Acquisition], *, draws: int = 4000) -> None:
 def check_surrogate(make: Callable[[int], Any]) -> None:
     """A surrogate keeps the contract of `seqdec.bo.Surrogate`.
 
-    It learns a function of two columns from twelve responses and reads no further rows of the history; moments and
-    draws are finite and of its dtype; `fit` or `condition_on` learns appended responses; states keep their structure.
+    It learns a function of two columns from twelve responses, not from further rows; moments and draws are finite and
+    of its dtype; `fit` or `condition_on` learns appended responses; states keep their structure.
 
     Args:
         make: (columns) -> surrogate.
@@ -500,10 +497,10 @@ ROWS = 60
 
 
 def check_estimator(make: Callable[[], Estimator]) -> None:
-    """An estimator keeps its contract on a log of 60 rows of its kind.
+    """An estimator keeps its contract on a log of 60 rows.
 
-    Terms are finite numbers of each row, equal when computed again, and leave the evidence as it was. What is not among
-    `needs` may be missing without a difference; `extended` terms of a row do not depend on others.
+    Terms are finite, one for each row, equal when computed again, and leave the evidence as it was. What is not among
+    `needs` makes no difference; `extended` terms of a row do not depend on others.
 
     Args:
         make: () -> estimator; arrays among its settings fit 60 rows, three actions.
@@ -554,7 +551,6 @@ def _check_needs(estimator: Estimator, given: Evidence, terms: Terms) -> None:
 
 
 def _evidence(kind: type) -> Any:
-    """A log of the kind, a target policy and predicted rewards."""
     rng = np.random.default_rng(0)
     if kind is ContinuousLog:
         log = ope.make_continuous_log(action=rng.normal(size=ROWS), reward=rng.random(ROWS), density=np.full(ROWS, 0.3))
@@ -586,7 +582,6 @@ def _same(one: Terms, other: Terms) -> bool:
 
 
 def _kinds(tree: PyTree) -> Any:
-    """Structure, shapes and dtypes."""
     return jax.tree.structure(tree), [(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in jax.tree.leaves(tree)]
 
 

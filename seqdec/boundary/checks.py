@@ -64,7 +64,7 @@ def seed_bits(seed: int) -> np.uint32:
 
 
 def _index(value: Any) -> int | None:
-    """An integer, or an array () of one, as an int; None for bools, traced values and all else."""
+    """An integer, or an array () of one, as an int; else None, also for bools and traced values."""
     try:
         is_bool = jnp.issubdtype(getattr(value, "dtype", type(value)), jnp.bool_)
         return None if is_bool or isinstance(value, Tracer) else operator.index(value)
@@ -73,14 +73,14 @@ def _index(value: Any) -> int | None:
 
 
 def key(value: Any) -> None:
-    """TypeError: no random key of JAX, such as a seed; ValueError: several."""
+    """Refuse all but one random key of JAX. TypeError: no key, such as a seed; ValueError: several."""
     shape = _shape_of_keys("key must be a random key", "make one with jax.random.key(seed)", value)
     if shape:
         raise ValueError(f"key must be one random key; got an array of them, of shape {shape}: take one, or jax.vmap")
 
 
 def keys(value: Any) -> None:
-    """TypeError: no random keys of JAX; ValueError: not a vector."""
+    """Refuse all but a vector of random keys of JAX. TypeError: no keys; ValueError: other axes."""
     shape = _shape_of_keys("keys must be random keys", "make them with jax.random.split(key, count)", value)
     if len(shape) != 1:
         raise ValueError(
@@ -113,7 +113,7 @@ def keyed(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def number(name: str, value: Any, low: float = 0.0, high: float = math.inf, *, exclusive: bool = False) -> None:
-    """ValueError: outside [low, high), or (low, high) if `exclusive`; TypeError: no number."""
+    """Refuse numbers outside [low, high), or (low, high) if `exclusive` (ValueError), and all else (TypeError)."""
     at = concrete(name, value)
     if at is not None and not ((low < at if exclusive else low <= at) and at < high):
         bracket = "(" if exclusive else "["
@@ -121,14 +121,14 @@ def number(name: str, value: Any, low: float = 0.0, high: float = math.inf, *, e
 
 
 def positive(name: str, value: Any) -> None:
-    """ValueError: not above zero; infinity passes."""
+    """Refuse numbers not above zero (ValueError); infinity passes."""
     at = concrete(name, value)
     if at is not None and not at > 0:
         raise ValueError(f"{name} must be positive; got {value!r}")
 
 
 def non_negative(name: str, values: Any, *, max_ndim: int = 0) -> None:
-    """ValueError: negative or infinite numbers, or more than `max_ndim` axes."""
+    """Refuse negative or infinite numbers, or more than `max_ndim` axes (ValueError)."""
     at = concrete(name, values, max_ndim)
     if at is not None and not np.all(np.isfinite(at) & (at >= 0)):
         wanted = "a finite number >= 0" if max_ndim == 0 else f"finite numbers >= 0 in at most {max_ndim} axes"
@@ -193,7 +193,7 @@ def flag(name: str, value: Any) -> bool:
 
 
 def choice(name: str, value: Any, known: Collection[str]) -> None:
-    """ValueError, with the closest one: not among `known`."""
+    """Refuse a value that is not `known` (ValueError, with the closest one)."""
     if value not in known:
         raise ValueError(unknown(name, value, known))
 
@@ -283,7 +283,6 @@ def _has_names(values: Any) -> bool:
 
 
 def _parts(values: Any) -> Iterator[Any]:
-    """Items of lists and tuples at any depth, plain numbers omitted."""
     if isinstance(values, list | tuple):
         for value in values:
             if not isinstance(value, int | float):
@@ -384,7 +383,7 @@ def integers(name: str, values: Any) -> jax.Array:
 
 
 def indices(name: str, values: Any, size: int, of: str) -> None:
-    """ValueError, naming what they are `of`: indices outside [0, size); traced ones pass."""
+    """Refuse indices outside [0, size), naming what they are `of` (ValueError); traced ones pass."""
     if isinstance(values, Tracer):
         return
     known = np.asarray(as_array(name, values))
@@ -434,9 +433,9 @@ def refuse_misfit(error: Exception, value: Any, like: Callable[[], Any], otherwi
     """Raise TypeError from an error, if keys or shapes of a tree are others.
 
     Args:
-        error: what the tree raised.
+        error: of the tree.
         value: the tree.
-        like: returns a right tree or its shapes.
+        like: () -> a right tree or its shapes.
         otherwise: what is wrong, such as "state is not one of this agent".
         remedy: what to pass.
     """
@@ -452,7 +451,7 @@ def refuse_misfit(error: Exception, value: Any, like: Callable[[], Any], otherwi
 
 
 def _difference(wanted: Any, given: Any, place: str = "") -> tuple[str, str, str] | None:
-    """Where two trees first differ in keys or shapes, and how."""
+    """Where two trees first differ, and how."""
     parts, others = _parts_by_key(wanted), _parts_by_key(given)
     if parts is None or others is None:
         differ = not (parts is others and np.shape(wanted) == np.shape(given))

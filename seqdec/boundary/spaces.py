@@ -1,7 +1,6 @@
 """Observations and actions, checked by shape, and by value on the host.
 
-In compiled code values are not known: a context without sense gets a propensity of NaN (`seqdec.core.Action`), and an
-update with it is rejected.
+In compiled code a context without sense gets a propensity of NaN (`seqdec.core.Action`), and its update is rejected.
 """
 
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from seqdec.core import Agent, Array, HasSpaces, Masked, PyTree, Spaces
 from seqdec.runtime import check_process
 
 LARGEST = float(np.float32(1e15))
-"""Rejected like infinity from here on: a million squares fit into float32."""
+"""Rejected from here on: a million squares fit into float32."""
 
 
 def moderate(values: Array) -> Array:
@@ -73,7 +72,7 @@ def refused_actions(space: gym_spaces.Space) -> str:
 
 
 def check_environment(agent: Agent, env: HasSpaces) -> None:
-    """ValueError: an environment with other spaces than the agent's; bounds may differ."""
+    """Refuse an environment with other spaces than the agent's (ValueError); bounds may differ."""
     if agent.spaces is None:
         return
     for name, own, other in zip(Spaces._fields, agent.spaces, spaces_of(env), strict=True):
@@ -85,7 +84,6 @@ def check_environment(agent: Agent, env: HasSpaces) -> None:
 
 
 def _same(own: gym_spaces.Space, other: gym_spaces.Space) -> bool:
-    """Up to bounds."""
     if isinstance(own, gym_spaces.Dict) and isinstance(other, gym_spaces.Dict):
         return set(own) == set(other) and all(_same(own[name], other[name]) for name in own)
     if isinstance(own, gym_spaces.Discrete) and isinstance(other, gym_spaces.Discrete):
@@ -181,8 +179,8 @@ def check_context(spaces: Spaces, observation: PyTree) -> PyTree:
 
     Raises:
         TypeError: not numbers, or not a dict for a Dict.
-        ValueError: another shape; a mask of another size or without an allowed action; or, if values are known, a
-            number not finite, too large, or outside a Discrete space or a table.
+        ValueError: another shape; a mask of another size or without allowed action; or known values not finite, too
+            large, or outside a Discrete space or a table.
         RuntimeError: JAX does not work in this process (`seqdec.runtime.check_process`).
     """
     check_process()
@@ -242,7 +240,7 @@ def _check_mask(spaces: Spaces, mask: Any) -> Any:
 
 
 def check_values(space: gym_spaces.Space, values: Any, name: str = "context", *, kept: bool = False) -> None:
-    """ValueError, with the first of them: numbers without sense in the space; traced values pass.
+    """Refuse numbers without sense in the space, naming the first (ValueError); traced values pass.
 
     Args:
         space: a Box, a Discrete space or a Dict of them; of others only sizes are checked.
@@ -275,7 +273,6 @@ def check_values(space: gym_spaces.Space, values: Any, name: str = "context", *,
 
 
 def _bounds(space: Any) -> tuple[Any, Any]:
-    """Least and largest members of a Box or a Discrete space."""
     if isinstance(space, gym_spaces.Discrete):
         return int(space.start), int(space.start + space.n) - 1
     return space.low, space.high

@@ -12,7 +12,7 @@ AS_DICT = "convert it, as with _asdict(), dataclasses.asdict() or to_dict()"
 
 
 class Column(NamedTuple):
-    """A column of a table."""
+    """A column."""
 
     values: list[Any]
     """One per row."""
@@ -75,7 +75,6 @@ def _column(column: Any) -> Column:
 
 
 def _chosen(known: list[Any], wanted: Sequence[str] | None) -> list[str]:
-    """The wanted columns, or all, checked."""
     names = list(known if wanted is None else wanted)
     for name in names:
         if not isinstance(name, str):

@@ -1,12 +1,4 @@
-"""Square-root linear algebra for recursive Gaussian beliefs: covariances as roots, Sigma = C^T C.
-
-* `roots`: plain matrices;
-* `full_rank`: `FullRankFactor`, updated in O(D^2);
-* `low_rank`: `LowRankFactor`, rank d, updated in O(D d);
-* `spectral`: eigenvectors and roots, with derivatives where eigenvalues are equal;
-* `pieces`: Jacobians and bases cut along the parameters;
-* `batching`: factorizations, branches and writes under `jax.vmap`.
-"""
+"""Square-root linear algebra for recursive Gaussian beliefs: covariances as roots, Sigma = C^T C."""
 
 from seqdec.linalg.batching import cond_any as cond_any
 from seqdec.linalg.batching import eigh as eigh

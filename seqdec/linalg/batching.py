@@ -16,9 +16,9 @@ _T = TypeVar("_T")
 
 
 def sequential_vmap(function: Callable[..., _T]) -> Callable[..., _T]:
-    """The same function of arrays; on a CPU `jax.vmap` computes the members of a batch in turn.
+    """The same function; on a CPU `jax.vmap` computes the members of a batch in turn.
 
-    For factorizations: in jaxlib 0.10 as many batches at once as the CPU backend has threads deadlock.
+    For factorizations: in jaxlib 0.10 as many batches at once as CPU threads deadlock.
     """
 
     @custom_vmap

@@ -196,7 +196,7 @@ def _write(state: _Downdated, rows: Rows, accept: Array, reads_done: Array | boo
 
 
 def _make_room(state: _Downdated, jacobian: Rows) -> _Downdated:
-    """C, H included, on a basis of its own d rows, in place."""
+    """In place, on a basis of C's own d rows, H included."""
     factor, appended = state.factor, state.appended
     (rank, width), dtype = factor.coefficients.shape, factor.root.dtype
     if any(leaf.dtype != dtype for leaf in jax.tree.leaves(factor.basis)):

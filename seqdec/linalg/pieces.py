@@ -54,7 +54,7 @@ def dense(rows: Array | Outer) -> Array:
 
 
 def whole(rows: Sequence[Array | Outer]) -> Array:
-    """Rows (o, D_p) of all pieces or leaves as one matrix (o, D)."""
+    """All pieces or leaves (o, D_p) as one matrix (o, D)."""
     return jnp.concatenate([dense(part) for part in rows], axis=1)
 
 

@@ -16,8 +16,7 @@ def thompson(*, scale: float = 1.0, propensity_samples: int = 32) -> Acquisition
 
     Args:
         scale: of the deviation of draws from the mean, in [0, 1]; below 1 it explores less, for contexts that differ.
-        propensity_samples: parameter draws for the estimate of the action's probability, each at the cost of an action;
-            0: no estimate.
+        propensity_samples: draws for the estimate of the action's probability, each at the cost of an action; 0: none.
 
     Raises:
         ValueError: propensity_samples is not an integer >= 0, or scale out of range.

@@ -55,9 +55,8 @@ def marginal_quadrature(marginals, samples: int):
 
         P(a) = int phi(z) G(z) dz        G(z) = prod_{b != a} Phi((mean_a + std_a z - mean_b) / std_b)
 
-    Deterministic. G is next to 0 below the largest lower end of a rival, mean_b - 3.5 std_b, and rises at most once
-    steeply
-    above. Nodes start there and grow apart up to z = 5:
+    G is next to 0 below the largest lower end of a rival, mean_b - 3.5 std_b. Nodes start there and grow apart up to z
+    = 5,
 
         z(t) = start + 3 d (exp(t log(1 + (5 - start) / (3 d))) - 1)        d = std_b / std_a in [0.001, 1]
 

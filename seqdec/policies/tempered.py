@@ -1,15 +1,14 @@
 r"""Tempered sampling: Thompson sampling with less variance for what is observed often.
 
-With variance_a and noise_a of candidate a in a context x, and v_a = variance_a / noise_a, one over the number of
-observations that the belief has of a near x,
+With variance_a and noise_a of candidate a in a context, and v_a = variance_a / noise_a, one over its number of
+observations in the belief,
 
     rho_a = v_a sum_b 1 / v_b
 
     y_a ~ N(mean_a, variance_a min(1, rho_a / (neglect n)))        action = argmax_a y_a
 
 rho_a is the number of observations of all n candidates for each one of a, near n under greedy play in contexts that
-differ. A candidate observed less than one in neglect n times keeps its full variance. The less contexts differ, the
-smaller neglect should be.
+differ. The less they differ, the smaller neglect should be.
 
 Source: ours; that contexts which differ explore by themselves: Bastani, Bayati, Khosravi, "Mostly exploration-free
 algorithms for contextual bandits", 2021.
