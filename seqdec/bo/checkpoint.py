@@ -109,7 +109,6 @@ def refusing(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _constrained(space: Space, functions: Sequence[Callable[[Any], bool]] | None) -> Space:
-    """The space of a file, with its functions."""
     if functions is None:
         return replace(space, constraints=())
     missing = space.constraints.count(None)
@@ -132,7 +131,7 @@ def _decoded_entry(space: Space, number: int, x: Any, level: int, *rest: Any) ->
 
 
 def _encoded(value: Any) -> Any:
-    """A value as JSON, for `_decoded`. Raises TypeError for other types."""
+    """For `_decoded`. Raises TypeError for other types."""
     if type(value) in (str, int, float, bool, type(None)):
         return value
     if type(value) is list:

@@ -72,7 +72,7 @@ def _trials(given: Any, name: str, space: Space, outputs: Outputs) -> Iterable[t
 
 
 def _fewer(search: Earlier) -> Earlier:
-    """The search; of a long one half are the best values, the others evenly spaced."""
+    """Of a long search half are the best values, the others evenly spaced."""
     count = len(search.units)
     if count <= _MOST:
         return search

@@ -33,7 +33,6 @@ from seqdec.bo.output_warp import Warp
 from seqdec.boundary import checks
 
 _HOPELESS = 0.05
-"""Probability of an improvement below which a learning curve ends."""
 _FACTOR = 3.0
 """Between neighboring levels, about, by default."""
 _RIDGE = 0.1
@@ -185,13 +184,9 @@ class Forecast(NamedTuple):
 
 
 def level_of(grid: Grid, cov: np.ndarray, noise: float, lower: float) -> int:
-    """The index of the level to ask for.
+    """The index of the level to ask for, given the function's covariance `cov` (levels, levels).
 
-    Args:
-        grid: the levels.
-        cov: (levels, levels) covariance of the function.
-        noise: variance of a value's noise.
-        lower: cost of lower levels since the last full evaluation.
+    `lower`: cost of lower levels since the last full evaluation.
     """
     if lower >= _LOWER:
         return 0

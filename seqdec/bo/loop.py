@@ -70,10 +70,10 @@ class Run:
         limits: where it ends.
         workers: who evaluates.
         number: trials under evaluation at a time.
-        given: points to start from, not yet proposed.
-        callback: (result so far) -> True to end the search, or None.
+        given: points to start from.
+        callback: (result so far) -> True to end the search.
         bar: of progress.
-        path: of the study's file, or None.
+        path: of the study's file.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class Run:
         return self.late or time.time() >= self.limits.deadline
 
     def _trials(self, pending: int) -> list[Trial]:
-        """The next trials beside those pending, first those of a killed search."""
+        """The next trials, first those of a killed search."""
         from seqdec.progress import compiling
 
         trials: list[Trial] = []
@@ -215,7 +215,6 @@ class Run:
         return grid.cost(trial.fidelity if made is None else made)
 
     def _next(self) -> Trial:
-        """A point to start from, or the next question."""
         if self.given:
             return self.optimizer.propose(self.given.pop(0))
         grid = self.optimizer.settings.fidelity
@@ -251,7 +250,7 @@ class Run:
             write(self.path, self.optimizer, self.progress)
 
     def _tell(self, trial: Trial, outcome: Outcome) -> None:
-        """Tell the optimizer, and write the file unless an exception ends the search."""
+        """And write the file, unless an exception ends the search."""
         reason, progress = outcome.reason, self.progress
         self.optimizer.tell(
             trial,
@@ -282,7 +281,7 @@ class Run:
             write(self.path, self.optimizer, self.progress)
 
     def _improves(self, trial: Trial, outcome: Outcome) -> bool:
-        """Whether a value is feasible and no earlier one is as good in all objectives; it then joins the front."""
+        """Whether no earlier feasible value is as good in all objectives; it joins the front."""
         grid, value = self.optimizer.settings.fidelity, np.reshape(outcome.value, -1)
         if grid is not None and (trial.fidelity if outcome.units is None else outcome.units) < grid.levels[0]:
             return False

@@ -189,7 +189,6 @@ def minimize(
 
 
 def _takes(other: Callable[P, R]) -> Callable[[Callable[..., R]], Callable[P, R]]:
-    """For type checkers."""
     del other
     return lambda function: function
 
@@ -239,7 +238,6 @@ def _exceptions(catch: Any) -> tuple[type[Exception], ...]:
 
 
 def _of_the_result(callback: Callable[..., Any] | None) -> "Callable[[OptimizeResult], Any] | None":
-    """The callback as a function of the result so far."""
     if callback is None:
         return None
     if not callable(callback):
@@ -259,7 +257,6 @@ def _of_the_result(callback: Callable[..., Any] | None) -> "Callable[[OptimizeRe
 
 
 def _yields_curves(fun: Callable[..., Any], grid: Grid | None) -> bool:
-    """Whether `fun` takes x alone, and yields learning curves."""
     if grid is None:
         if inspect.isgeneratorfunction(fun):
             raise TypeError(
@@ -291,7 +288,7 @@ def _yields_curves(fun: Callable[..., Any], grid: Grid | None) -> bool:
 def _start_points(
     space: Space, x0: Any, y0: Any, n_calls: int, outputs: Outputs
 ) -> tuple[list[Any], list[tuple[Any, Any]]]:
-    """x0 as a list of points, and y0 as one of values and outcomes, empty if unknown."""
+    """x0, and y0 as values and outcomes, empty if unknown."""
     if x0 is None:
         if y0 is not None:
             raise ValueError("y0 holds the values at x0; pass x0 as well")
@@ -314,7 +311,7 @@ def _start_points(
 
 
 def _read(path: Path | None, space: Space) -> tuple[BayesianOptimizer, Progress] | None:
-    """The search of a file, if there is one. Raises ValueError for another file."""
+    """The search of a file, if any. Raises ValueError for another file."""
     if path is None or not path.exists():
         return None
     optimizer = BayesianOptimizer.load(path, [rule for rule in space.constraints if not isinstance(rule, Linear)])
@@ -329,7 +326,7 @@ def _read(path: Path | None, space: Space) -> tuple[BayesianOptimizer, Progress]
 def _check_equal(
     path: Path | None, optimizer: BayesianOptimizer, other: BayesianOptimizer, points: list[Point]
 ) -> None:
-    """Raises ValueError unless `other` and the start points are those of the file."""
+    """Raises ValueError unless both searches and start points are equal."""
     told, asked = len(other.trials), min(len(points), len(optimizer.trials))
     settings = [replace(one.settings, acquisition=one.acquisition) for one in (optimizer, other)]
     kept, given = map(files.plain, settings)

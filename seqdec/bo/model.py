@@ -1,7 +1,6 @@
-"""The model of the function: a surrogate fitted to the warped values, and what it predicts.
+"""The model of the function: a surrogate of the warped responses, and what it predicts.
 
-Pure functions from `Observations` to `Fitted`. Values become responses, larger is better, then warped responses
-(`seqdec.bo.output_warp`).
+Responses are values of which larger is better, then warped (`seqdec.bo.output_warp`).
 """
 
 import functools
@@ -42,7 +41,7 @@ program = functools.partial(jax.jit, static_argnums=0, compiler_options=UNFUSED)
 
 
 class Prediction(NamedTuple):
-    """Belief about the noiseless function at a point; with several objectives arrays, one number for each."""
+    """Belief about the noiseless function at a point; arrays with several objectives."""
 
     mean: Any
     """Of the function."""
@@ -184,7 +183,7 @@ def rows_of(model: Model, points: list[Point]) -> np.ndarray:
 def _trials(
     model: Model, known: Observations, warps: tuple[Warp, ...], kept: np.ndarray, rows: int
 ) -> tuple[Trials, np.ndarray]:
-    """(all points in arrays, offsets of the levels); values not `kept` (n,) count as failed."""
+    """(all points in arrays, offsets of the levels); values not `kept` (n,) have failed."""
     answered, outliers = ([point for point, k in zip(known.told, kept, strict=True) if k == side] for side in (1, 0))
     groups, dtype = (answered, known.pending, known.failed + outliers), model.surrogate.dtype
     z, own, columns = warped(warps, known.responses[kept]), len(answered), model.columns - len(model.earlier)
@@ -297,9 +296,9 @@ def prediction(model: Model, fitted: Fitted, unit: np.ndarray) -> Prediction:
 
 
 def expected_gain(model: Model, fitted: Fitted, units: np.ndarray, unit: np.ndarray) -> float:
-    """How much better than the best of `units` (n, columns) the first output at `unit` (columns,) is expected to be.
+    """E max(y - y*, 0) in the units of the values, for the first output y at `unit` (columns,).
 
-    E max(y - y*, 0) in the units of the values, with y* at the largest posterior mean; by the trapezoidal rule.
+    y* is the value of the largest posterior mean at `units` (n, columns); by the trapezoidal rule.
     """
     means, stds = marginals(model, fitted, np.vstack([units, unit]))
     (*_, mean), std, best, warp = means[:, 0], stds[-1, 0], means[:-1, 0].max(), fitted.warps[0]
@@ -321,7 +320,7 @@ def is_noisy(model: Model, fitted: Fitted, known: Observations) -> bool:
 
 
 def _shows_noise(model: Model, trials: Trials, output: int) -> bool:
-    """Whether repeated points differ; where none repeats, see `evidence.shows_noise`."""
+    """Whether repeated points differ, else `evidence.shows_noise`."""
     if not model.outputs.plain:
         trials = trials._replace(y=trials.y[:, output], noise=trials.noise[:, output])
     rows = np.flatnonzero(trials.noise[: trials.answered] < 0)

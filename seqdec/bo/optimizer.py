@@ -46,7 +46,7 @@ class Recommendation(NamedTuple):
     value: Any
     """As told, or the mean of the prediction."""
     low: Any
-    """The function lies in (`low`, `high`) with probability 95%."""
+    """The function lies in (`low`, `high`) with probability 95%; both are `value` if observed."""
     high: Any
     """See `low`."""
     kind: Literal["observed", "predicted"]
@@ -328,14 +328,12 @@ class BayesianOptimizer:
         return self._record.trial(number)
 
     def _observations(self) -> Observations:
-        """What is known; chooses the automatic surrogate."""
         chosen = surrogates.choose(self._record.values)
         if self.settings.is_automatic and chosen != self.surrogate:
             self._use(chosen)
         return self._record.observations(self.settings.signs)
 
     def _advance(self, known: Observations) -> Fitted:
-        """The model fitted to all values."""
         if (capacity := self._needed()) != self.capacity:
             self.capacity, self._start = capacity, None
         start, self._start = self._start, None  # after an interruption the next fit is anew
@@ -400,7 +398,6 @@ class BayesianOptimizer:
             self._restore(*saved)
 
     def _saved(self) -> tuple[list[np.ndarray], tuple[Any, ...]]:
-        """What the next fit goes on from."""
         if self._start is None:
             return [], ()
         return checkpoint.arrays(self._method.model.surrogate.stored(self._start.state)), self._start.warps
@@ -518,10 +515,10 @@ class BayesianOptimizer:
     def recommend(self) -> Recommendation:
         """The evaluated point to use, among the feasible ones.
 
-        Without noise it is `best`, "observed"; with noise the point with the best posterior mean in warped units,
-        "predicted". Values are noisy if `noise_std` says so, or if noise is estimated at more than a thousandth of the
-        warped values' variance and they show it: they differ where a point repeats or, if none repeats, by
-        `seqdec.bo.surrogates.evidence.shows_noise`. Raises ValueError as `best` does.
+        Without noise it is `best`, "observed"; with noise that of the best posterior mean in warped units, "predicted".
+        Values are noisy by `noise_std`, or if noise is estimated at more than a thousandth of the warped variance and
+        they show it: they differ where a point repeats or, if none repeats, by
+        `seqdec.bo.surrogates.evidence.shows_noise`. Raises ValueError as `best`.
         """
         observed = Recommendation.observed(*self.best)
         if len(self._record.order) < 2 or not self._is_noisy():
@@ -534,11 +531,10 @@ class BayesianOptimizer:
 
     @_exclusive
     def expected_gain(self) -> float:
-        """The expected improvement of the last suggested point on the best one, in the units of the values.
+        """The expected improvement of the last suggested point, in the units of the values.
 
-        E max(y* - y, 0), or E max(y - y*, 0) if values are maximized: y is the function at the suggestion, y* at the
-        told point with the best posterior mean. NaN without a suggestion of the surrogate. Raises ValueError with
-        several objectives.
+        E max(y* - y, 0), or E max(y - y*, 0) if maximized: y is the function there, y* at the told point with the best
+        posterior mean. NaN without a suggestion of the surrogate. Raises ValueError with several objectives.
         """
         if self.outputs.objectives > 1:
             raise ValueError(f"with {self.outputs.objectives} objectives there is no best point to improve on")

@@ -7,19 +7,18 @@ with Yeo and Johnson's transform of power p between 0 and 2:
     psi(u) = ((1 + u)^p - 1) / p              for u >= 0,    log(1 + u)   for p = 0
     psi(u) = -((1 - u)^(2 - p) - 1) / (2 - p)    for u < 0,    -log(1 - u)  for p = 2
 
-p = 1 is the identity; p = 1.5 and 2 compress responses far below c, then the best one. Power and scale are those of a
-grid with the largest marginal likelihood of the responses y (Snelson, Rasmussen, Ghahramani, "Warped Gaussian
-processes", 2003):
+p = 1 is the identity; p = 1.5 and 2 compress responses far below c, then the best one. Power and scale maximize, on a
+grid, the marginal likelihood of the responses y (Snelson, Rasmussen, Ghahramani, "Warped Gaussian processes", 2003):
 
     log p(y) = -n/2 log(w' M^-1 w / n) - 1/2 log det M + sum_i log psi'((y_i - c) / s) / s,    w = psi - mean psi
     M = 1 1' + k(r / (l sqrt d)) + v I
 
-at the best amplitude, and the best of a grid of length scales l and noise variances v with the prior log l ~ N(-1/2,
-1). The identity has prior probability one half.
+at the best amplitude and the best of a grid of length scales l, log l ~ N(-1/2, 1), and noise variances v. The identity
+has prior probability one half.
 
 Outliers: where the sorted distances t from the best response jump by a factor of ten or more within the worst quarter,
-the responses beyond the largest jump are left out if that increases the likelihood, given for each the prior
-probability 1/20 and the density 1 / (t (1 + log(t / q))^2) for the largest distance q kept.
+the responses beyond the largest jump are left out if that is more likely, each with the prior probability 1/20 and the
+density 1 / (t (1 + log(t / q))^2) for the largest distance q kept.
 
 Warps of outcomes keep the sign: the identity or psi(u) = sign(u) log(1 + |u|) with c = 0, without outliers.
 
@@ -124,7 +123,7 @@ def _box_cox(u: np.ndarray, power: float) -> np.ndarray:
 
 
 def _inverse(w: np.ndarray, power: float) -> np.ndarray:
-    """The inverse of `_box_cox` for w >= 0."""
+    """Of `_box_cox` for w >= 0."""
     if power == 1:
         return w
     return np.expm1(w) if power == 0 else np.expm1(np.log1p(power * w) / power)
@@ -176,7 +175,7 @@ def moderate(warp: Warp, y: np.ndarray) -> Warp:
 
 
 def _among(x: np.ndarray, y: np.ndarray) -> Warp:
-    """The best warp, with or without outliers; mean and std unfitted."""
+    """The best warp, with or without outliers."""
     if y.min() == y.max():
         return Warp()
     log_likelihood, warp = _best(x, y, _candidates(y))
@@ -192,7 +191,7 @@ def _among(x: np.ndarray, y: np.ndarray) -> Warp:
 
 
 def _best(x: np.ndarray, y: np.ndarray, warps: list[Warp]) -> tuple[float, Warp]:
-    """(log likelihood plus log prior, warp) of the best of `warps`, identity first."""
+    """(log posterior, warp) of the best of `warps`, identity first."""
     warped = np.stack([warp.forward(y) for warp in warps], 1)
     jacobians = np.array([np.sum(np.log(warp.slope(y))) for warp in warps])
     prior = np.full(len(warps), -math.log(2 * (len(warps) - 1)))
@@ -203,7 +202,7 @@ def _best(x: np.ndarray, y: np.ndarray, warps: list[Warp]) -> tuple[float, Warp]
 
 
 def _candidates(y: np.ndarray) -> list[Warp]:
-    """The identity; then powers and scales about the best response."""
+    """Identity first."""
     best = float(y.max())
     gaps = best - y
     scales = np.geomspace(np.quantile(gaps[gaps > 0], _LEAST), gaps.max(), _SCALES)

@@ -33,8 +33,8 @@ class SearchResult(OptimizeResult):
     cost: float
     """Of the calls, in calls at full fidelity."""
     success: bool
-    """Whether a call was feasible, and the search ended by `n_calls`, `time_limit`, `target`, `patience` or a finite
-    space.
+    """Whether a call was feasible, and the search ended by `n_calls`, `time_limit`, `target`, `patience`, or as all
+    points of a finite space were evaluated.
     """
     status: int
     """Why it ended: 0 all calls made, 1 too many failures in a row, 2 callback, 3 Ctrl-C, 4 every point of a finite
@@ -116,7 +116,6 @@ class SearchResult(OptimizeResult):
 
 
 def _best(optimizer: "BayesianOptimizer", final: bool) -> Recommendation:
-    """A recommendation, or the front."""
     if optimizer.outputs.objectives > 1:
         front = optimizer.front() if optimizer.is_feasible else Front([], np.zeros((0, optimizer.outputs.objectives)))
         return Recommendation.observed(front.x, front.values)

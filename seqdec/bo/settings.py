@@ -191,7 +191,7 @@ def _priors(model: Model, study: Earlier) -> tuple[Prior, ...]:
 
 
 def _bests(settings: Settings) -> np.ndarray:
-    """(k, columns) the best feasible point of each earlier search, by its first objective."""
+    """(k, columns) the best feasible point of each earlier search."""
     bests, objectives = np.zeros((len(settings.earlier), settings.space.columns)), settings.outputs.objectives
     for place, (units, responses) in enumerate(settings.earlier):
         violation = np.minimum(responses[:, objectives:], 0).sum(1)

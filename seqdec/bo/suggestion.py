@@ -1,6 +1,6 @@
-"""The next point: the initial design, then the maximizer of the acquisition among new points.
+"""The next point.
 
-Pure functions: what is random follows from the seed and the number of known points.
+What is random follows from the seed and the number of known points.
 """
 
 import math
@@ -28,9 +28,9 @@ from seqdec.boundary import checks
 
 _ENUMERABLE = 10_000
 _CELL = 0.01
-"""Edge of the cells of the cube in which points count as repeated."""
+"""Edge of the cells in which points count as repeated."""
 _RESTRICTED_DESIGN = 12
-"""Binary logarithm of the fewest points from which a restricted design is chosen."""
+"""Log2 of the fewest points of a restricted design."""
 _TRIED = 1000
 """Random points tried where the maximizer is known."""
 
@@ -61,17 +61,10 @@ def is_early(method: Method, known: Observations) -> bool:
 
 
 def design(method: Method, known: Observations, fixed: Mapping[Any, Any], is_noisy: Callable[[], bool]) -> Point:
-    """The next new point of a randomly shifted Sobol sequence.
+    """The next new point of a randomly shifted Sobol sequence, at the values `fixed`, by key.
 
-    Args:
-        method: how points are chosen.
-        known: what is known.
-        fixed: values of some parameters, by key.
-        is_noisy: whether the values are, asked where no new point is left.
-
-    Raises:
-        Exhausted: no new point is left, and none may be repeated.
-        ValueError: `fixed` excludes all points tried.
+    `is_noisy` is asked where no new point is left. Raises Exhausted where none may be repeated, ValueError where
+    `fixed` excludes all points tried.
     """
     search, columns, index = method.plan.search, method.space.columns, known.trials
     generator = np.random.default_rng([method.model.seed, 0])
@@ -93,8 +86,7 @@ def suggest(
 ) -> Point:
     """The maximizer of the acquisition at full fidelity, or a random new point if that one is known.
 
-    Where a trust region begins anew without earlier studies, it is the next of `design`. Arguments and errors are those
-    of `design`.
+    Where a trust region begins anew without earlier studies, the next of `design`, with its errors.
     """
     uses_earlier = int(fitted.trials.answered) > np.sum(fitting.inliers(fitted.warps, known.responses))
     if (known.trials < method.initial and not uses_earlier) or _is_new_region(method, known, fitted.warps):
@@ -119,7 +111,7 @@ def _first_new(
     fixed: Mapping[Any, Any],
     is_noisy: Callable[[], bool],
 ) -> Point:
-    """The first of `units` (n, columns) that is new, else of the space, else a known one, if allowed."""
+    """The first of `units` (n, columns) that is new, else a known one, if allowed."""
     seen, found = {identity(point.x) for point in known.taken}, None
     for point in _points(method, known, units, fixed):
         if identity(point.x) not in seen:
@@ -143,7 +135,7 @@ def _may_repeat(method: Method, known: Observations, is_noisy: Callable[[], bool
 
 
 def _points(method: Method, known: Observations, units: np.ndarray, fixed: Mapping[Any, Any]) -> Iterable[Point]:
-    """The points at `units`; then all of a small space, or those of walks in a restricted one."""
+    """The points at `units`, then all of a small space, or of walks in a restricted one."""
     space, search = method.space, method.plan.search
     box = Box(*space.cube(fixed), fixed)
     at = (space.point_at(unit, fixed) for unit in np.clip(units, box.low, box.high))
@@ -161,7 +153,7 @@ def _points(method: Method, known: Observations, units: np.ndarray, fixed: Mappi
 def _best_point(
     method: Method, known: Observations, fitted: Fitted, fixed: Mapping[Any, Any], repeats: bool
 ) -> Point | None:
-    """The maximizer of the acquisition, with `repeats` among all points; None without any."""
+    """The maximizer of the acquisition; None without any."""
     space, plan, seed, number = method.space, method.plan, method.model.seed, known.trials
     belief = believe(plan.surrogate, fitted.state, fitted.trials)
     trials = fitted.trials._replace(success=_success(fitted.trials))
@@ -197,7 +189,6 @@ def _best_point(
 
 
 def _means_at_full(method: Method, belief: Belief, trials: Trials) -> np.ndarray:
-    """The outputs' means at full fidelity, at the answered and pending points."""
     if method.model.fidelity is None:
         return belief.means
     x = trials.x.copy()
@@ -240,7 +231,7 @@ def _padded(method: Method, rows: np.ndarray) -> np.ndarray:
 
 
 def _inside(known: Observations, fitted: Fitted) -> np.ndarray:
-    """(n,) bool: the answered and pending points of the space."""
+    """(n,) bool: the points of the space."""
     answered = known.inside[fitting.inliers(fitted.warps, known.responses)]
     earlier = np.zeros(int(fitted.trials.answered) - len(answered), bool)
     return np.concatenate([answered, earlier, np.ones(len(known.pending), bool)])
@@ -253,7 +244,7 @@ def _leaders(
     inside: np.ndarray,
     generator: np.random.Generator,
 ) -> np.ndarray:
-    """The indices of the best few of `outputs` (n, m) `inside` (n,), or some of their front."""
+    """Indices of the best of `outputs` (n, m) `inside` (n,), or some of their front."""
     order = np.flatnonzero(inside)
     if method.model.outputs.objectives > 1:
         order = generator.permutation(order)
@@ -261,7 +252,7 @@ def _leaders(
 
 
 def _merits(method: Method, warps: tuple[Warp, ...], outputs: np.ndarray) -> np.ndarray:
-    """(n,) rank points with `outputs` (n, m), plainly (n,): larger is better."""
+    """(n,) of `outputs` (n, m), plainly (n,): larger is better."""
     if method.model.outputs.plain:
         return outputs
     count, thresholds = method.model.outputs.objectives, _thresholds(method, warps)
@@ -279,7 +270,6 @@ def _thresholds(method: Method, warps: tuple[Warp, ...]) -> np.ndarray:
 
 
 def _target(method: Method, known: Observations, fitted: Fitted, means: np.ndarray) -> Any:
-    """What the acquisition is to exceed, given the outputs' means."""
     outputs, trials, inside = method.model.outputs, fitted.trials, _inside(known, fitted)
     if outputs.plain:
         if method.model.fidelity is not None:
@@ -305,7 +295,7 @@ def _target(method: Method, known: Observations, fitted: Fitted, means: np.ndarr
 
 
 def _incumbent(method: Method, fitted: Fitted, means: np.ndarray, index: int, trials: Trials) -> Incumbent:
-    """The incumbent; of estimated noise no more counts than repeated points show."""
+    """With no more estimated noise than repeated points show."""
     variance = 0.0 if trials.noise is None else trials.noise[index]
     if variance < 0 and (variance := fitting.estimated_noise(method.model, fitted.state)):
         variance = min(variance, _repeated_noise(trials))
@@ -320,14 +310,13 @@ def _reference(method: Method, warps: tuple[Warp, ...], front: np.ndarray, objec
 
 
 def _success(trials: Trials) -> Any:
-    """The posterior of success, see `seqdec.bo.acquisition.failures`."""
     failed = trials.answered + trials.pending + np.arange(trials.failed)
     rows = np.concatenate([np.arange(trials.answered), failed])
     return failures.fit(trials.x[rows].astype(float), rows < trials.answered, len(trials.x))
 
 
 def _repeated_noise(trials: Trials) -> float:
-    """Pooled variance of an output within cells; 0 where every point has its own."""
+    """Pooled variance of an output within cells, or 0."""
     rows = np.flatnonzero(trials.noise[: trials.answered] < 0)
     return fitting.repeated_variance(trials.x[rows] // _CELL, trials.y[rows]) or 0.0
 
@@ -335,9 +324,9 @@ def _repeated_noise(trials: Trials) -> float:
 def at_level(
     model: Model, known: Observations, fitted: Fitted, point: Point, level: int | None, lower: float
 ) -> tuple[Point, Forecast | None]:
-    """(the point at the level to evaluate, the forecast of its learning curve) with several fidelities.
+    """(the point at the level to evaluate, the forecast of its learning curve).
 
-    `level` None: see `seqdec.bo.fidelity.level_of`; `lower`: cost of lower levels since the last full evaluation.
+    `level` None: see `seqdec.bo.fidelity.level_of`.
     """
     grid = model.fidelity
     assert grid is not None

@@ -1,17 +1,17 @@
 """Earlier searches of similar functions as prior knowledge.
 
-The surrogate has one more column for each earlier search, 1 for its values and 0 for those of this search. The column's
-learned length scale says how related the functions are; the other hyperparameters are shared.
+The surrogate has a column for each, 1 for its values and 0 for those of this search, with a learned length scale of
+their relation; the other hyperparameters are shared.
 
 A search is used only while own values are at least as likely as deviations from it: with its posterior mean m at own
 points, and own warped values z, the marginal likelihood of z - m is at least that of z, each centered and with the most
 likely hyperparameters.
 
-Units may differ. Its values are warped and standardized by themselves, and moved to own units by
+Its values are warped and standardized by themselves, and moved to own units by
 
     z = a + b m + error,    b = max(0, (sum_i (m_i - mean m) (z_i - mean z) + 1) / (sum_i (m_i - mean m)^2 + 1))
 
-with b = 1 expected a priori, with the weight of one value.
+where b = 1 a priori, with the weight of one value.
 
 Source of a column for the task: Swersky, Snoek, Adams, "Multi-task Bayesian optimization", 2013.
 """

@@ -76,7 +76,7 @@ class Call(NamedTuple):
     """whether it yields learning curves"""
 
     def __call__(self, trial: Trial) -> Outcome | None:
-        """The outcome at a trial, failed if it raises or a number is not finite; None when too late."""
+        """The outcome at a trial; None when too late."""
         if time.time() >= self.deadline:
             return None
         if self.grid is not None and self.curves:
@@ -103,7 +103,7 @@ def _called(how: Call, trial: Trial) -> Outcome:
 
 
 def _followed(how: Call, grid: Grid, trial: Trial) -> Outcome:
-    """The outcome of a learning curve, ended at the trial's level or where it is hopeless."""
+    """The outcome of a learning curve."""
     x, began, curve = containers.copied(trial.x), time.perf_counter(), list[float]()
     try:
         returned = how.fun(x)
@@ -138,12 +138,9 @@ Evaluated: TypeAlias = tuple[Trial, Outcome | None]
 
 
 class Workers:
-    """The evaluation of trials.
+    """The evaluation of trials by `call`: (trial) -> Outcome, or None where it was too late.
 
-    Args:
-        call: (trial) -> Outcome, or None where it was too late.
-        workers, call_timeout: as in `seqdec.minimize`.
-        catch: exceptions of a worker that make a failed call.
+    `catch`: exceptions of a worker that make a failed call.
     """
 
     def __init__(
@@ -160,9 +157,7 @@ class Workers:
     def evaluated(self, goes_on: Callable[[], bool], ask: Callable[[int], list[Trial]]) -> Generator[Evaluated]:
         """Trials and outcomes: own processes evaluate batches, an executor continuously.
 
-        Args:
-            goes_on: () -> whether further trials are wanted.
-            ask: (trials under evaluation) -> further trials; none where all have been asked.
+        `ask`: (trials under evaluation) -> further trials; none where all have been asked.
         """
         if self._workers == 1:
             while goes_on() and (batch := ask(0)):
@@ -196,7 +191,7 @@ class Workers:
                 yield trial, self._outcome(future)
 
     def _outcome(self, future: Future[Outcome | None]) -> Outcome | None:
-        """The outcome of a done future; an exception is that of its transport."""
+        """An exception of a future is that of its transport."""
         if not _broken(future) and isinstance(error := future.exception(), Exception):
             seconds = self._call_timeout if isinstance(error, TimeoutError) else None
             return failed(error, (*self._catch, TimeoutError), seconds)  # TimeoutError: the executor ended the call

@@ -1,8 +1,8 @@
 """An Optuna sampler of `seqdec.bo`.
 
-All it knows of a study is in the storage. Parameters that occur in the same complete trials form a group. Groups are
-sampled in turn, those of the most trials first, each by an optimizer of its parameters and of those that occur wherever
-it does, held at their values.
+All it knows of a study is in the storage. Parameters of the same complete trials form a group. Groups are sampled in
+turn, those of the most trials first, each by an optimizer of its parameters and of those that occur wherever it does,
+held at their values.
 """
 
 import logging
@@ -163,7 +163,6 @@ class Sampler(BaseSampler):
         return {name: found[name] for name in sorted(known) if not found[name].single()}
 
     def _warn(self, study: Study, name: str) -> None:
-        """Log once in a study that a distribution changes."""
         if (study._study_id, name) not in self._warned:
             self._warned.add((study._study_id, name))
             _logger.warning(
@@ -229,7 +228,7 @@ class _Model:
         self._start()
 
     def _start(self, repeats: bool = False) -> None:
-        """Forget all trials; with `repeats` points may be chosen again."""
+        """With `repeats` points may be chosen again."""
         if repeats:
             self._options["search"] = replace(self._options["search"] or Search(), repeats=True)
         self._optimizer = BayesianOptimizer([_dimension(d) for d in self.space.values()], **self._options)
@@ -237,7 +236,6 @@ class _Model:
         self._pending: dict[int, Trial] = {}
 
     def ask(self, number: int, trials: list[FrozenTrial], fixed: Mapping[str, Any]) -> dict[str, Any]:
-        """The parameters of a new trial, given the others and `fixed` values."""
         held = {index: fixed[name] for index, name in enumerate(self.space) if name in fixed}
         self._follow(trials)
         try:
@@ -293,7 +291,6 @@ def _is_compatible(one: BaseDistribution, other: BaseDistribution) -> bool:
 
 
 def _continues(old: _Record, new: _Record | None, running: bool) -> bool:
-    """Whether a record can follow another or None."""
     if new is None:
         return old.values is None and running
     return new.x == old.x and (old.values is None or old == new)
@@ -311,7 +308,7 @@ def _values(trial: FrozenTrial, objectives: int) -> tuple[float, ...] | None:
 
 
 def _constraints(trial: FrozenTrial) -> dict[str, float]:
-    """By name: those of a function are numbered."""
+    """Those of a function are numbered."""
     found: dict[str, float] = {}
     for key, stored in trial.system_attrs.items():
         if key == "constraints" and stored is not None:
@@ -322,7 +319,6 @@ def _constraints(trial: FrozenTrial) -> dict[str, float]:
 
 
 def _optimizer_options(seed: int, maximize: list[bool], constraints: int, initial: int | None) -> dict[str, Any]:
-    """Keywords of an optimizer beyond the sampler's."""
     return {
         "constraints": (),
         "seed": seed,
@@ -336,7 +332,7 @@ def _optimizer_options(seed: int, maximize: list[bool], constraints: int, initia
 def _spaces(
     trials: list[FrozenTrial], search_space: dict[str, BaseDistribution]
 ) -> Iterator[dict[str, BaseDistribution]]:
-    """Of each set of complete trials with common parameters, all parameters they share."""
+    """Of each set of complete trials, the parameters they share."""
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     occurs = {name: frozenset(trial.number for trial in complete if name in trial.params) for name in search_space}
     for group in sorted(dict.fromkeys(occurs.values()), key=len, reverse=True):
@@ -363,7 +359,6 @@ def _internal(distribution: Any, value: Any) -> Any:
 
 
 def _external(distribution: Any, value: Any) -> Any:
-    """A dimension's value as the parameter's."""
     if _is_stepped(distribution):
         value = min(distribution.low + value * distribution.step, distribution.high)
     return distribution.to_external_repr(value)

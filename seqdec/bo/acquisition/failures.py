@@ -1,15 +1,15 @@
-"""The probability of a success at a point, if the failures show that it depends on the point.
+"""The probability of a success at a point, where the failures depend on the point.
 
     P(success at x) = Phi(f(x)),    f ~ GP(0, 1 + v k(r)),    r = |x - x'| / (l sqrt d)
 
 with the Matern-5/2 kernel k and the posterior of f by expectation propagation. Length scale l and variance v (large: a
 sharp border) are those of a grid with the largest marginal likelihood times the prior log l ~ N(-1/2, 1).
 
-The rival is one rate of success, uniform a priori: s successes among n have the probability s! (n - s)! / (n + 1)!.
-Unless the processes of the grid together are a nat more likely, no point is worse than another.
+The rival is one rate of success, uniform a priori: s successes among n have the probability s! (n - s)! / (n + 1)!. The
+processes of the grid must together be a nat more likely.
 
 The score is the acquisition's plus 3 log P(success). The factor 1 would give the expected improvement of one question;
-a question that fails leaves the next one where it was (`python benchmarks/responses.py failures`).
+a failed question leaves the next one where it was (`python benchmarks/responses.py failures`).
 
 Sources: Rasmussen, Williams, "Gaussian processes for machine learning", 2006, section 3.6. Failures as a constraint
 with two outcomes: Gelbart, Snoek, Adams, "Bayesian optimization with unknown constraints", 2014.
@@ -92,7 +92,6 @@ def _hyperparameters(columns: int, scale: float, variance: float) -> Hyperparame
 
 
 def _of_one_rate(good: int, count: int) -> float:
-    """The log marginal likelihood of one rate."""
     return math.lgamma(good + 1) + math.lgamma(count - good + 1) - math.lgamma(count + 2)
 
 

@@ -1,11 +1,11 @@
-"""Belief where the optimum lies: a density of each parameter, to weight the acquisition.
+"""Belief where the optimum lies, to weight the acquisition.
 
 With independent densities p_j, known up to a factor, and n known points, the score of a point is
 
     log acquisition + (beta / n) sum_j log p_j(x_j),    beta = 10
 
-Acquisitions that are no logarithms have the sum added as they are. Densities are at least a millionth of their maximum.
-Every second point of the initial design is drawn from them.
+also for acquisitions that are no logarithms. Densities are at least a millionth of their maximum. Every second initial
+point is drawn from them.
 
 Source: Hvarfner et al., "piBO: augmenting acquisition functions with user beliefs for Bayesian optimization", 2022.
 """
@@ -57,7 +57,7 @@ def checked(given: Any, space: Space) -> Optimum | None:
 
 
 def _logs(dimension: Dimension, belief: Any, name: str) -> tuple[float, ...]:
-    """Logarithms of a density over its largest value."""
+    """Log density, at most 0."""
     values = _values(dimension)
     density = getattr(belief, "pdf", getattr(belief, "pmf", belief))
     if isinstance(belief, Mapping):
@@ -86,7 +86,7 @@ def _values(dimension: Dimension) -> list[Any]:
 
 
 def _normal(dimension: Any, center: Any, width: Any, name: str) -> np.ndarray:
-    """A normal density on the scale of search; the width is its standard deviation, logarithmically a factor."""
+    """A normal density on the scale of search, of standard deviation `width`."""
     center, width = dimension.value(center, f"{name}: the center"), checks.real(f"{name}: the width", width)
     log, ends = getattr(dimension, "log", False), np.array([dimension.low, dimension.high], float)
     if not (width > (1 if log else 0) and math.isfinite(width)):

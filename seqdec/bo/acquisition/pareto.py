@@ -1,15 +1,15 @@
 """Hypervolume, and the logarithm of its expected improvement.
 
-Larger objectives are better. A point y dominates z if y_i >= z_i for all objectives i and y is not z; the front of a
-set are its points that none of it dominates. Its hypervolume, in warped units, is
+Larger objectives are better. A point y dominates z if y_i >= z_i for all objectives i and y is not z; no point of a set
+dominates those of its front. Its hypervolume, in warped units, is
 
     HV = vol { p : r <= p <= y for some y of the front },    with the reference point r
 
-Decomposition: the rest of { p : p >= r } is cut into disjoint boxes [l_k, u_k), some unbounded. Along the last
-objective, with the front's values v_1 > v_2 > ...: between v_(j+1) and v_j only the points with v_1 ... v_j count, in
-the remaining objectives, cut likewise. A front of n points leaves n + 1 boxes for two objectives, and O(n^(m-1)) for m.
+The rest of { p : p >= r } is cut into disjoint boxes [l_k, u_k), some unbounded. Along the last objective, with the
+front's values v_1 > v_2 > ...: between v_(j+1) and v_j only the points with v_1 ... v_j count, in the remaining
+objectives, cut likewise. A front of n points leaves n + 1 boxes for two objectives, and O(n^(m-1)) for m.
 
-A new point y increases the volume by sum_k prod_i (min(y_i, u_ki) - l_ki)+. For independent y_i ~ N(mean_i, std_i^2)
+A new point y adds sum_k prod_i (min(y_i, u_ki) - l_ki)+. For independent y_i ~ N(mean_i, std_i^2)
 
     EHVI = sum_k prod_i std_i (h((mean_i - l_ki) / std_i) - h((mean_i - u_ki) / std_i)),    h(z) = phi(z) + z Phi(z)
     log EHVI = logsumexp_k sum_i log std_i + log(h(a_ki) - h(b_ki))

@@ -1,7 +1,4 @@
-"""Figures of a search.
-
-Each panel of `PANELS` is a function (figure or a part of one, study).
-"""
+"""Figures of a search: each panel is a function (figure, study)."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -51,7 +48,6 @@ _PAIRS = 6
 _BARS = 15
 """Most importances."""
 _GRID = 101
-"""Points of a slice."""
 _COORDINATES = 12
 """Most parameters of parallel coordinates."""
 _BELOW = -0.13
@@ -280,7 +276,7 @@ def slices(figure: FigureBase, study: Study) -> None:
 
 
 def _along(space: Space, unit: np.ndarray, key: Any) -> tuple[list[Any], np.ndarray]:
-    """A parameter's values, and the encodings of `unit` with these."""
+    """A parameter's values, and their encodings in `unit`."""
     index = list(space.keys).index(key)
     dimension = space.dimensions[index]
     grid = [dimension.decode(np.array([u])) for u in np.linspace(0, 1, _GRID)]
@@ -318,7 +314,7 @@ def _slice(axis: Axes, study: Study, key: Any, values: list[Any], band: np.ndarr
 
 
 def _limits(axis: Axes, study: Study, predictions: np.ndarray) -> tuple[float, float]:
-    """On the axis: the best three quarters of the evaluations, and all means."""
+    """Of the best three quarters of the evaluations, and all means."""
     values, sign = study.values[study.done], 1 if study.maximize else -1
     scale = axis.yaxis.get_transform()
     drawn = (values, *positive(study, predictions).T)
@@ -372,7 +368,7 @@ def parallel(figure: FigureBase, study: Study) -> None:
 
 
 def _lines(study: Study, heights: np.ndarray) -> LineCollection:
-    """A line for each row of heights (n, coordinates), gray failures below, the best on top."""
+    """A line for each row of heights (n, coordinates), the best on top."""
     done, failed = int(study.done.sum()), int((~study.done).sum())
     order = np.argsort(np.where(study.done, study.values, -np.inf) * (1 if study.maximize else -1))
     order = order[np.argsort(study.done[order], kind="stable")]
@@ -419,7 +415,6 @@ def _coordinate(axis: Axes, place: int, labels: Mapping[float, str]) -> None:
 
 
 def _labels(dimension: Any, length: int) -> dict[float, str]:
-    """By height, the choices or the limits."""
     if isinstance(dimension, Ordinal | Categorical):
         last = len(dimension.choices) - 1
         shown = range(last + 1) if last < 10 else (0, last)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 _EVALUATIONS = 1 << 14
 """Predictions of an estimate, about."""
 _FLAT = 1e-12
-"""Variance of a constant function."""
 
 
 def importances(optimizer: "BayesianOptimizer") -> dict[Any, float]:

@@ -61,7 +61,7 @@ def _embedded(figure: Any) -> str:
 
 
 def _best(optimizer: "BayesianOptimizer", table: pd.DataFrame) -> pd.DataFrame:
-    """The best feasible trials, or the front by its first objective."""
+    """The best feasible trials, or the front."""
     objectives = optimizer.outputs.objectives
     kept = (table["state"] == "complete").to_numpy()
     if "feasible" in table:

@@ -1,4 +1,4 @@
-"""Candidates: a randomly shifted Sobol sequence in the region, and perturbations of the best points; on the host."""
+"""Candidates: a randomly shifted Sobol sequence in the region, and perturbations of the best points."""
 
 import functools
 from dataclasses import dataclass

@@ -1,7 +1,6 @@
-"""Candidates of spaces with conditions or constraints, on the host.
+"""Candidates of spaces with conditions or constraints, on the host: Sobol points, and a random walk.
 
-Sobol points in the space, and perturbations of known points and of those found: a random walk. An ascent that leaves
-the space is cut off there.
+An ascent that leaves the space is cut off there.
 """
 
 import itertools
@@ -20,7 +19,7 @@ from seqdec.bo.space.space import Point, Space
 _TRIED = 8192
 """Points tried before a space is declared empty, and most listed of a finite one."""
 _ROUNDS = 32
-"""Of perturbations until there are enough candidates."""
+"""Of perturbations."""
 _HALVINGS = 20
 
 
@@ -132,12 +131,8 @@ def maximize(
 ) -> Point | None:
     """The best point that is none of `known` (m, columns); None where all are.
 
-    Args:
-        rank: (candidates (n, columns), columns that may move (n, columns)) -> them and the ascents, scored.
-        space: with conditions or constraints.
-        box: where to search.
-        pool: candidates, not empty.
-        known: encodings of known points.
+    `rank`: (candidates (n, columns), columns that may move (n, columns)) -> them and the ascents, scored; `pool` is not
+    empty.
     """
     ranked = rank(*_arrays(space, pool))
     best, left = _best_inside(space, box, pool, ranked, known)
@@ -159,7 +154,7 @@ def _arrays(space: Space, pool: Sequence[Point]) -> tuple[np.ndarray, np.ndarray
 def _best_inside(
     space: Space, box: Box, pool: Sequence[Point], ranked: Ranked, known: np.ndarray
 ) -> tuple[Point | None, list[int]]:
-    """The best new point of the space, and the better ascents that ended outside."""
+    """The best new point of the space, and better ascents outside."""
     left = []
     for index in np.argsort(-ranked.scores, kind="stable"):
         if index < len(pool):
@@ -173,7 +168,7 @@ def _best_inside(
 
 
 def _last_inside(space: Space, box: Box, start: np.ndarray, end: np.ndarray) -> Point | None:
-    """By bisection, on the way to a point outside."""
+    """By bisection."""
     low, high, last = 0.0, 1.0, None
     for _ in range(_HALVINGS):
         middle = (low + high) / 2

@@ -74,7 +74,7 @@ def _space(bounds: Any) -> Space:
 
 
 def _columned(dimensions: Sequence[Dimension]) -> tuple[Dimension, ...]:
-    """The dimensions; of constants alone the first has a column."""
+    """Of constants alone the first has a column."""
     first, *rest = dimensions
     if isinstance(first, Constant) and all(isinstance(d, Constant) for d in rest):
         first = replace(first, columns=1)
@@ -82,7 +82,7 @@ def _columned(dimensions: Sequence[Dimension]) -> tuple[Dimension, ...]:
 
 
 def _entries(bounds: Any) -> list[Any] | None:
-    """The dimensions of bounds without names; None for anything else."""
+    """Without names; None for anything else."""
     rows = containers.table(bounds)
     return containers.sequence(bounds) if rows is None else [[*row.values()] for row in rows]
 
@@ -144,7 +144,6 @@ def _condition(entry: Conditional, label: str, by_name: Mapping[str, Dimension])
 
 
 def _check_circles(names: Sequence[str], conditions: Sequence[Condition | None]) -> None:
-    """Raises ValueError for circular conditions."""
     for index in range(len(names)):
         path = [index]
         while condition := conditions[path[-1]]:

@@ -19,9 +19,9 @@ class Linear:
     weights: Mapping[Any, float]
     """by name or index; of dimensions of numbers"""
     low: float = -math.inf
-    """Of the sum."""
+    """Smallest sum."""
     high: float = math.inf
-    """Of the sum."""
+    """Largest sum."""
 
 
 Constraint = Linear | Callable[[Any], bool]

@@ -227,7 +227,6 @@ class _Choice(Dimension):
         return containers.among(self.choices, given, name)
 
     def place(self, value: Any) -> int:
-        """The index of a choice."""
         return containers.place(self.choices, value)
 
 

@@ -1,7 +1,7 @@
-"""The domain of the function: dimensions and their encoding in the unit cube.
+"""The domain of the function, encoded in the unit cube.
 
-A point is a list or an array, with names a dict, without inactive parameters, whose columns of the cube are constant.
-Parameters of nested dicts have their keys, joined by dots, as names.
+A point is a list or an array, with names a dict without inactive parameters, whose columns are constant. Names of
+nested parameters are keys joined by dots.
 """
 
 import itertools
@@ -26,7 +26,7 @@ Path = tuple[str, ...]
 
 
 class Condition(NamedTuple):
-    """Checked."""
+    """A checked condition."""
 
     parent: int
     """index of the deciding parameter"""
@@ -268,7 +268,6 @@ class Space:
         return self._assembled([d.decode(unit[part]) for d, part in zip(self.dimensions, self.slices, strict=True)])
 
     def _assembled(self, values: Sequence[Any]) -> Any:
-        """The point with one value for each dimension, less inactive ones."""
         if not self.names:
             return np.array(values) if self.all_real else list(values)
         return {name: values[i] for i, name in enumerate(self.names) if self._is_active(i, values.__getitem__)}

@@ -3,10 +3,10 @@ r"""The hyperparameters of Gaussian processes: priors, and evidence of the respo
     log l_i = a + a_i,   a ~ N(log sqrt d - 1/2, 1/10),   a_i ~ N(0, 1),   log s ~ N(0, 1),   log v ~ N(-10, 9)
 
 with (mean, variance), for the process of `seqdec.bo.surrogates.gaussian_process`. The most likely ones minimize the
-loss L, minus the log of the marginal likelihood times the priors, by L-BFGS with the gradient in closed form, on at
-most 512 responses. The first fit starts at the center of the priors, at shorter length scales and at a larger noise,
-and keeps the best end, that of the larger noise only if it is better by five nats; later fits start from the last
-hyperparameters. Without the shared a, independent priors would fix the mean length scale of many columns.
+loss L, minus the log of the marginal likelihood times the priors, by L-BFGS on at most 512 responses. The first fit
+starts at the priors' center, at shorter length scales and at a larger noise, and keeps the best end, that of the larger
+noise only if better by five nats; later fits start from the last hyperparameters. Without a, independent priors would
+fix the mean length scale of many columns.
 
 Sources: Rasmussen, Williams, "Gaussian processes for machine learning", 2006. Length scales that grow as sqrt d:
 Hvarfner, Hellsten, Nardi, "Vanilla Bayesian optimization performs great in high dimensions", 2024.
@@ -39,7 +39,7 @@ _NOISE_EVIDENCE, _ROUGH_EVIDENCE = 10.0, 2.0
 _ROUGH = (0.005, 0.01)
 """Length scales of rough functions, in diagonals of the cube."""
 _GRADIENT = 0.1
-"""Gradient norm, in nats, at which L-BFGS stops."""
+"""Gradient norm, in nats, to stop at."""
 _FITTED = 512
 """Most responses used for the fit."""
 
@@ -248,7 +248,7 @@ def whitener(cov: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def _inverse(cov: np.ndarray) -> tuple[np.ndarray, float]:
-    """(inverse, log determinant) of a positive definite matrix (n, n)."""
+    """(inverse, log determinant), (n, n)."""
     from scipy.linalg.lapack import dpotri  # pyright: ignore[reportAttributeAccessIssue]
 
     root = np.linalg.cholesky(cov)

@@ -47,7 +47,6 @@ _WEIGHTED = 256
 _ROWS = 512
 """Most rows of all members."""
 _STEP = 1e-3
-"""For differences in log hyperparameters."""
 _CUT = 2.0
 """Log of the largest weight relative to the median."""
 _FEATURES = 1024
@@ -267,7 +266,7 @@ def posterior(state: Process) -> Posterior:
 
 
 def _prior_draw(key: Key, hyper: Hyperparameters, dim: int):
-    """(a random function of the prior, an unused key), by random Fourier features."""
+    """(a random function of the prior, an unused key)."""
     normals, chi, phases, weights, constant, rest = jax.random.split(key, 6)
     spread = jnp.sqrt(5 / (2 * jax.random.gamma(chi, 2.5, (_FEATURES, 1))))
     frequencies = jax.random.normal(normals, (_FEATURES, dim)) * spread * jnp.exp(-hyper.log_length_scales)[None]

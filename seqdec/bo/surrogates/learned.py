@@ -34,7 +34,7 @@ def learned(
         learner: its posterior is that of rows (n, d).
         growth: as in `Surrogate`.
         chunk: responses of an update.
-        padded: (rows (n, d), known (n,) bool) -> input of an update, where unknown rows teach nothing.
+        padded: (rows (n, d), known (n,) bool) -> input of an update; unknown rows teach nothing.
     """
 
     def init(key: Key, history: History) -> State:
@@ -56,14 +56,9 @@ def learned(
 def shown(
     update: Callable[[Any, Array, Array], Any], learned: Any, absorbed: Array, history: History, chunk: int
 ) -> Any:
-    """`learned` after updates with the rows of the history from `absorbed` on.
+    """`learned` after updates with the rows of the history from `absorbed` () on, `chunk` each.
 
-    Args:
-        update: (learned, indices (n,), known (n,) bool) -> learned; unknown rows pad the last chunk.
-        learned: before.
-        absorbed: () number of rows learned.
-        history: shown.
-        chunk: n.
+    `update`: (learned, indices (n,), known (n,) bool) -> learned; unknown rows pad the last chunk.
     """
     new, last = history.filled - absorbed, len(history.x) - 1
 

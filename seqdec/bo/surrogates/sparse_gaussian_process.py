@@ -1,14 +1,12 @@
 """Sparse Gaussian process: the prior of `seqdec.bo.surrogates.gaussian_process`, for thousands of responses.
 
-The function enters through its values at M of the evaluated points, z. With the n responses y, their noise D, K = k(z,
-z) = L L' and A = L^-1 k(z, x) D^-1/2,
+For M of the evaluated points, z, the n responses y, their noise D, K = k(z, z) = L L' and A = L^-1 k(z, x) D^-1/2,
 
     f(x) | y ~ N(k(x, z) w, k(x, x) - k(x, z) V' V k(z, x))
     w = L^-T (I + A A')^-1 A D^-1/2 y,    V' V = L^-T (I - (I + A A')^-1) L^-1
 
-the variational posterior, exact where z are all evaluated points. The points z are chosen for every question by pivoted
-Cholesky factorization, M / 2 of them among the best, then among all. Hyperparameters are those of the exact process. A
-question costs O(n M^2).
+the variational posterior, exact where z are all points. They are chosen for every question by pivoted Cholesky
+factorization, M / 2 among the best, then among all. Hyperparameters are the exact process's. A question costs O(n M^2).
 
 Sources: Titsias, "Variational learning of inducing variables in sparse Gaussian processes", 2009; the choice of points:
 Burt, Rasmussen, van der Wilk, "Convergence of sparse variational inference in Gaussian processes regression", 2020;
@@ -86,7 +84,7 @@ def _condition(hyper: Hyperparameters, history: History, points: int) -> Process
 
 
 def _chosen(hyper: Hyperparameters, known: Known, points: int) -> tuple[np.ndarray, np.ndarray]:
-    """(indices (m,) of the points, factor rows (n, m): rows @ rows' is about the prior covariance)."""
+    """(indices (m,) of the points, factor (n, m) of the prior covariance)."""
     count = len(known.y)
     left = evidence.prior_variance(hyper) * np.ones(count)
     least, best = _CERTAIN * left.max(initial=0), np.argsort(-known.y, kind="stable")[: points // 2]
