@@ -61,13 +61,13 @@ def gp(
     """Gaussian process with a Matern-5/2 kernel on a buffer of the last observations.
 
     Args:
-        spaces: anything with observation_space and action_space; a Dict of candidates with numbers only.
+        spaces: with observation_space and action_space; a Dict of candidates with numbers only.
         policy: name or acquisition of `seqdec.policies`.
         buffer: B, observations kept.
         length_scale: l, in units of the observation.
         scale: prior variance s of an expected response.
         noise_variance: v.
-        num_candidates: points drawn per decision, for Box actions only; None is 256.
+        num_candidates: points per decision, for Box actions only; None is 256.
 
     Raises TypeError or ValueError for row numbers of a table, other spaces, and a setting out of range.
     """

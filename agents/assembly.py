@@ -45,10 +45,10 @@ def agent(
         learner: of one response per Discrete action, per candidate of a Dict, or, for Box actions, per concatenated
             row of observation and action.
         policy: name or acquisition of `seqdec.policies`.
-        spaces: anything with observation_space and action_space.
+        spaces: with observation_space and action_space.
         name: shown in tables and figures.
         settings: recorded in the manifest of a run; the policy's name is added where missing.
-        num_candidates: points drawn per decision, for Box actions only; None is 256.
+        num_candidates: points per decision, for Box actions only; None is 256.
         refine: for Box actions, offer as many points again near the best.
 
     Raises TypeError or ValueError for other spaces, and for a policy that needs uncertainty where the learner has none.

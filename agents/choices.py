@@ -149,7 +149,6 @@ def limits(space: gym_spaces.Box) -> tuple[Array, Array]:
 
 
 def _as_floats(feedback: Any) -> Array:
-    """Feedback in JAX's default float dtype."""
     return jnp.asarray(feedback).astype(float)
 
 

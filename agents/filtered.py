@@ -55,14 +55,14 @@ def hilofi(
     """HiLoFi: full-rank belief over the last layer, low-rank over the hidden layers.
 
     Args:
-        spaces: anything with observation_space and action_space: an Environment, a gymnasium.Env.
+        spaces: with observation_space and action_space: an Environment, a gymnasium.Env.
         policy: name or acquisition of `seqdec.policies`.
         model: flax module or `seqdec.models.Network` with one output per action; None is LeNet5 for 28 x 28 images,
             `seqdec.agents.scorer` for candidates, else an MLP with two hidden layers of 50 units. The output layer is
             detected, or a Network's `is_last`.
         likelihood: of `seqdec.likelihoods`; None is gaussian(noise_variance).
         noise_variance: observation variance R.
-        num_candidates: points drawn per decision, for Box actions only; None is 256.
+        num_candidates: points per decision, for Box actions only; None is 256.
         rehearsal: of past observations; None: none.
         average: decay a in [0, 1) of the moving average of means, by which it acts (`seqdec.agents.averaging`); 0:
             none.
@@ -108,7 +108,7 @@ def lolofi(
 ) -> Agent:
     """LoLoFi: low-rank beliefs over the last layer and over the hidden layers.
 
-    Arguments up to `standardize` as in `seqdec.agents.hilofi`, the others as in `seqdec.filters.lolofi`.
+    Arguments as in `seqdec.agents.hilofi` and `seqdec.filters.lolofi`.
     """
     own = {
         "rank_hidden": rank_hidden, "rank_last": rank_last, "initial_std_hidden": initial_std_hidden,
@@ -142,7 +142,7 @@ def lofi(
 ) -> Agent:
     """LoFi: one belief over all parameters whose precision is a diagonal and a low-rank matrix.
 
-    Arguments up to `standardize` as in `seqdec.agents.hilofi`, the others as in `seqdec.filters.lofi`.
+    Arguments as in `seqdec.agents.hilofi` and `seqdec.filters.lofi`.
     """
     own = {
         "rank": rank, "initial_std": initial_std, "process_noise": process_noise,
@@ -174,7 +174,7 @@ def lrkf(
 ) -> Agent:
     """LRKF: one low-rank belief over all parameters.
 
-    Arguments up to `standardize` as in `seqdec.agents.hilofi`, the others as in `seqdec.filters.lrkf`.
+    Arguments as in `seqdec.agents.hilofi` and `seqdec.filters.lrkf`.
     """
     own = {
         "rank": rank, "initial_std": initial_std, "process_noise": process_noise, "initial_span": initial_span,
@@ -204,7 +204,7 @@ def ekf(
 ) -> Agent:
     """EKF: one dense belief over all parameters, for small networks.
 
-    Arguments up to `standardize` as in `seqdec.agents.hilofi`, the others as in `seqdec.filters.ekf`.
+    Arguments as in `seqdec.agents.hilofi` and `seqdec.filters.ekf`.
     """
     own = {
         "initial_std": initial_std, "process_noise": process_noise, "initial_std_table": initial_std_table,
@@ -234,7 +234,7 @@ def subspace(
 ) -> Agent:
     """Subspace EKF: a dense belief over d random directions of parameter space, all others are fixed.
 
-    Arguments up to `standardize` as in `seqdec.agents.hilofi`, the others as in `seqdec.filters.subspace`.
+    Arguments as in `seqdec.agents.hilofi` and `seqdec.filters.subspace`.
     """
     own = {"rank": rank, "initial_std": initial_std, "initial_std_table": initial_std_table, "numerics": numerics}
     return _of_filter(
@@ -306,7 +306,6 @@ def _of_filter(
     average: float,
     standardize: bool,
 ) -> Agent:
-    """The agent of `public`: (network, likelihood, **own) -> filter, as a learner in its wrappers."""
     name, settings = public.__name__, dict(own)
     if likelihood is not None:
         refuse_unused(public, {"noise_variance": noise_variance}, "with a likelihood, which has its own")
@@ -344,7 +343,6 @@ def _of_filter(
 
 
 def _mean_of(flt: Filter, rehearses: bool) -> tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]:
-    """Get and put of `averaging` for the mean of the belief."""
     recenter = flt.recenter
     assert recenter is not None
     if not rehearses:

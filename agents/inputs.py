@@ -36,7 +36,6 @@ def checked(agent: Agent, spaces: HasSpaces) -> Agent:
     rows = spaces_of(spaces)
 
     def explained(function: Any, state: Any, *arguments: Any) -> Any:
-        """The function's result, or an error if the state is another agent's."""
         try:
             return function(*arguments)
         except Exception as error:

@@ -21,7 +21,7 @@ def network_for(spaces: HasSpaces, model: Model | None = None) -> models.Network
     For a Dict of n candidates the network takes one row of each array and has one output.
 
     Args:
-        spaces: anything with observation_space and action_space.
+        spaces: with observation_space and action_space.
         model: a flax module or a `models.Network`: of the observation, with n outputs for n Discrete actions; of the
             flattened observation and Box action, concatenated, with one; of the dict of a candidate, with one. None is
             LeNet5 for 28 x 28 images, `scorer` for candidates, else an MLP with two hidden layers of 50 units.
@@ -93,7 +93,6 @@ def scorer(
 
 
 def _joined(candidate: Mapping[str, Array]) -> dict[str, Array]:
-    """The candidate with all its floats in one vector, "features"."""
     plain = [name for name, entry in candidate.items() if jnp.issubdtype(jnp.result_type(entry), jnp.floating)]
     rows = {name: entry for name, entry in candidate.items() if name not in plain}
     if not plain:
@@ -151,7 +150,6 @@ def _candidate(parts: gym_spaces.Dict) -> dict[str, Array]:
 
 
 def _checked(model, example, outputs: int, actions: gym_spaces.Space) -> models.Network:
-    """The network of a model; errors for another number of outputs."""
     network = models.of(model, example)
     found = jax.eval_shape(lambda: network.apply(network.init(jax.random.key(0)), example)).shape
     if found != (outputs,):

@@ -36,7 +36,7 @@ def random(spaces: HasSpaces) -> Agent:
     """Uniform over the allowed actions; learns nothing.
 
     Args:
-        spaces: anything with observation_space and action_space.
+        spaces: with observation_space and action_space.
 
     Raises TypeError or ValueError for a space that does not fit.
     """

@@ -72,14 +72,14 @@ def replay_adamw(
     """Network trained by AdamW on minibatches of all observations.
 
     Args:
-        spaces: anything with observation_space and action_space.
-        policy: name or acquisition of `seqdec.policies`, one that needs only the expected responses.
+        spaces: with observation_space and action_space.
+        policy: of `seqdec.policies`, one that needs only the expected responses.
         model: as in `seqdec.agents.hilofi`.
         learning_rate: of the optimizer.
         inner_steps: gradient steps per observation.
         batch_size: rows of a minibatch with the newest; None is the whole memory.
         capacity: rows of the reservoir, a uniform sample of all observations.
-        num_candidates: points drawn per decision, for Box actions only; None is 256.
+        num_candidates: points per decision, for Box actions only; None is 256.
 
     Raises:
         TypeError, ValueError: a space or a setting does not fit.
@@ -164,7 +164,6 @@ def _trained(
     batch_size: int | None = 1,
     memory: Memory | None = None,
 ) -> Agent:
-    """`neural` with `optimizer` (learning rate) -> transformation."""
     checks.rate("learning_rate", learning_rate)
     return neural(
         spaces, optimizer=optimizer(learning_rate), policy=policy, model=model, memory=memory, batch_size=batch_size,

@@ -145,8 +145,7 @@ def ensemble(
 ) -> Agent:
     """Bootstrapped ensemble of networks, trained by AdamW on minibatches of all observations.
 
-    Arguments from `members` to `noise_variance` as in `seqdec.agents.members_head`, the others as in
-    `seqdec.agents.replay_adamw`.
+    Arguments as in `seqdec.agents.replay_adamw` and `seqdec.agents.members_head`.
     """
     told = {"members": members, "bootstrap": bootstrap, "prior_scale": prior_scale, "noise_variance": noise_variance}
     checks.rate("learning_rate", learning_rate)

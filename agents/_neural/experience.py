@@ -66,7 +66,6 @@ def rows_of(spaces: HasSpaces) -> Recorder:
     example = jax.eval_shape(zeros)
 
     def alike(x, y, observed):
-        """Rows in the dtypes of the example."""
         return jax.tree.map(lambda leaf, kept: leaf.astype(kept.dtype), rows(x, y, observed), example)
 
     return Recorder(example, alike)

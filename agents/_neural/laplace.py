@@ -103,7 +103,7 @@ def last_layer_laplace(
     """Network trained on a buffer of the last observations, with a Laplace approximation of its last layer.
 
     Args:
-        spaces: anything with observation_space and action_space.
+        spaces: with observation_space and action_space.
         policy: name or acquisition of `seqdec.policies`.
         model: as in `seqdec.agents.hilofi`.
         optimizer: any optax transformation, such as `optax.contrib.muon(1e-4)`; None is AdamW.
@@ -111,7 +111,7 @@ def last_layer_laplace(
         inner_steps: gradient steps per observation, each on the newest and all of the buffer.
         buffer: observations kept.
         prior_std: and noise_variance, over, as in `laplace`.
-        num_candidates: points drawn per decision, for Box actions only; None is 256.
+        num_candidates: points per decision, for Box actions only; None is 256.
 
     Raises TypeError or ValueError for a space or a setting that does not fit.
     """

@@ -122,8 +122,6 @@ def moment(phi: Array, scale: Array, groups: int) -> Array:
 
 
 class Conditioned(NamedTuple):
-    """Roots of covariances after an observation, and Kalman gains."""
-
     columns: Array
     """(G, F, F)"""
     gain: Array

@@ -60,8 +60,6 @@ class NeuralInfo(NamedTuple):
 
 
 class Lesson(NamedTuple):
-    """What a belief may learn from after the gradient steps of one observation."""
-
     newest: Experience
     """(k, ...) newest rows"""
     batch: Batch
@@ -118,7 +116,7 @@ def neural(
     of the memory, unless `batch_size` is None.
 
     Args:
-        spaces: anything with observation_space and action_space.
+        spaces: with observation_space and action_space.
         optimizer: any optax transformation, e.g. `optax.adamw(1e-3)`.
         head: (network) -> loss and belief, such as `seqdec.agents.laplace`; None: no uncertainty.
         policy: name or acquisition of `seqdec.policies`; without a head, one that needs only the expected responses.
@@ -126,7 +124,7 @@ def neural(
         memory: of `seqdec.memory`, for the observations before the newest; None is `memory.last(1)`.
         batch_size: rows of a minibatch with the newest; None is the newest and the whole memory.
         inner_steps: gradient steps per observation, each on its own minibatch.
-        num_candidates: points drawn per decision, for Box actions only; None is 256.
+        num_candidates: points per decision, for Box actions only; None is 256.
         name: shown in tables and figures.
         settings: of optimizer and head, recorded in the manifest of a run.
 
@@ -245,8 +243,6 @@ def squared_error(network: Network) -> Callable[[PyTree, Any, Batch, Array], tup
 
 
 def point(network: Network) -> Head:
-    """The squared error, no uncertainty."""
-
     def posterior(params, belief):
         return Posterior(lambda candidates: network.apply(params, candidates), _no_uncertainty, _no_uncertainty)
 

@@ -71,8 +71,6 @@ class Moments(NamedTuple):
 
 
 class Regression(NamedTuple):
-    """The posterior of each group."""
-
     weights: Array
     """(G, F) mu"""
     columns: Array
@@ -145,7 +143,6 @@ def targets(layer: LastLayer, params: PyTree, rows: Experience) -> tuple[Array, 
 
 
 def moments_of(layer: LastLayer, params: PyTree, memory: MemoryState) -> Moments:
-    """Sums over all rows of a memory, with present features."""
     capacity, filled = len(memory.rows.y), memories.filled(memory)
 
     def add(chunk, total):
@@ -215,8 +212,7 @@ def neural_linear(
 ) -> Agent:
     """Features trained by AdamW on minibatches of all observations, and a Bayesian linear regression for each action.
 
-    Arguments from `prior_std` to `every` as in `seqdec.agents.neural_linear_head`, the others as in
-    `seqdec.agents.replay_adamw`.
+    Arguments as in `seqdec.agents.replay_adamw` and `seqdec.agents.neural_linear_head`.
     """
     told = {
         "prior_std": prior_std, "noise_variance": noise_variance, "noise_shape": noise_shape, "every": every,

@@ -185,8 +185,8 @@ def vbll(
 ) -> Agent:
     """Variational Bayesian last layer, trained by AdamW on minibatches of all observations.
 
-    The published experiments take `inner_steps=100, batch_size=None`. Arguments up to `num_candidates` as in
-    `seqdec.agents.replay_adamw`, the others as in `seqdec.agents.variational`.
+    The published experiments take `inner_steps=100, batch_size=None`. Arguments as in `seqdec.agents.replay_adamw` and
+    `seqdec.agents.variational`.
     """
     checks.rate("learning_rate", learning_rate)
     own = {
@@ -218,8 +218,7 @@ def on_vbll(
 ) -> Agent:
     """Variational Bayesian last layer, trained by AdamW on a buffer of the last observations, without regularization.
 
-    Arguments up to `num_candidates` as in `seqdec.agents.last_layer_laplace`, the others as in
-    `seqdec.agents.variational`.
+    Arguments as in `seqdec.agents.last_layer_laplace` and `seqdec.agents.variational`.
     """
     checks.rate("learning_rate", learning_rate)
     own = {

@@ -108,7 +108,7 @@ def auto(
     """The default agent, without tuning for scale, noise or linearity of rewards.
 
     Args:
-        spaces: anything with observation_space and action_space.
+        spaces: with observation_space and action_space.
         policy: name or acquisition of `seqdec.policies`. None is thompson(scale=0.5) for candidates and Box actions,
             epistemic_sampling for contexts of at most two numbers, else tempered_sampling with neglect the number of
             these, at most 20; 20 for candidates that are row numbers of tables with more than 256 rows.
@@ -264,7 +264,6 @@ def auto(
 
 
 def _groups(inputs: Inputs, network: Network, half_life: float | None, of_contexts: bool) -> tuple[Group, ...]:
-    """The members, those with the network last."""
     layer = last_layer(network)
     if layer.groups != inputs.responses:
         raise ValueError(
@@ -273,7 +272,6 @@ def _groups(inputs: Inputs, network: Network, half_life: float | None, of_contex
         )
 
     def twins(scale, *others):
-        """Kinds of these scales, and a twin of the first that forgets."""
         forgetful = () if half_life is None else (Kind(scale, half_life),)
         return (Kind(scale), *map(Kind, others), *forgetful)
 

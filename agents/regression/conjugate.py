@@ -43,7 +43,7 @@ _FEW, _MOST_NEGLECT = 2, 20
 
 
 def usual_policy(numbers: int) -> Acquisition:
-    """For contexts of so many numbers."""
+    """Default for contexts of so many numbers."""
     if numbers <= _FEW:
         return policies.epistemic_sampling()
     return policies.tempered_sampling(neglect=float(min(numbers, _MOST_NEGLECT)))

@@ -64,7 +64,6 @@ def inputs_of(spaces: Spaces) -> Inputs:
 
 
 def _as_it_is(responses: int, rows: Callable[[PyTree], PyTree], wide: Callable[[PyTree], Array] | None) -> Inputs:
-    """Inputs without numbers in standard units."""
     return Inputs(responses, rows, lambda row: jnp.zeros(0), lambda row, numbers: row, wide=wide)
 
 
@@ -136,7 +135,6 @@ def _points(size: int, actions: gym_spaces.Box) -> Inputs:
 
 
 def _products(numbers: Callable[[PyTree], Array], size: int) -> list[Callable[[PyTree], Array]]:
-    """Numbers and products of two, if not too many."""
     first, second = np.triu_indices(size)
 
     def products(row):

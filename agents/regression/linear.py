@@ -70,7 +70,7 @@ def linear(
     """Linear regression: LinTS with a sampling policy, LinUCB with `policy="ucb"`.
 
     Args:
-        spaces: anything with observation_space and action_space.
+        spaces: with observation_space and action_space.
         policy: as in `seqdec.agents.auto`.
         half_life: for contexts, steps after which an observation counts half; None: all count alike.
         intercepts: for candidates, as in `seqdec.agents.recommender.linear`, which this is then.

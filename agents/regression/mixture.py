@@ -212,7 +212,6 @@ def posterior(
         return mixture.weights @ responses(weights, phis(x))
 
     def draw(key):
-        """A random member by weight, and weights from its belief."""
         chosen, drawn = jax.random.split(key)
         member = jax.random.categorical(chosen, mixture.log_weights)
         sizes = [members.weights.shape[2] for members in mixture.members]

@@ -94,7 +94,6 @@ def rehearsing(learner: Learner, flt: Filter, rehearsal: Rehearsal, spaces: HasS
 
 
 def _checked(flt: Filter, rehearsal: Rehearsal) -> Rehearsal:
-    """`rehearsal` with Python integers, if it fits."""
     if not isinstance(rehearsal, Rehearsal):
         raise TypeError(f"rehearsal must be a seqdec.agents.Rehearsal; got {rehearsal!r}")
     if not isinstance(rehearsal.memory, Memory):

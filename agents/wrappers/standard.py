@@ -162,12 +162,10 @@ def _free(space: gym_spaces.Space) -> gym_spaces.Box:
 
 
 def _shapes(observations: gym_spaces.Space) -> dict[str, tuple[int, ...]]:
-    """Shapes of what is standardized, by name."""
     if isinstance(observations, gym_spaces.Dict):
         return {name: (part.shape or ())[1:] for name, part in observations.items() if _is_numeric(part, 1)}
     return {_CONTEXT: observations.shape or ()} if _is_numeric(observations, 0) else {}
 
 
 def _unless(rejected: Array, new: PyTree, old: PyTree) -> PyTree:
-    """New values, or the old if rejected."""
     return jax.tree.map(lambda *pair: jnp.where(jnp.all(rejected), pair[1], pair[0]), new, old)
