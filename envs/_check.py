@@ -166,7 +166,6 @@ def _form(value: Any) -> str:
 
 
 def _check_same(env: Environment, name: str, first: PyTree, later: PyTree) -> None:
-    """Refuse a tree of another form after a step."""
     leaves, others = dict(named_leaves(first)), dict(named_leaves(later))
     for path in {**leaves, **others}:
         before, after = (described(known[path]) if path in known else None for known in (leaves, others))
@@ -184,7 +183,6 @@ def _check_same(env: Environment, name: str, first: PyTree, later: PyTree) -> No
 
 
 def _check_observation(env: Environment, observation: PyTree) -> None:
-    """Refuse an observation of another shape than the space."""
     if isinstance(observation, Masked):
         actions, mask = env.action_space, observation.mask
         if not isinstance(actions, Discrete) or getattr(mask, "shape", None) != (actions.n,):
@@ -217,7 +215,6 @@ def _check_spaces(env: Environment) -> None:
 
 
 def _check_dtypes(env: Environment, observation: PyTree, timestep: TimeStep) -> None:
-    """Refuse numbers of another kind than the space and the contract."""
     inner = observation.observation if isinstance(observation, Masked) else observation
     parts = env.observation_space.items() if isinstance(env.observation_space, Dict) else [("", env.observation_space)]
     wanted = {f"the observation[{name!r}]" if name else "the observation": part.dtype for name, part in parts}

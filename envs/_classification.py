@@ -28,8 +28,6 @@ class Examples(NamedTuple):
 
 
 class State(NamedTuple):
-    """The example shown, and the order of others."""
-
     shown: Array
     """() int32 example shown."""
     step: Array

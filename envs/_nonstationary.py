@@ -19,8 +19,6 @@ from seqdec.envs.registry import resolve
 
 
 class Changing(NamedTuple):
-    """An environment's params and changes."""
-
     params: PyTree
     change_points: Array
     """(k,) int32, increasing: first steps of regimes."""

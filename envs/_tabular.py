@@ -22,8 +22,6 @@ from seqdec.envs.outcomes import in_range, reward_and_regret
 
 
 class Rows(NamedTuple):
-    """`seqdec.data.Table`, on the device."""
-
     features: Array
     rewards: Array
     spread: Array | None
@@ -39,8 +37,6 @@ class Market(NamedTuple):
 
 
 class State(NamedTuple):
-    """The row shown, and the result of `draw`."""
-
     place: Place
     drawn: PyTree
 

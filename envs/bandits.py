@@ -232,7 +232,6 @@ def _bandit(
     availability: float | None,
     horizon: int,
 ) -> Environment:
-    """Independent contexts around arms."""
     horizon = checks.count("horizon", horizon, 1)
     if availability is not None:
         checks.array("availability", availability, 0, 0.0, 1.0)

@@ -148,13 +148,13 @@ class FunctionalEnv(gymnasium.Env):
 class FunctionalVectorEnv(SyncVectorEnv):
     """`num_envs` copies of a functional environment with shared data and programs as a gymnasium VectorEnv.
 
-    In every autoreset mode copy i plays as a `FunctionalEnv` with the seed `seed + i`.
+    In every autoreset mode copy i plays as a `FunctionalEnv` with the seed `seed + i`. Raises ValueError for an
+    unknown mode or fewer than one copy.
     """
 
     def __init__(
         self, env: Environment, num_envs: int, *, autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP
     ) -> None:
-        """Wrap copies of `env`; ValueError for an unknown mode or fewer than one copy."""
         one = FunctionalEnv(env)
         copies = [lambda: copy(one)] * checks.count("num_envs", num_envs, 1)
         super().__init__(copies, autoreset_mode=AutoresetMode(autoreset_mode))
@@ -183,7 +183,7 @@ class _Course(NamedTuple):
 
 
 def _programs(env: Environment) -> tuple[Any, Any]:
-    """Compiled (key, params) -> course, and (course, action, params) -> (course, time step)."""
+    """(key, params) -> course, and (course, action, params) -> (course, time step)."""
 
     def begin(key: Key, params: PyTree) -> _Course:
         key, reset_key = jax.random.split(key)

@@ -108,7 +108,6 @@ def recommender_log(
 
 
 def _rows_space(size: int, num_candidates: int) -> Box:
-    """Row numbers of a table."""
     return Box(0, size - 1, (num_candidates,), np.int32)
 
 
