@@ -113,8 +113,6 @@ def chunk_length(num_steps: int) -> int:
 
 
 class _Programs(NamedTuple):
-    """The programs of a run."""
-
     start: Callable[[Key, PyTree], RunState]
     """(keys, params) -> state"""
     advance: Callable[[int], Callable[[RunState, PyTree], tuple[RunState, Record]]]
@@ -135,8 +133,6 @@ def _programs(
     placed = {"in_shardings": _placements(mesh), "out_shardings": _placements(mesh)[0]}
 
     def lower(function, states, **options):
-        """Each device runs its seeds, vectorized if possible, without exchange."""
-
         def lower_with(over_seeds):
             sharded = jax.shard_map(
                 over_seeds(function), mesh=mesh, in_specs=(by_seed, replicated), out_specs=by_seed, check_vma=False
@@ -189,7 +185,6 @@ _BATCHED_LAPACK = re.compile(r"@lapack_.*: \(tensor<\d+x\d+x\d+x")
 
 
 def _sequential(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
-    """`jax.vmap` over the first argument, in sequence."""
     return lambda states, *others: jax.lax.map(lambda state: function(state, *others), states)
 
 
@@ -201,7 +196,6 @@ def _step(
     keys: tuple[Key, Key],
     params: PyTree,
 ) -> tuple[RunState, Record]:
-    """Act, step the environment, update."""
     env_key, agent_key = keys
     action = agent.act(agent_key, state.agent, state.observation)
     check_action(action, env.action_space)

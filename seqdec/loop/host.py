@@ -56,8 +56,6 @@ class _HostPrograms(NamedTuple):
 
 
 def _compile_host(agent: Agent, env: gymnasium.Env, names: tuple[str, ...], seed: int) -> _HostPrograms:
-    """Compiled for the first observation of `env`."""
-
     def act(key: Key, step: Array, state: PyTree, observation: PyTree) -> Action:
         action = agent.act(jax.random.fold_in(key, step), state, observation)
         check_action(action, env.action_space)
@@ -78,7 +76,6 @@ def _compile_host(agent: Agent, env: gymnasium.Env, names: tuple[str, ...], seed
 
 
 def _episodes(env: gymnasium.Env, num_steps: int, seed: int, programs: _HostPrograms) -> Iterator[Record]:
-    """The steps of one seed, over episodes."""
     (_, _), (init_key, agent_key) = split_key(jax.random.key(seed_bits(seed)))
     state = programs.init(init_key)
     observation = _as(programs.like, _observation(env, *_reset(env, seed=seed)))
@@ -159,7 +156,6 @@ def _observation(env: gymnasium.Env, raw: Any, info: Mapping[str, Any]) -> PyTre
 
 
 def _as(like: PyTree, observation: PyTree) -> PyTree:
-    """The observation in the compiled dtypes."""
     if isinstance(like, Masked) != isinstance(observation, Masked):
         raise ValueError('the environment must put "action_mask" into every info, or into none')
     if jax.tree.structure(like) != jax.tree.structure(observation):
@@ -188,7 +184,7 @@ def _for_gymnasium(value: np.ndarray, space: gymnasium.Space) -> Any:
 
 
 def _scalar(number: Any) -> np.ndarray:
-    """A () array of JAX's default float dtype."""
+    """() of JAX's default float dtype."""
     return np.asarray(number, jax.dtypes.canonicalize_dtype(float)).reshape(())
 
 
