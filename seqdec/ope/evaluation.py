@@ -1,4 +1,4 @@
-"""Estimates with intervals, in one table."""
+"""Estimates with intervals."""
 
 import warnings
 from collections.abc import Collection, Sequence
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MARK = "propensities"
-"""The column that marks estimated propensities."""
 
 
 def evaluate(
@@ -41,23 +40,22 @@ def evaluate(
 
     Args:
         log: a `Log`, `SlateLog`, `ContinuousLog` or file of `scan_log`.
-        target: (n, k) probabilities of the policy. For a file: a function of a batch, a `Log` of m rows, that returns
-            (m, k), or a list of k columns.
+        target: (n, k) probabilities of the policy. For a file: a function of a batch, a `Log` of m rows, to (m, k), or
+            k names of columns.
         predicted: as the target, cross-fitted rewards such as those of `predict_rewards`; required without
             propensities. None omits estimators that need it.
         seed: of the bootstrap and random estimators.
-        estimators: configured ones or names with settings, as [DR(), "dr(shrinkage='slope')"] or "dr, snips". None:
-            those of `STANDARD` that the log allows.
+        estimators: configured or by name, as [DR(), "dr(shrinkage='slope')"] or "dr, snips". None: those of `STANDARD`
+            that the log allows.
         interval: one of `INTERVALS`, see `seqdec.ope.intervals`.
         level: of the intervals.
         samples: of the bootstrap over rows; predictions are fixed.
-        bounds: of a row's contribution, for "bernstein" and "betting". None takes the log's extremes, without
-            guarantee.
+        bounds: of a row's contribution, for "bernstein" and "betting"; None: the log's extremes, without guarantee.
 
     Returns:
         A table indexed by estimator: value, low, high, std_error, interval, and "propensities" where they are
-        estimated; NaN is unknown. A biased estimator has by default the interval of an unbiased one, extended to its
-        value and named in "interval". Errors of estimated propensities or reward models are not included.
+        estimated; NaN is unknown. By default, a biased estimator has the interval of an unbiased one, named in
+        "interval" and extended to its value. Errors of propensity and reward models are not included.
 
     Warns:
         UserWarning: missing support, or a mean weight that is not 1; see `overlap`.
@@ -123,7 +121,7 @@ def _cautious(
     level: float,
     samples: int,
 ) -> list[tuple[float, float, str]]:
-    """Default interval of each estimate, and its estimator."""
+    """Default intervals, and their estimators."""
     owners = []
     for name, one in chosen.items():
         others = (other for other in one.references(given) if not any(need in absent for need in other.needs))

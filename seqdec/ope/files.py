@@ -1,4 +1,4 @@
-"""Logs in parquet files larger than memory, read in batches."""
+"""Logs in parquet files, read in batches."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -88,12 +88,12 @@ def scan_log(
         batch_size: rows in memory at a time.
         action: column of the actions.
         action_names: names of all actions; None: the categories, or those that occur, sorted.
-        num_actions: k; None: from names, masks or features, else from the largest action.
+        num_actions: k; None: from names, masks or features, else the largest action.
         columns: other keywords of `Log.from_pandas`.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: not a parquet file, no rows or no actions, or a setting out of range.
+        ValueError: not a parquet file, no rows or actions, or a setting out of range.
     """
     import pandas as pd
 

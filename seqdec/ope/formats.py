@@ -1,11 +1,10 @@
-"""Logs of Open Bandit Pipeline (dicts) and Vowpal Wabbit (text).
+"""Logs of Open Bandit Pipeline and Vowpal Wabbit.
 
 A line of Vowpal Wabbit's `cb` is action from 1, cost, probability, then features by namespace.
 
     2:0.3:0.25 | age:31 |place city=paris
 
-In `cb_adf` a decision is a line of shared features and one for each action, one of them labeled; empty lines separate
-decisions.
+In `cb_adf` a decision is a line of shared features and one for each action, one of them labeled, then an empty line.
 
     shared | age:31
     | price:3
@@ -33,9 +32,7 @@ Features = dict[str, float]
 
 class _Line(NamedTuple):
     number: int
-    """from 1"""
     label: tuple[int, float, float] | None
-    """action, cost and probability"""
     shared: bool
     features: Features
 
@@ -183,7 +180,7 @@ def _by_actions(groups: list[list[_Line]], buckets: int | None) -> Log:
 
 
 def _columns(rows: list[Features], buckets: int | None) -> np.ndarray:
-    """The (rows, d) matrix of features."""
+    """(rows, d) features."""
     from sklearn.feature_extraction import DictVectorizer, FeatureHasher
 
     names = {name for row in rows for name in row}
@@ -226,7 +223,7 @@ def _label(number: int, word: str) -> tuple[int, float, float]:
 
 
 def _features(number: int, space: str) -> Iterator[tuple[str, float]]:
-    """Names and values in a namespace; a name is space^feature, or feature."""
+    """Names (space^feature, or feature) and values in a namespace."""
     words = space.split()
     own, _, scale = words.pop(0).partition(":") if space and not space[0].isspace() else ("", "", "")
     factor = _number(number, f"the namespace {own}", scale) if scale else 1.0

@@ -2,17 +2,17 @@
 
     value = sum_j (sum_i numerator_ij / sum_i denominator_ij)
 
-    "cautious"     the default: studentized bootstrap of the rows and an unseen one, for each end. The unseen row has
-                   weight mean(w^2), or that if unlogged actions share the remaining probability equally, whichever
-                   is larger, and the mean reward of those below (low end) or above (high end) their mean. Quantiles
-                   are kept between 1.96 and 4 at level 95%. For rare rewards and nearly deterministic logging.
+    "cautious"     the default: studentized bootstrap of the rows and an unseen one, for rare rewards and nearly
+                   deterministic logging. The unseen row has the weight mean(w^2), or that if unlogged actions share the
+                   remaining probability equally, whichever is larger, and the mean reward of those below (low end) or
+                   above (high end) their mean. Quantiles at level 95% are kept between 1.96 and 4.
     "studentized"  quantiles of (estimate* - estimate) / error* in bootstrap samples (Efron, 1982)
     "bca"          bias-corrected, accelerated percentiles (Efron, 1987)
     "percentile"   percentiles
     "bernstein"    empirical Bernstein bound (Maurer, Pontil, 2009), for every number of rows
     "betting"      confidence sequence by betting (Waudby-Smith, Ramdas, 2024), at all numbers of rows at once
 
-The last two need a mean whose contributions have known bounds.
+The last two need a mean of bounded contributions.
 """
 
 import itertools
@@ -90,10 +90,7 @@ def plain(
 def cautious(
     estimates: Sequence[tuple[Terms, Sequence[Terms]]], *, seed: int, level: float, samples: int
 ) -> list[Ends]:
-    """Default intervals, from terms of the rows and of a further row for either end.
-
-    No row is added where it is None or the estimate unknown.
-    """
+    """Default intervals, from terms of the rows and of a further row, or None, for either end."""
     longer = []
     for own, rows in estimates:
         columns = own.columns
@@ -107,7 +104,7 @@ def cautious(
 
 
 def studentized(point: Ends, drawn: np.ndarray, errors: np.ndarray, level: float, *, cautious: bool = False) -> Ends:
-    """Interval of an estimate and its standard error from bootstrap samples of both, (samples,)."""
+    """Interval of an estimate and its error from (samples,) of both."""
     value, std_error = point
     known = np.isfinite(drawn) & (errors > 0)
     if known.sum() < 2:
@@ -204,7 +201,7 @@ def _richest(x: np.ndarray, bets: np.ndarray, m: float) -> float:
 
 
 def _means(one: Terms, bounds: Ends) -> np.ndarray:
-    """(n,) numbers whose mean is the estimate, within the bounds."""
+    """(n,) bounded numbers whose mean is the estimate."""
     numerator, denominator = one.columns
     if numerator.shape[1] > 1 or not (denominator == 1).all():
         raise ValueError("the intervals bernstein and betting are for means, such as IPS, DR and DM, not for ratios")
@@ -226,8 +223,8 @@ def _quantile(probability: float) -> float:
 def bootstrap(terms: Sequence[Terms], *, seed: int, samples: int = 1000) -> tuple[np.ndarray, np.ndarray]:
     """Estimates and standard errors in bootstrap samples with common rows: twice (samples, m).
 
-    Above 16,384 rows, random blocks of rows are drawn: their sums have the same moments. Standard errors are by the
-    influence function; NaN without a denominator.
+    Above 16,384 rows, random blocks of rows are drawn. Standard errors are by the influence function; NaN without a
+    denominator.
     """
     return _resample(terms, checks.seed("seed", seed), samples)
 
@@ -256,7 +253,7 @@ def _resample(terms: Sequence[Terms], seed: int, samples: int) -> tuple[np.ndarr
 
 
 def _estimates(total: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Estimates and errors from sums of `width` numerators, denominators and all products."""
+    """Estimates and errors from sums of `width` numerators, denominators and products."""
     with np.errstate(invalid="ignore", divide="ignore"):
         above, below = total[:, :width], total[:, width : 2 * width]
         ratio = above / below
