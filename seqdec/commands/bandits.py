@@ -49,13 +49,13 @@ class Options(Located):
     quick_options: ClassVar[Mapping[str, Any]] = {"seeds": 1}
     """Options under --quick, unless given."""
     captions: ClassVar[Mapping[str, str]] = {}
-    """Contents of the paper's figures, by the file name of ours."""
+    """Contents of the paper's figures, by file name."""
     tuned: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Settings of agents here."""
     paper: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Settings of AGENT.published."""
     model: ClassVar[nn.Module | None] = None
-    """Network of every agent; None leaves it to them."""
+    """Network of every agent, or None."""
 
     choices: ClassVar[Mapping[str, Choice]] = {
         "agents": Choice("agent", agents.REGISTRY, several=True, free=True),
@@ -164,7 +164,6 @@ class Options(Located):
         return {}
 
     def kept(self, name: str) -> tuple[str, ...]:
-        """Kept diagnostics of an agent."""
         del name
         return ("observation",) if self.logs else ()
 

@@ -35,7 +35,6 @@ class Located:
                 object.__setattr__(self, field.name, located(value))
 
     def restore(self) -> list[Any]:
-        """Nothing, by default: all results are one part."""
         return []
 
 
@@ -60,7 +59,7 @@ class Experiment(Protocol):
         ...
 
     def restore(self) -> list[Any]:
-        """The finished saved parts, in the order of `play`."""
+        """Finished saved parts, in the order of `play`."""
         ...
 
     def play(self, plan: Any, finished: Sequence[Any]) -> Iterator[Any]:

@@ -1,7 +1,6 @@
 """Time and memory of the filters and of their algorithm boxes as printed.
 
-A step is that of a bandit: moments of all arms, a draw, an update with the chosen arm's outcome. Networks are LeNet5
-and MLPs; inputs are random.
+A step: moments of all arms, a draw, an update with the chosen arm's outcome. Inputs are random.
 
 DIR/manifest.json              options
 DIR/filters.parquet, .md, .png measurements, table and figure
@@ -233,7 +232,7 @@ def _stepping(flt: Filter, belief: Any, inputs: Array, steps: int) -> tuple[Call
 
 
 def _in_turns(chunks: Sequence[Callable[[], float]], repeats: int) -> list[float]:
-    """Medians of functions called in turns, under equal load."""
+    """Medians of functions called in turns."""
     for chunk in chunks:
         chunk()
     times: list[list[float]] = []
@@ -267,7 +266,7 @@ def _products(work: Workload, name: str) -> Callable[[Any, Array], Pieces]:
 
 
 def _passing(function: Callable[[Any, Array], Rows], arguments: Any, inputs: Array) -> Callable[[], float]:
-    """A pass through the inputs -> seconds of one function(arguments, x)."""
+    """Inputs -> seconds of one function(arguments, x)."""
 
     def passes(arguments, inputs):
         # Returned whole: XLA would not compute elements that nothing reads.

@@ -86,8 +86,8 @@ class Summary(NamedTuple):
     arms: pd.DataFrame | None
     """by arm: decisions, shares in the first and last part, reward and margin, least propensity; None for points"""
     drift: pd.DataFrame
-    """by context number, the largest first: shift of the mean from the first to the last part in standard deviations of
-    the first, Kolmogorov-Smirnov distance, and whether it is beyond chance at 1% over all numbers together
+    """by context number, the largest first: shift of the mean between the parts in standard deviations of the first,
+    Kolmogorov-Smirnov distance, and whether it is beyond chance at 1% over all numbers together
     """
 
 
@@ -176,7 +176,6 @@ def _drift(first: Any, last: Any) -> pd.DataFrame:
 
 
 def _distance(before: np.ndarray, after: np.ndarray) -> float:
-    """Kolmogorov-Smirnov distance."""
     places = np.concatenate([before, after])
     below = [np.searchsorted(np.sort(values), places, side="right") / len(values) for values in (before, after)]
     return float(np.abs(below[0] - below[1]).max())
@@ -214,7 +213,6 @@ def monitor_figure(history: pd.DataFrame, found: Summary, title: str) -> Figure:
 
 
 def _tables(found: Summary) -> list[tuple[str, pd.DataFrame]]:
-    """Titled tables, cut to the rows shown."""
     arms = [] if found.arms is None else [("Arms", found.arms.nlargest(_SHOWN, "decisions"))]
     return [("Periods", found.periods.tail(_SHOWN)), *arms, ("Drift of the contexts", found.drift.head(_SHOWN))]
 

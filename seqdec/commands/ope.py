@@ -1,4 +1,4 @@
-"""Off-policy evaluation of a log by every estimator, with intervals.
+"""Off-policy evaluation of a log by every estimator.
 
 DIR/manifest.json                 options, overlap of the two policies, mean rewards
 DIR/estimates.parquet, .csv       value, interval and standard error of each estimator
@@ -249,7 +249,6 @@ def model_for(log: Log, kind: str) -> Learner:
 
 
 def _is_file(policy: str) -> bool:
-    """Whether an option is a path, not a name."""
     return not _is_policy(policy) and (bool(Path(policy).suffix) or os.path.exists(policy))
 
 
@@ -265,7 +264,6 @@ def _mean(rewards: np.ndarray) -> tuple[float, float]:
 def _facts(
     policy: str, logged: tuple[float, float], known: tuple[float, float] | None, overlap: Overlap
 ) -> Iterator[str]:
-    """Lines on the log, the policy's own log, and their overlap."""
     yield f"the log itself: {logged[0]:.5g}, standard error {logged[1]:.2g}, {overlap.rows:,} rows"
     if known is not None:
         yield f"{policy} itself: {known[0]:.5g}, standard error {known[1]:.2g}"
@@ -290,7 +288,6 @@ CAMPAIGNS: Mapping[str, str] = MappingProxyType(
 
 
 def _read(options: Evaluation) -> Log:
-    """The log in a file or of an `OnlineAgent`."""
     path, size = options.log, options.actions
     if _is_vowpal_wabbit(path):
         return ope.load_vowpal_wabbit(path, num_actions=size)
