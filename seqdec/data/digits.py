@@ -1,4 +1,4 @@
-"""The handwritten digits of scikit-learn: 1,797 images of 8 x 8 pixels, part of its installation.
+"""The handwritten digits of scikit-learn: 1,797 images of 8 x 8 pixels.
 
 Source: Alpaydin, Kaynak, Optical Recognition of Handwritten Digits, UCI machine learning repository, 1998.
 """
@@ -14,7 +14,7 @@ from seqdec.persistence import reading
 
 
 def load_digits() -> Split:
-    """Images (1797, 64) uint8 from 0 to 16, labels 0 to 9, read from scikit-learn's file, else by scikit-learn."""
+    """Images (1797, 64) uint8 from 0 to 16, labels 0 to 9."""
     file = _file()
     if file.is_file():
         with reading(file, "install scikit-learn again"), gzip.open(file, "rt") as lines:

@@ -8,7 +8,7 @@ from seqdec.persistence import located
 
 
 def data_folder(name: str) -> Path | None:
-    """The folder `name` in $SEQDEC_DATA, existing or not; None where it is not set."""
+    """The folder `name` in $SEQDEC_DATA; None where that is not set."""
     home = os.environ.get("SEQDEC_DATA")
     return located(home) / name if home else None
 
@@ -29,7 +29,7 @@ def downloader(timeout: float) -> Any:
 
 
 def check_last_line(path: Path, remedy: str) -> None:
-    """Raises ValueError, naming file and remedy, for a text file without a whole last line."""
+    """Raises ValueError, naming file and remedy, for an incomplete last line."""
     with path.open("rb") as file:
         file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
         if file.read() != b"\n":

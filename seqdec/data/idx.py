@@ -40,7 +40,7 @@ class Dataset(NamedTuple):
 def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     """The array in an idx file, in native byte order; gzip is recognized by content.
 
-    Raises FileNotFoundError, and ValueError naming file, fault and remedy for a truncated, damaged or other file.
+    Raises FileNotFoundError, and ValueError naming file, fault and remedy.
     """
     path = located(path)
     content = _decompress(path)
@@ -62,8 +62,7 @@ def load_idx_folder(path: str | os.PathLike[str]) -> Dataset:
 
     Names contain "train-images", "train-labels", "t10k-images" (or "test-images") and "t10k-labels" (or "test-labels").
 
-    Raises FileNotFoundError for a missing folder or file, ValueError for a damaged or ambiguous file, or images and
-    labels that do not fit together.
+    Raises FileNotFoundError, and ValueError for a damaged or ambiguous file, or labels that do not fit the images.
     """
     folder = located(path)
     if not folder.is_dir():

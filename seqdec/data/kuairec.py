@@ -68,7 +68,7 @@ class _Table(NamedTuple):
             raise ValueError(f"{self.path}, line {line}, column {column}: {what}{count}. {remedy}")
 
     def refuse_ratios(self) -> None:
-        """Raise ValueError about the first watch ratio that is not a finite number from 0 on."""
+        """Raise ValueError about the first watch ratio that is negative or not finite."""
         ratio = self.columns["watch_ratio"]
         self.refuse(~(np.isfinite(ratio) & (ratio >= 0)), "watch_ratio", "not a finite number from 0 on")
 
@@ -84,20 +84,20 @@ def load_kuairec(
 ) -> RecommenderLog:
     """The log in the CSV files of a folder, or of its subfolder data or KuaiRec/data.
 
-    Rows without time or features and exact duplicates are left out and counted in `dropped`. An empty count is 0. The
-    cache depends on names, sizes and times of the files; a damaged one is replaced with a warning. Logs of
-    `write_kuairec` have SYNTHETIC in their name.
+    Rows without time or features and exact duplicates are counted in `dropped`. An empty count is 0. The cache depends
+    on names, sizes and times of the files; a damaged one is replaced with a warning. Logs of `write_kuairec` have
+    SYNTHETIC in their name.
 
     Args:
         folder: of the files.
         matrix: "small_matrix.csv" or "big_matrix.csv".
         size: candidates in a block, a user's next videos.
         keep_short: keep a user's last, shorter block.
-        feature_lag: 1: counts of the day before; -1: of the day after, unknown on the day, as in published code.
+        feature_lag: 1: counts of the day before; -1: of the day after, unknown then, as in published code.
         cache: read and write the cache.
 
     Raises:
-        FileNotFoundError: a missing file, with its source.
+        FileNotFoundError: a missing file.
         ValueError: another form, naming file, line, column and remedy.
     """
     import pooch
@@ -269,8 +269,8 @@ def _without_repetitions(rows: _Table, kept: np.ndarray, time: np.ndarray, ratio
 def load_random_exposures(path: str | os.PathLike[str] | None = None, *, size: int = 10) -> RecommenderLog:
     """The slice random_exposures.txt: user_id, video_id, watch_ratio, no header, time or features.
 
-    Read from `path`, by default from $SEQDEC_DATA/kuairec. Blocks of `size` are a user's videos in the order of the
-    file; the last may be shorter. Raises FileNotFoundError, and ValueError naming line and column.
+    Read from `path`, by default from $SEQDEC_DATA/kuairec. Blocks are a user's next `size` videos, or fewer at the end.
+    Raises FileNotFoundError, and ValueError naming line and column.
     """
     file = (data_folder("kuairec") or located("kuairec")) / SLICE if path is None else located(path)
     if not file.is_file():

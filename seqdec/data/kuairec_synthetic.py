@@ -1,4 +1,4 @@
-r"""SYNTHETIC logs in KuaiRec's published CSV form, of a latent-factor world.
+r"""SYNTHETIC logs in KuaiRec's published CSV form.
 
 Every user sees every video once, at a random time in 63 days. With factors p_u of users and g_v of videos, both in R^2,
 day t and N(0, 1) noise e,
@@ -10,8 +10,8 @@ day t and N(0, 1) noise e,
 Day effects are higher on weekends and some other days. Daily counts are Poisson with mean plays(t) times a rate; plays
 are nearly independent of appeal, the other rates rise with it, with a random offset per video.
 
-The variance of log(1 + watch_ratio) is 28% in videos (36% in the real random-exposure slice), 3% in users (3%), and 30%
-in taste (none measurable), which `match=0` removes. 3% of the rows have no time, 1% of a video's days no features, 0.5%
+Of the variance of log(1 + watch_ratio), 28% is in videos, 3% in users, 30% in taste (`match=0`: none); in the real
+random-exposure slice 36%, 3% and none measurable. 3% of the rows have no time, 1% of a video's days no features, 0.5%
 of the counts are empty.
 """
 
@@ -87,9 +87,9 @@ def world(users: int, videos: int, *, match: float = 1.0, seed: int) -> World:
 def write_kuairec(folder: str | os.PathLike[str], *, users: int, videos: int, match: float = 1.0, seed: int) -> None:
     """Write small_matrix.csv (users * videos rows) and item_daily_features.csv of a synthetic world into `folder`.
 
-    Equal arguments give equal files; memory does not grow with users. SYNTHETIC.txt makes `load_kuairec` mark the log.
+    Deterministic; memory does not grow with users. SYNTHETIC.txt marks the log.
 
-    Raises ValueError for fewer than one user or video, OSError if the folder cannot be written.
+    Raises ValueError for fewer than one user or video, OSError if not writable.
     """
     from pyarrow import csv
 
@@ -151,7 +151,7 @@ def _rows(truth: World, users: range, seed: int) -> "pa.Table":
 
 
 def _of_user(truth: World, user: int, draw: np.random.Generator) -> tuple[np.ndarray, ...]:
-    """(videos in order of time, seconds since the first day, watch ratios, whether times are missing)."""
+    """(videos by time, seconds since the first day, watch ratios, whether times are missing)."""
     videos = len(truth.length)
     seconds = np.sort(draw.uniform(0, 86400 * _DAYS, size=videos)).round(3)
     seconds = np.minimum(seconds, 86400 * _DAYS - 1)

@@ -60,18 +60,17 @@ FASHION_MNIST = Source(
 def load_mnist(root: str | os.PathLike[str] | None = None) -> Dataset:
     """Handwritten digits: images (60000, 28, 28) and (10000, 28, 28) uint8, labels 0 to 9.
 
-    Read from `root`, by default $SEQDEC_DATA/mnist, else downloaded once into the user's cache and checked by SHA-256.
+    Read from `root`, by default $SEQDEC_DATA/mnist, else downloaded once, checked by SHA-256 and cached.
 
-    Raises FileNotFoundError with instructions if neither works, ValueError naming a damaged file.
+    Raises FileNotFoundError with instructions, and ValueError naming a damaged file.
     """
     return _load(MNIST, root)
 
 
 def load_fashion_mnist(root: str | os.PathLike[str] | None = None) -> Dataset:
-    """Clothes, in the shapes of MNIST; read, downloaded and checked as by `load_mnist`.
+    """Clothes, in $SEQDEC_DATA/fashion-mnist or otherwise as `load_mnist`.
 
-    The folder is $SEQDEC_DATA/fashion-mnist. Labels: T-shirt, trouser, pullover, dress, coat, sandal, shirt, sneaker,
-    bag, ankle boot.
+    Labels: T-shirt, trouser, pullover, dress, coat, sandal, shirt, sneaker, bag, ankle boot.
     """
     return _load(FASHION_MNIST, root)
 
@@ -90,7 +89,7 @@ def _load(source: Source, root: str | os.PathLike[str] | None) -> Dataset:
 
 
 def _download(source: Source) -> Path:
-    """The folder in the cache; missing files from the first mirror that works, verified."""
+    """The folder in the cache, completed from the mirrors and verified."""
     import pooch
 
     folder = Path(pooch.os_cache("seqdec")) / source.name

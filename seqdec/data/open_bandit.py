@@ -1,6 +1,6 @@
-"""Open Bandit Dataset: a fashion shop's recommendations, by a uniform policy and Bernoulli Thompson sampling.
+"""Open Bandit Dataset: a fashion shop's recommendations, uniform or by Bernoulli Thompson sampling.
 
-A row is one of three places of a page: item, probability, click.
+A row is one of three places of a page.
 
 Source: Saito, Aihara, Matsutani, Narita, Open Bandit Dataset and Pipeline, NeurIPS 2021; https://research.zozo.com.
 """
@@ -49,8 +49,8 @@ def load_open_bandit(
 
     Args:
         policy: "random" or "bts".
-        root: folder of the published files, or of the sample in the package obp, such as random/all/all.csv and
-            random/all/item_context.csv; random_all also serves as a folder. None: $SEQDEC_DATA/open_bandit.
+        root: folder of the files as published or in the package obp, such as random/all/all.csv (or random_all/...) and
+            random/all/item_context.csv; None: $SEQDEC_DATA/open_bandit.
         campaign: one of `CAMPAIGNS`.
 
     Raises:
@@ -111,7 +111,7 @@ def _one_hot(codes: np.ndarray, size: int | None = None) -> np.ndarray:
 
 
 def _read(path: Path, numbers: list[str], others: tuple[str, ...] = ()) -> Any:
-    """The table in a CSV file, with finite `numbers`, and `others`, the user features without gaps."""
+    """The table in a CSV file, with finite `numbers` and complete `others`."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no {path}; put it beside the log, as published")
     import pandas as pd

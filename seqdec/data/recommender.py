@@ -1,4 +1,4 @@
-"""Recommender logs with known rewards of all candidates, in blocks: a user's next items, one of which is chosen."""
+"""Recommender logs with known rewards of all candidates."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -129,8 +129,8 @@ def form_blocks(
 ) -> RecommenderLog:
     """Rows (one user, one item, one reward each) as blocks of a user's next `size` items.
 
-    A user's rows are in order of time, or as given. Blocks are in order of their first row's time, or of their number
-    within the user. An index of pandas is ignored.
+    A user's rows are in order of time, or as given; blocks in order of their first row's time, or of their number
+    within the user.
 
     Args:
         user, item: (rows,) integers or text.
@@ -143,11 +143,11 @@ def form_blocks(
         keep_short: keep a user's last, shorter block.
         name: in tables and figures.
         unit: of the reward.
-        dropped: reason -> number of rows left out before, to which others are added.
+        dropped: reason -> rows left out before.
 
     Raises:
         TypeError: an array of the wrong kind.
-        ValueError: no rows, different lengths, a missing id or time, or no block left.
+        ValueError: no rows, different lengths, a missing id or time, or no block.
     """
     size = count("size", size)
     user, item, reward, time, day, feature_row = _columns(

@@ -1,7 +1,4 @@
-"""Tables for contextual bandits: mushroom, adult, statlog, covertype, census, stock prices, jester.
-
-Read from a folder, or downloaded once. Columns, one-hot where categorical, have mean 0 and standard deviation 1,
-clipped at five.
+"""Tables for contextual bandits, standardized, one-hot where categorical.
 
 Sources: UCI machine learning repository; Riquelme, Tucker, Snoek, Deep Bayesian Bandits Showdown, ICLR 2018 (rewards,
 stock prices); Goldberg et al., Eigentaste, 2001 (jester).
@@ -75,8 +72,8 @@ def load_mushroom(root: Root = None) -> Table:
 
     Eating pays 5, or -35 with probability 1/2 for a poisonous one; not eating pays 0.
 
-    All functions here read from `root`, by default $SEQDEC_DATA/tabular, else download once and check. They raise
-    FileNotFoundError with instructions, and ValueError naming file, line and remedy for a damaged file.
+    All tables are read from `root`, by default $SEQDEC_DATA/tabular, else downloaded once and checked.
+    FileNotFoundError has instructions, ValueError names file, line and remedy.
     """
     table = _read(_MUSHROOM, root, ",", 23)
     _refuse(~table[0].isin(["e", "p"]).to_numpy(), table, 0, "none of e, p", _MUSHROOM)
@@ -126,7 +123,7 @@ def load_covertype(root: Root = None) -> Table:
 def load_census(root: Root = None, *, rows: int = 100_000) -> Table:
     """Guess a person's kind of occupation (dOccup): reward 1 if right, else 0; 9 kinds, 66 columns of codes.
 
-    Reads the first `rows` of 2,458,285 people in random order. Downloads have no checksum.
+    The first `rows` of 2,458,285 people in random order. No checksum.
     """
     table = _read(_CENSUS, root, ",", 69, header=True, rows=rows)
     if "dOccup" not in table:
@@ -143,7 +140,7 @@ def load_stocks(root: Root = None) -> np.ndarray:
 def load_jester(root: Root = None) -> Table:
     """Choose one of eight jokes for a person with known ratings of 32 others; reward: the rating, -10 to 10.
 
-    19,181 people. Downloads have no checksum.
+    19,181 people. No checksum.
     """
     path = _find(_JESTER, root)
     with reading(path, f"it is no array of numbers; get {_JESTER.url}"):
@@ -181,7 +178,7 @@ def _one_hot(column: Any) -> np.ndarray:
 
 
 def _refuse(wrong: np.ndarray, table: Any, column: int, what: str, source: _Source) -> None:
-    """Raise ValueError for the first row in which `wrong` (n,) is true."""
+    """Raise ValueError for the first row where `wrong` (n,)."""
     if wrong.any():
         row = int(np.argmax(wrong))
         raise ValueError(
