@@ -21,10 +21,10 @@ _SHOWN = 12
 
 
 class Encoder:
-    """Encodes a row of mixed columns, as a dict or in a table, as float32 numbers, bit for bit the same.
+    """Encodes a row of mixed columns, a dict or in a table, as the same float32 bits.
 
-    A column has the features of its kind (`seqdec.features.KINDS`) and one that is 1 where the value is missing (None,
-    NaN, NaT, pandas.NA, or an absent key), the others then being 0. Other columns are ignored.
+    A column has the features of its kind (`seqdec.features.KINDS`) and one that is 1, the others 0, where the value is
+    missing (None, NaN, NaT, pandas.NA, or an absent key). Other columns are ignored.
 
     >>> encoder = Encoder.fit([{"city": "Rome", "age": 30}, {"city": "Oslo", "age": 40}])
     >>> dict(zip(encoder.names, encoder({"city": "Rome", "age": 40}).tolist()))
@@ -61,7 +61,7 @@ class Encoder:
         self.names: tuple[str, ...] = tuple(features)
         """Of the features, in order."""
         self.column_of: tuple[str, ...] = tuple(origins)
-        """Column of each feature; its own name if a transformer does not tell."""
+        """Column of each feature, or its own name if unknown."""
         low, high = np.array(limits, np.float32).T
         self.space = spaces.Box(low, high, dtype=np.float32)
         """Observation space of encoded rows."""
@@ -76,11 +76,10 @@ class Encoder:
         max_levels: int = 50,
         buckets: int = 64,
     ) -> "Encoder":
-        """The encoder of a table's columns.
+        """The encoder of a table's columns, by their values.
 
-        Kinds are those of the values: numbers, bools, dates (also ISO 8601 text), lists of tags. Other text is
-        categorical up to `max_levels`, else free text where most values have several words, else hashed. Categorical
-        types are categorical or ordered.
+        Text is a date if all of it is ISO 8601, else categorical up to `max_levels`, else free text where most values
+        have several words, else hashed.
 
         Args:
             table: of pandas, polars or pyarrow, or a list of dicts.
@@ -117,10 +116,9 @@ class Encoder:
 
     @classmethod
     def of(cls, transformer: Any, columns: Iterable[str], *, example: Mapping[str, Any] | None = None) -> "Encoder":
-        """The encoder of a fitted transformer or pipeline of scikit-learn, called with tables of pandas.
+        """The encoder of a fitted transformer or pipeline of scikit-learn, for tables of pandas.
 
-        A row takes about a millisecond; missing values are NaN. There is no JSON form and no digest: save the
-        transformer itself, as by skops.
+        A row takes about a millisecond; missing values are NaN. No JSON form and no digest.
 
         Args:
             transformer: fitted, to numbers of shape (n, F), dense or sparse.
@@ -138,8 +136,8 @@ class Encoder:
     def __call__(self, row: Mapping[str, Any]) -> np.ndarray:
         """The features (F,) of one row.
 
-        Raises TypeError for anything but a dict, or a value of another type; ValueError for a value without encoding,
-        or none of the columns.
+        Raises TypeError for no dict or a value of another type; ValueError for a value without encoding, or none of the
+        columns.
         """
         self._check_row(row)
         encoded, get = np.zeros(len(self.names), np.float32), row.get

@@ -1,4 +1,4 @@
-"""Kinds of columns and their choice. Levels are compared as text: 3, 3.0 and "3" are one level."""
+"""Kinds of columns. Levels are compared as text: 3, 3.0 and "3" are one level."""
 
 import abc
 import math
@@ -92,9 +92,8 @@ class Numeric(Kind):
 class Date(Numeric):
     """A date in UTC: sine and cosine of its cycles, and trend.
 
-    With the day t since the year 1, f = t mod 1, the day w of the week from Monday and y of the year, both from 0,
-    angles are 2 pi f, 2 pi (w + f) / 7 and 2 pi (y + f) / 365.25, and the trend is clip((t - mean) / std, -5, 5), mean
-    and std in days.
+    With t days since the year 1, f = t mod 1, weekday w from Monday and day y of the year, from 0, angles are 2 pi f,
+    2 pi (w + f) / 7 and 2 pi (y + f) / 365.25; the trend is clip((t - mean) / std, -5, 5), mean and std in days.
     """
 
     @staticmethod
@@ -137,7 +136,7 @@ class Bool(Kind):
 
 @dataclass(frozen=True)
 class Categorical(Kind):
-    """A known level as 1 in its feature, others as 1 in "other"."""
+    """A known level as 1 in its feature, others in "other"."""
 
     levels: Sequence[Any]
     """known ones, in the order of features"""
@@ -169,7 +168,7 @@ class Categorical(Kind):
 
 @dataclass(frozen=True)
 class Tags(Categorical):
-    """A list of levels, each 1 in its feature; unknown ones as 1 in "other"."""
+    """A list of levels, each 1 in its feature, others in "other"."""
 
     of = staticmethod(values.tags)
 
@@ -212,7 +211,7 @@ class Ordered(Kind):
 
 @dataclass(frozen=True)
 class Hashed(Kind):
-    """A level as 1 in the bucket of its MurmurHash3; buckets may be shared."""
+    """A level as 1 in the bucket of its MurmurHash3."""
 
     buckets: int
     """features"""
@@ -250,8 +249,8 @@ class HashedTags(Hashed):
 class Text(Hashed):
     """Lowercase words w of two letters or more, counted in buckets of their MurmurHash3.
 
-    With c_b = sum_w s(w) [b(w) = b], signs s(w) = +-1 and buckets b(w), feature b is c_b / |c|, or 0 without words, as
-    in scikit-learn's HashingVectorizer.
+    With c_b = sum_w s(w) [b(w) = b], signs s(w) = +-1 and buckets b(w), feature b is c_b / |c|, or 0, as in
+    scikit-learn's HashingVectorizer.
     """
 
     bounds = (-1.0, 1.0)
@@ -291,7 +290,7 @@ NAMES = {kind: name for name, kind in KINDS.items()}
 
 
 def fitted(column: str, kind: str | None, known: list[Any], *, max_levels: int, buckets: int) -> Kind:
-    """A kind fitted to the values that are not missing; None chooses it. Many levels are hashed."""
+    """A kind fitted to present values, or chosen for None. Many levels are hashed."""
     if kind is not None and not (isinstance(kind, str) and kind in KINDS):
         raise ValueError(unknown(f"kind of column {column}", kind, KINDS))
     if not known and kind not in ("bool", "hashed", "text", "hashed_tags"):
@@ -350,7 +349,6 @@ def _family(value: Any) -> str | None:
 
 
 def _is_date(text: str) -> bool:
-    """Whether a text is a date with a dash."""
     try:
         return "-" in text and bool(values.moment("", text))
     except (TypeError, ValueError):

@@ -72,7 +72,7 @@ class Transformed(Encoder):
     def transform(self, table: Any) -> np.ndarray:
         """The features (n, F) of a table.
 
-        Raises what the transformer raises, and ValueError for anything but finite numbers of shape (n, F).
+        Raises what the transformer raises, and ValueError for results not finite or not (n, F).
         """
         encoded, width = self._numbers(table), len(self.names)
         if not len(encoded):

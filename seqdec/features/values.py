@@ -1,7 +1,6 @@
-"""Single values as plain Python: missing ones, numbers, levels, dates, hashes.
+"""Single values as plain Python, the same from NumPy, pandas, Arrow, a dict or JSON.
 
-Functions take the column's name for errors: TypeError for another type, ValueError for no result. Results are the same
-for NumPy, pandas, Arrow, a dict or JSON.
+Functions take the column's name for errors: TypeError for another type, ValueError for no result.
 """
 
 import functools
@@ -65,7 +64,7 @@ def flag(column: str, value: Any) -> float:
 
 
 def level(column: str, value: Any) -> str:
-    """Text, or a number or bool as text: 3, 3.0 and "3" are one level."""
+    """Text, or a number or bool as text: 3.0 as "3"."""
     if isinstance(value, str):
         return str.__str__(value)  # of a member of an Enum its value
     if isinstance(value, bool | np.bool_):
@@ -95,7 +94,7 @@ def tags(column: str, value: Any) -> list[str]:
 
 
 def moment(column: str, value: Any) -> datetime:
-    """A date or time of Python, NumPy, pandas or ISO 8601 text, as naive UTC; without a time zone it is UTC already."""
+    """A date or time of Python, NumPy, pandas or ISO 8601 text, as naive UTC, which is the default time zone."""
     found = value
     if isinstance(value, str):
         try:
