@@ -16,7 +16,7 @@ from seqdec.service.model import Model
 from seqdec.service.store import Arm, Store
 
 _LATEST = 500
-"""Decisions whose contexts are averaged for an explanation."""
+"""Decisions whose contexts are averaged."""
 
 
 class Chosen(NamedTuple):
@@ -49,13 +49,12 @@ class Actions(Protocol):
     """The operations of a kind of actions; `ask`, `ask_many` in any thread, the others one at a time.
 
     restore: follow the log, with a model of so many outputs.
-    ask, ask_many: check and convert a call's arguments. Raise TypeError or ValueError.
+    ask, ask_many: check a call's arguments. Raise TypeError or ValueError.
     choose: actions of the decisions from a number on. Raises TypeError or ValueError.
     lesson: output or point that a model learns of a logged action; None: its output is gone.
-    explain: (context of the caller) -> explanation, from a copy of the belief, in any thread.
+    explain: (context) -> explanation, from a copy of the belief, in any thread.
     records_of: contexts and what else identifies another log. Raises ValueError.
     imported: rows of another log. Raises ValueError for an unknown action.
-    warm_up: compile all programs.
     """
 
     def restore(self, store: Store, outputs: int) -> None: ...
@@ -144,7 +143,7 @@ class Points:
 
 
 class Plan(NamedTuple):
-    """How another arm gets an output."""
+    """Output of another arm."""
 
     key: int
     """of the arm"""
@@ -232,7 +231,6 @@ class Arms:
         model.warm_up(self._contexts.zeros(), np.int32(0))
 
     def plan(self, *, can_widen: bool) -> Plan:
-        """A free output for another arm, or one of a wider model."""
         key, outputs = len(self.arms), self._open.size
         places = {key: arm.output for key, arm in self.arms.items() if arm.output is not None}
         free = next((output for output in range(outputs) if output not in places.values()), None)
@@ -258,7 +256,7 @@ class Arms:
         self._open = self._masks(self._live[None])[0]
 
     def _masks(self, allowed: np.ndarray) -> np.ndarray:
-        """(n, outputs) bool, of (n, ids)."""
+        """(n, outputs) bool of (n, ids)."""
         masks = np.zeros((len(allowed), self._open.size), bool)
         masks[:, list(self._owners)] = allowed[:, list(self._owners.values())]
         return masks

@@ -95,7 +95,6 @@ class Contexts:
         return _packed(records.tobytes(), len(records), self.record.itemsize)
 
     def unpack(self, contents: Sequence[bytes]) -> Any:
-        """Inverse of `pack`: observations (n, ...)."""
         return self._tree(unpacked(contents, self.record))
 
     def checked(self, value: Any, rows: int | None = None) -> np.ndarray:
@@ -121,7 +120,7 @@ class Contexts:
         return Rows(self._tree(records), packed, int(outside.sum()))
 
     def zeros(self) -> Any:
-        """An observation (1, ...) of zeros, clipped to the bounds."""
+        """(1, ...) zeros, clipped."""
         return self.clipped(np.zeros(1, self.record)).x
 
     def _tree(self, records: np.ndarray) -> Any:
@@ -131,7 +130,7 @@ class Contexts:
 
 
 def unpacked(contents: Sequence[bytes], record: np.dtype) -> np.ndarray:
-    """Packed records (n,); those of an empty space have no bytes."""
+    """Packed records (n,), perhaps of no bytes."""
     size = record.itemsize
     whole = [content if len(content) == size else zlib.decompress(content) for content in contents]
     return np.ndarray((len(whole),), record, b"".join(whole))
@@ -160,7 +159,7 @@ def sized(stacked: Any) -> tuple[Any, int]:
 
 
 def split(content: bytes, count: int) -> list[bytes]:
-    """So many parts of equal length."""
+    """So many equal parts."""
     size = len(content) // max(count, 1)
     return [content[size * place : size * (place + 1)] for place in range(count)]
 
@@ -180,7 +179,7 @@ def _is_of_floats(part: Any) -> bool:
 
 
 def _bounds_of(part: gym_spaces.Box) -> tuple[np.ndarray, ...]:
-    """Low, high, and both with room for rounding."""
+    """Bounds, and both with room for rounding."""
     low, high = (np.asarray(bound, np.float64) for bound in (part.low, part.high))
     rounding = 8 * float(jnp.finfo(dtype_of(part)).eps)
     below, above = (rounding * np.maximum(np.abs(bound), 1) for bound in (low, high))

@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _STEPS = 32
-"""Parts of the line from the mean to the context."""
 _SHOWN = 5
-"""Contributions of an action in its text."""
 _OWN = ("action", "mean", "deviation", "probability", "baseline")
 
 
@@ -72,7 +70,7 @@ class Explanation(NamedTuple):
         return html(f"Explanation of {counted(len(self.actions), 'action')}", self.to_pandas())
 
     def to_pandas(self) -> "pd.DataFrame":
-        """One row per action: id, mean, deviation, probability, baseline, contributions."""
+        """One row per action."""
         import pandas as pd
 
         own = dict(zip(_OWN, (self.actions, self.mean, self.deviation, self.probability, self.baseline), strict=True))

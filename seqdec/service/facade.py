@@ -1,6 +1,4 @@
-"""`OnlineAgent`: a `Store` (the log), a `Learner` (the belief), `Rewards`, and `Actions` (arms, points or items).
-
-`Transactions` run one call at a time. Decisions and rewards are committed before they are returned or learned.
+"""`OnlineAgent`: a `Store` (log), `Learner` (belief), `Rewards` and `Actions`; `Transactions` run one call at a time.
 
 FOLDER/decisions.sqlite     decisions and rewards (`seqdec.service.store`)
 FOLDER/state.safetensors    the last snapshot of the agent's state
@@ -190,7 +188,6 @@ class OnlineAgent:
 
     @property
     def state(self) -> PyTree:
-        """A copy of the agent's state."""
         return self._transact(lambda: jax.tree.map(jnp.copy, self._learner.model.belief.state))
 
     @property
@@ -214,7 +211,6 @@ class OnlineAgent:
         return self._transact(lambda: {"decisions": store.decisions, "rewards": store.rewards, **counts})
 
     def warm_up(self) -> None:
-        """Compile all programs."""
         self._transact(lambda: self._actions.warm_up(self._learner.model))
 
     def decide(self, context: Any = None, mask: Any = None, *, items: Iterable[Id] | None = None) -> Decision:
@@ -239,7 +235,7 @@ class OnlineAgent:
         Args:
             stacked: contexts (n, ...), or a dict of such arrays; with an encoder a table, or a list of dicts.
             masks: (n, number of ids) bool; None: all arms.
-            items: ids of a `Catalog`'s items for each context; None: all.
+            items: ids of items for each context; None: all.
         """
         return self._transact(self._decide, self._actions.ask_many(stacked, masks, items), urgent=True)
 
@@ -321,9 +317,9 @@ class OnlineAgent:
         """Add items to the catalog, or replace those with the same ids; all or none, while other calls go on.
 
         Args:
-            items: features (d,) by id, a text or an integer; rows as dicts, if the catalog's `item` is an encoder.
+            items: features (d,) by id, a text or an integer; rows as dicts for an encoder.
 
-        Raises TypeError or ValueError without a catalog, or for ids or features of another kind or shape; and OSError.
+        Raises TypeError or ValueError without a catalog, or for invalid ids or features; and OSError.
         """
         known, given = self._items(), (self._store, self._learner.model, self._transact, items)
         with self._long, short_turns(): clipped = known.add(*given)  # fmt: skip  # noqa: E701

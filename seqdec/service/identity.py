@@ -1,7 +1,6 @@
-"""What a log belongs to: facts that an agent must share with it, among them its encoder and a digest of the agent.
+"""What a log belongs to: facts that an agent must share with it, among them a digest of the agent.
 
-The digest covers the agent's functions and what they hold: names for what libraries define, for users' functions also
-code and the globals that it names.
+Library functions count by name, users' also by code and the globals that it names.
 """
 
 import dataclasses
@@ -32,11 +31,11 @@ _NAMED = {
 }
 """Names of facts in errors."""
 _LEARNED = ("batch_size", "rewards", "reward_after", "reward_default", "reward_weights")
-"""Settings with which a log can be learned again."""
+"""Settings that allow relearning."""
 
 
 def check_facts(path: Path, facts: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    """ValueError for a log with facts of another agent that cannot learn it again."""
+    """ValueError for facts of another agent that cannot learn the log again."""
     check_format(path, facts, own["format"])
     if other := encoder_difference(facts.get("encoder"), own["encoder"]):
         raise ValueError(
@@ -75,7 +74,7 @@ def has_changed(path: Path, facts: Mapping[str, Any], own: Mapping[str, Any], *,
 
 
 def described_encoder(encoder: Encoder | Mapping[str, Encoder] | None) -> Any:
-    """An encoder as JSON values: its JSON form, or columns and features; a dict by part for a catalog."""
+    """An encoder as JSON values, a dict by part for a catalog."""
     if not encoder:
         return None
     if isinstance(encoder, Mapping):
@@ -86,7 +85,7 @@ def described_encoder(encoder: Encoder | Mapping[str, Encoder] | None) -> Any:
 
 
 def part_of(described: Any, part: str) -> Any:
-    """The described encoder of one part of a catalog's rows."""
+    """The described encoder of a part of rows."""
     return described.get(part) if isinstance(described, Mapping) else None
 
 
@@ -137,7 +136,7 @@ def content_digest(*arrays: np.ndarray) -> str:
 
 
 def _digest(value: Any, known: dict[int, tuple[bytes, Any]]) -> bytes:
-    """Digest from those of the parts; `known` keeps it by id, so that cycles end."""
+    """By id in `known`, so that cycles end."""
     if value is None or isinstance(value, _PLAIN):
         return hashlib.sha256(f"{type(value).__name__} {value!r}".encode()).digest()
     if id(value) not in known:

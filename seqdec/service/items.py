@@ -1,8 +1,7 @@
 """Items with ids and features that come and go, as the actions of a service.
 
-The log holds the rows that the agent learns, the chosen item first, and the items offered: the belief does not depend
-on later changes of the catalog. A change is written in portions between other calls and counts from its last
-transaction on; the next one overwrites an interrupted one.
+The log holds learned rows, the chosen item first, and the items offered. A change is written in portions between other
+calls and counts from its last transaction on; the next one overwrites an interrupted one.
 
 Programs have fixed numbers of rows: powers of four, and the catalog's size with at most a quarter to spare.
 """
@@ -37,7 +36,6 @@ Id: TypeAlias = str | int
 ROWS = 8
 """Rows of a decision that are learned: the chosen item and random offered ones."""
 _FEWEST = 16
-"""Rows of the smallest program."""
 
 
 class Catalog(NamedTuple):
@@ -83,13 +81,11 @@ class Inventory(NamedTuple):
 
     @classmethod
     def of(cls, ids: Sequence[Id], features: np.ndarray, removed: Iterable[bool]) -> "Inventory":
-        """From all items by number, (all, d) features, and whether each is removed."""
         numbers = {name: number for number, (name, gone) in enumerate(zip(ids, removed, strict=True)) if not gone}
         return cls(tuple(ids), features, numbers, np.fromiter(numbers.values(), np.int64, len(numbers)))
 
     @classmethod
     def read(cls, rows: Sequence[tuple[int, str, bytes, int]], record: np.dtype) -> "Inventory":
-        """The items of a log; none without a catalog."""
         kind = record[ITEM] if ITEM in (record.names or ()) else np.dtype((np.float32, (1, 0)))
         _, texts, contents, removed = zip(*rows, strict=True) if rows else ((), (), (), ())
         features = np.frombuffer(b"".join(contents), kind.base).reshape(len(rows), *kind.shape[1:])
@@ -227,7 +223,6 @@ class Items:
         return explained
 
     def records_of(self, log: Log) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Records of the users; names of the actions and their features."""
         parts: Any = self._contexts.record.names
         width = self._contexts.shape_of(USER)[1] if USER in parts else 0
         if log.context.shape[1] != width:
@@ -311,7 +306,6 @@ class Items:
         transact(self._show, store, after, change)
 
     def _begin(self, store: Store) -> tuple[Inventory, int]:
-        """The items, and the number of their next change."""
         _, last = store.database.catalog()
         store.show_items(len(self.inventory.ids), last)
         return self.inventory, last + 1
@@ -358,7 +352,6 @@ class Items:
         return choose
 
     def _compile(self, model: Model, state: PyTree, count: int) -> None:
-        """Compile the programs of a catalog's size beside other calls."""
         item = np.zeros((1, *self.inventory.features.shape[1:]), self.inventory.features.dtype)
         user = None if self._users is None else np.zeros(self._users.shape_of(WHOLE), self._users.record[0].base)
         for size in sizes(count):
@@ -406,7 +399,7 @@ def unpack_mask(content: bytes, count: int) -> np.ndarray:
 
 
 def sizes(count: int) -> list[int]:
-    """Increasing rows of the programs for a catalog of so many items."""
+    """Row counts of the programs of a catalog."""
     step = max(_FEWEST, 2 ** (max(count - 1, 0).bit_length() - 3))
     whole = -(-max(count, 1) // step) * step
     few = [_FEWEST * 4**power for power in range(whole.bit_length())]
@@ -414,7 +407,7 @@ def sizes(count: int) -> list[int]:
 
 
 def size_of(rows: int, count: int) -> int:
-    """Rows of the program for so many items of a catalog of `count`."""
+    """Rows of the program for so many of `count` items."""
     return next(size for size in sizes(count) if size >= rows)
 
 
@@ -451,6 +444,6 @@ def _joined(features: Any, user: Any) -> dict[str, Any]:
 
 
 def _record(features: np.ndarray, user: Any) -> dict[str, Any]:
-    """Items (k, d), each with the user, as a logged context (1, ...)."""
+    """Items (k, d) with the user as a logged context (1, ...)."""
     rows = (1, len(features), *np.shape(user))
     return {ITEM: features[None]} | ({} if user is None else {USER: np.broadcast_to(user, rows)})

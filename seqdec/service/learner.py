@@ -27,20 +27,18 @@ SNAPSHOT = "state.safetensors"
 _SPARE = 0.25
 """Share of spare outputs."""
 _BATCHES, _STEP = 256, 16
-"""Batches read and learned at once; the same while other calls wait."""
+"""Batches learned at once; the same while other calls wait."""
 _FEW, _SOME = 16, 64
-"""Most batches that a wider model learns when it takes over; batches read at once before."""
+"""Most batches learned when a wider model takes over; batches read at once before."""
 _MANY = 10_000
-"""Batches that show a progress bar."""
-
 Result = Literal["learned", "repeated", "expired", "unknown", "rejected", "removed", "collected"]
 
 
 class Learner:
     """The model that serves, with a snapshot in `folder` after `every` so many batches.
 
-    One thread at a time, except methods that take `transact` and run in steps between other calls. `worth`: stored
-    reward -> number to learn; `facts`: what the log belongs to.
+    One thread at a time, except methods that take `transact` and run in steps. `worth`: stored reward -> number to
+    learn; `facts`: what the log belongs to.
     """
 
     model: Model
@@ -83,7 +81,7 @@ class Learner:
         self.use(self.model, self._store.arms())
 
     def use(self, model: Model, arms: Mapping[int, Arm], **facts: Any) -> None:
-        """Commit arms and facts, then use them and the model."""
+        """Commit arms and facts, then use them."""
         self._store.describe({**facts, **self._facts, **model.facts}, arms)
         self.model = model
         self._actions.restore(self._store, model.outputs)
@@ -125,12 +123,10 @@ class Learner:
         return plan.key
 
     def snapshot(self, transact: Transact) -> None:
-        """Write the state while other calls go on."""
         marked, agent = transact(self._marked)
         with self.writing, short_turns(): self._write(marked, agent)  # fmt: skip  # noqa: E701
 
     def snapshot_if_due(self, transact: Transact) -> None:
-        """Write a snapshot unless another thread does."""
         if self.model.belief.batch >= self._due and transact(self._claim):
             self.try_snapshot(transact)
 
@@ -162,14 +158,12 @@ class Learner:
         return results
 
     def _step(self) -> int:
-        """Learn the next few batches; returns how many."""
         before = self.model.belief.batch
         if before < self._store.batches:
             self._learn_some(self.model, self._actions.lesson, _STEP)
         return self.model.belief.batch - before
 
     def _learn_some(self, model: Model, lesson: Callable[[Any], Any], most: int) -> list[Result]:
-        """Learn at most so many batches; returns the last one's results."""
         lessons, last = self._lessons(model, lesson, most)
         accepted = model.learn(lessons)
         of_last = iter(accepted[len(accepted) - lessons.sizes[-1] :])
@@ -215,7 +209,6 @@ class Learner:
         return None
 
     def _first_agent(self, capacity: int | None) -> tuple[Agent, int]:
-        """A new log's agent and its outputs; None: with spare ones if possible."""
         first = self._maker.first
         agent = self._maker.agent(first if capacity is None else capacity)
         candidates = isinstance(self._maker.spaces.observation_space, gym_spaces.Dict)
@@ -230,7 +223,6 @@ class Learner:
         return (wide, outputs) if fits else (agent, first)  # another may not look at the spaces
 
     def _load(self) -> None:
-        """Load a snapshot of this generation."""
         if self._snapshot is None or not self._snapshot.is_file():
             return
         try:
@@ -249,7 +241,6 @@ class Learner:
             self._saved, self._due = (self.model.generation, batch), batch + self._every
 
     def _marked(self) -> tuple[dict[str, Any], Agent]:
-        """A snapshot's contents, copied; and the agent."""
         model = self.model
         marks = {"batch": np.int64(model.belief.batch), "generation": np.int64(model.generation)}
         return {"state": model.copied(), **marks}, model.agent
@@ -264,7 +255,6 @@ class Learner:
         self._saved, self._due = place, place[1] + self._every
 
     def _claim(self) -> bool:
-        """Whether a snapshot is due, for this thread to write."""
         due = self.model.belief.batch >= self._due
         if due:
             self._due = self.model.belief.batch + self._every
@@ -273,7 +263,6 @@ class Learner:
 
 @contextmanager
 def _bar(total: int) -> Iterator[Callable[[int], None]]:
-    """Progress bar of many batches: a function of the number newly learned."""
     if total < _MANY:
         yield lambda learned: None
         return

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _SQLITE = b"SQLite format 3\0"
-"""The first bytes of such a file."""
 
 
 def import_log(
@@ -95,7 +94,7 @@ def read_only(path: Path) -> Database:
 
 
 def from_bytes(content: bytes) -> Database:
-    """The log in the bytes of a database."""
+    """The log in a database's bytes."""
     database = Database(Path(":memory:"))
     database.connection.deserialize(content)
     return database
@@ -192,7 +191,7 @@ def history_of(database: Database) -> "pd.DataFrame":
 
 
 def _reward_of(database: Database, number: int, row: Sequence[Any]) -> tuple[Any, Any, Any]:
-    """Reward, its time and source, of the rest of a row; None each without a reward."""
+    """Reward, time and source; None each without a reward."""
     if row[0] is None:
         return None, None, None
     _, _, _, reward, moment, source = database.verified("rewards", (row[0], number, *row[2:]))
@@ -200,7 +199,6 @@ def _reward_of(database: Database, number: int, row: Sequence[Any]) -> tuple[Any
 
 
 def _times(moments: Sequence[int | None]) -> "pd.Series":
-    """UTC times from ns since 1970; NaT for None."""
     import pandas as pd
 
     numbers = [np.iinfo(np.int64).min if moment is None else moment for moment in moments]  # that of NaT
@@ -232,9 +230,9 @@ def read_history(path: str | os.PathLike[str]) -> "pd.DataFrame":
     """All decisions of an `OnlineAgent` as a table, also without a reward, and while it is in use.
 
     Columns: number (below 0 for a `warm_start`), time (UTC), token, action (action_0, ... of a point), propensity (NaN
-    where unknown), reward and its named parts (as reward[click]), reward_time (of the last report), source
-    ("reported", "default", "collected", "history"), missing without a reward, and the context: the encoder's features
-    or context_0, ... `path` and errors as in `read_log`.
+    where unknown), reward and named parts (reward[click]), reward_time (of the last report), source ("reported",
+    "default", "collected", "history"), and the context: the encoder's features or context_0, ... `path` and errors as
+    in `read_log`.
     """
     return _read(path, history_of)
 

@@ -19,11 +19,10 @@ from seqdec.service import explanation
 from seqdec.service.identity import digest
 
 _DECISIONS = 256
-"""Decisions per call of the program for many."""
 _SHOWN = 256
 """Most outputs whose probabilities a decision has."""
 _ROWS, _BYTES = 256, 2**16
-"""Most rows of a call of the program that learns, and bytes of their contexts."""
+"""Most rows of a learning program, and bytes of their contexts."""
 _LARGE = 2**18
 """Bytes of a state above which updates write into it; smaller ones are copied, and outlast an exception."""
 
@@ -154,7 +153,6 @@ class Model:
         return values, propensities, every
 
     def explained(self, state: PyTree, x: Any, mask: np.ndarray, middle: np.ndarray | None) -> Any:
-        """`explanation.program` for a context () and a mask (outputs,)."""
         return jax.device_get(self._explain(state, self._seed, x, mask, middle))
 
     def copied(self) -> PyTree:
@@ -204,8 +202,6 @@ class Model:
 
 
 def _one_by_one(update: Any) -> Any:
-    """(state, rows, count) -> (state, rejected): `update` with each of the first rows."""
-
     def updates(state: PyTree, x: PyTree, actions: Any, rewards: Any, count: Any) -> tuple[PyTree, Any]:
         def step(place: Any, carry: Any) -> Any:
             state, rejected = carry
@@ -221,7 +217,7 @@ def _one_by_one(update: Any) -> Any:
 def _filled_up(
     lessons: Lessons, parts: Sequence[tuple[int, int]], most: int, size: int, together: bool
 ) -> tuple[Any, Any, Any]:
-    """Contexts, actions and rewards in parts of at most `size`, padded to a program's rows."""
+    """Parts of at most `size` lessons, padded to a program's rows."""
     count, lead = len(parts), (most, size) if together else (most,)
     places: Any = slice(parts[0][0], parts[-1][1])  # parts of one lesson each, one after the other
     if together:

@@ -1,7 +1,6 @@
 """Rewards of decisions: a number each, or named numbers with weights.
 
-A reward is a dict of parts by name; a number is the part "". The log holds a number, or named parts as a JSON object,
-weighted only when learned or read: weights can change.
+The log holds a number, the part "", or named parts as a JSON object, weighted only when learned or read.
 """
 
 import json
@@ -28,12 +27,12 @@ _AGGREGATIONS: dict[str, Callable[[list[float]], float]] = {
     "last": lambda given: given[-1],
     "max": max,
 }
-"""(numbers reported for a decision, in order) -> the one to learn."""
+"""(reported numbers, in order) -> the one to learn."""
 
 Parts = dict[str, float]
 """Parts of a reward by name."""
 _MANY, _FEW = 1024, 8
-"""Decisions whose time is over that are learned as one batch; those that a call of `decide` learns."""
+"""Due decisions in a batch; those that `decide` learns."""
 
 
 class Rule(NamedTuple):
@@ -49,11 +48,9 @@ class Rule(NamedTuple):
 
     @property
     def names(self) -> list[str] | None:
-        """Names of the parts; None for numbers."""
         return None if _PLAIN in self.weights else list(self.weights)
 
     def options(self) -> dict[str, Any]:
-        """Settings as JSON values."""
         plain = self.names is None
         return {
             "rewards": self.aggregation,
@@ -88,7 +85,7 @@ class Rule(NamedTuple):
         return parts if len(parts) == len(self.weights) else None
 
     def of_log(self, log: Log) -> list[Parts]:
-        """Parts of a log's rewards. Raises ValueError where some are missing."""
+        """Raises ValueError where parts are missing."""
         if self.names is None:
             return [self.parse(reward) for reward in log.reward]
         columns = log.reward_parts or {}
@@ -156,7 +153,7 @@ class Rewards:
         return results
 
     def settle(self, *, few: bool) -> None:
-        """Learn the rewards of decisions whose time is over, or of the next few."""
+        """Learn the rewards of due decisions, or of the next few."""
         if self._window is None:
             return
         before, done = self._store.now() - self._window, False
@@ -244,7 +241,6 @@ def checked_reward(reward: Any, called: str = "a reward") -> float:
 
 
 def _named(called: str, given: Any, names: Sequence[str]) -> Parts:
-    """Numbers by some names. Raises TypeError or ValueError."""
     if not isinstance(given, Mapping):
         raise TypeError(f"{called} must be a dict of {', '.join(names)}, as in reward_weights; got {given!r:.80}")
     for name in given:
@@ -254,7 +250,6 @@ def _named(called: str, given: Any, names: Sequence[str]) -> Parts:
 
 
 def _weights(weights: Any) -> Parts:
-    """By name, sorted; None: of a single part. Raises TypeError or ValueError."""
     if weights is None:
         return {_PLAIN: 1.0}
     if not isinstance(weights, Mapping) or not all(isinstance(name, str) for name in weights):

@@ -64,7 +64,6 @@ _WRITE = {
 _WITH_DECISION = f"SELECT {COLUMNS['rewards']}, {COLUMNS['decisions']} FROM rewards LEFT JOIN decisions USING (number)"
 _WITH_SOURCE = f"SELECT {COLUMNS['decisions']}, source FROM decisions LEFT JOIN rewards USING (number)"
 _DROPPED = 10_000
-"""Rows of an unfinished import that a start deletes at once."""
 _PORTION, _BYTES = 128, 2**18
 """Most rows, and bytes, written while other calls wait."""
 
@@ -142,12 +141,12 @@ def wal(path: Path) -> Path:
 
 
 def portion(size: int) -> int:
-    """Rows of `size` bytes that are written while other calls wait."""
+    """Rows of `size` bytes written while calls wait."""
     return max(1, min(_PORTION, _BYTES // max(1, size)))
 
 
 def lowest_of(inserted: Sequence[Inserted]) -> int:
-    """The lowest number that counts; lower ones are of an unfinished import."""
+    """The lowest number outside unfinished imports."""
     return inserted[-1].number if inserted else 0
 
 
@@ -158,7 +157,6 @@ class Database:
     """
 
     def __init__(self, path: Path, source: str = ":memory:", **options: Any) -> None:
-        """Connect to `source`; messages name `path`."""
         self.path, self._held = path, ExitStack()
         self._file: tuple[int, int] | None = None
         self.connection: sqlite3.Connection = self._named(lambda: sqlite3.connect(source, **options))
@@ -229,7 +227,7 @@ class Database:
         return count, change
 
     def items(self) -> list[tuple[int, str, bytes, bool]]:
-        """Number, id, features and whether removed, by number."""
+        """Number, id, features and whether removed."""
         if not self.execute("SELECT 1 FROM sqlite_master WHERE name = 'items'"):
             return []
         count, change = self.catalog()
@@ -237,7 +235,6 @@ class Database:
         return [(number, name, features, 0 < removed <= change) for number, name, features, removed in rows]
 
     def stay(self) -> None:
-        """Check from now on that the file is in its place."""
         self._file = _identity(self.path)
 
     def check_place(self) -> None:
@@ -335,7 +332,6 @@ class Store:
         self._latest = batch, [Reward(row.context, row.action, one) for (row, *_), one in zip(rows, plain, strict=True)]
 
     def append_reports(self, rows: Sequence[tuple[int, Stored]]) -> None:
-        """Commit rewards to be combined later."""
         ((last,),) = self.database.execute("SELECT coalesce(max(sequence), 0) FROM reports")
         self._commit(("reports", [(sequence, *row, self.now()) for sequence, row in enumerate(rows, last + 1)]))
 
@@ -354,12 +350,10 @@ class Store:
         return [self._logged(row) for row in early if row[-1] is None], early[-1][0] if early else number
 
     def settled(self) -> int:
-        """Number up to which an earlier process has settled rewards."""
         condition = "SELECT coalesce(max(number), 0) FROM rewards WHERE source IN (?, ?)"
         return self.database.execute(condition, (DEFAULT, COLLECTED))[0][0]
 
     def batches_after(self, batch: int, most: int) -> list[tuple[int, list[Reward]]]:
-        """Number and rewards of at most so many next batches."""
         if self._latest and self._latest[0] == batch + 1:
             return [self._latest]
         after, last, shift = self._stored(batch, most)
@@ -375,26 +369,24 @@ class Store:
         return batches
 
     def latest(self, count: int) -> list[bytes]:
-        """Contexts of at most so many last decisions; imported ones come last."""
+        """Contexts of the last decisions, imported ones after others."""
         condition = "WHERE number >= ? ORDER BY number DESC LIMIT ?"
         return [row[3] for row in self.database.rows("decisions", condition, (lowest_of(self._inserted), count))]
 
     def arms(self) -> dict[int, Arm]:
-        """Arms by id, also removed ones."""
         rows = self.database.rows("arms", "ORDER BY id")
         return {key: Arm(output, bool(removed)) for key, output, removed in rows}
 
     def describe(self, facts: Mapping[str, Any], arms: Mapping[int, Arm]) -> None:
-        """Write facts and arms."""
         rows = [(key, arm.output, int(arm.removed)) for key, arm in arms.items()]
         self._commit(("facts", _as_rows(facts)), ("arms", rows))
 
     def write_items(self, rows: Sequence[tuple[int, str, bytes, int]]) -> None:
-        """Write or replace items by number; they count from `show_items` on."""
+        """Write items; they count from `show_items` on."""
         self._commit(("items", rows))
 
     def show_items(self, count: int, change: int) -> None:
-        """Commit a change of the catalog, with so many items ever added."""
+        """Commit a change of the catalog."""
         self._commit(("facts", _as_rows({"catalog": [count, change]})))
 
     def undo_removals(self, most: int) -> int:
@@ -405,18 +397,17 @@ class Store:
         return len(rows)
 
     def histories(self) -> list[str]:
-        """Digests of the imported logs."""
         return self.facts().get("histories", [])
 
     def stage(self, place: int, entries: Sequence[Entry], rewards: Sequence[Stored], rows: int) -> None:
-        """Commit rows of an import of so many, from that place on; they do not count yet."""
+        """Commit rows of an import; they do not count yet."""
         first = lowest_of(self._inserted) - rows + place
         decisions = self._decisions(entries, first)
         given = [(number, number, number, reward, self.now(), HISTORY) for number, reward in enumerate(rewards, first)]
         self._commit(("decisions", decisions), ("rewards", given))
 
     def show_history(self, rows: int, digest: str) -> None:
-        """Make a staged log of so many rows count, with its digest."""
+        """Make a staged log count."""
         inserted = [*self._inserted, Inserted(self.batches + 1, lowest_of(self._inserted) - rows, rows)]
         self._commit(("facts", _as_rows({"inserted": inserted, "histories": [*self.histories(), digest]})))
         self.recover()
@@ -482,7 +473,6 @@ class Store:
         ]
 
     def _last(self, columns: str, table: str, key: str) -> Any:
-        """Two columns of a table's last row that is not imported; zeros where there is none."""
         found = self.database.execute(f"SELECT {columns} FROM {table} WHERE {key} > 0 ORDER BY {key} DESC LIMIT 1")
         return found[0] if found else (0, 0)
 

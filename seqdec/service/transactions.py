@@ -12,7 +12,7 @@ from seqdec.service.store import Store
 
 R = TypeVar("R")
 _STEP = 16
-"""Batches learned before a call's own work; others are learned in steps beside calls."""
+"""Batches learned before a call's own work."""
 
 
 class Transactions:
@@ -39,7 +39,6 @@ class Transactions:
         with self.lock: return self._run(function, arguments, urgent)  # fmt: skip  # noqa: E701
 
     def recover(self) -> None:
-        """Make store and learner consistent after an exception."""
         if self._consistent:
             return
         try:
