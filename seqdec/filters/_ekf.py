@@ -85,7 +85,6 @@ def full_rank(initial_std: Array | float, process_noise: ProcessNoise, numerics:
         return (move,), move @ move, raw_gain
 
     def covariance_update(state, observation):
-        """T <- a root of (I - K J) Sigma (I - K J)^T + K R K^T."""
         products, raw_gain, accept = observation.products, observation.cache, observation.accept
         roots = observation.innovation_root, observation.noise_root
         jacobian = jnp.where(accept, linalg.whole(observation.jacobian), 0)
@@ -121,7 +120,7 @@ def full_rank(initial_std: Array | float, process_noise: ProcessNoise, numerics:
 
 
 def _is_by_output(rows: Rows) -> bool:
-    """Whether the parameters are those of a dense layer whose outputs are the responses."""
+    """Whether these are parameters of a dense layer of the responses."""
     few = [part for part in rows if not isinstance(part, Outer)]
     outputs = len(rows[0].deltas if isinstance(rows[0], Outer) else rows[0])
     layers = [part for part in rows if isinstance(part, Outer)]

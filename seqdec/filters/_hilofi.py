@@ -162,7 +162,6 @@ def by_output(initial_std: Array | float, process_noise: ProcessNoise, numerics:
 
 
 def _pack(rows: list[Array | Outer]) -> Rows:
-    """Rows by leaf as pieces with the outputs as last axis."""
     return tuple(part if isinstance(part, Outer) else linalg.dense(part) for part in rows)
 
 
@@ -172,8 +171,6 @@ def _unpack(parts: Pieces, like: list[Array]) -> list[Array]:
 
 
 def _apart(rows: Rows, outputs: int) -> Rows:
-    """Rows (K, o, ...) by output."""
-
     def split(part):
         if isinstance(part, Outer):
             return Outer(jnp.repeat(part.inputs[None], outputs, axis=0), part.deltas.mT[:, :, None])

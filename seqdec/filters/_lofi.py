@@ -11,17 +11,15 @@ and an observation y with the Jacobian J (o x D) of the expected response at the
     [W, J^T R^{-1/2}] = U diag(s) V^T, singular values in descending order
     W = U_{:d} diag(s_{:d})  u += squared norms of the rows of U_{d:} diag(s_{d:})
 
-While W has d columns for all observed values, hence always for d >= D, this is the extended Kalman filter with Sigma_0
-= I / u_0.
+While W has d columns for all observed values, this is the extended Kalman filter with Sigma_0 = I / u_0.
 
-The state holds A = diag(u)^{-1/2} W and A^T A. Sigma = C C^T, so no variance is a difference of large numbers. With n
->= 1, the norms of the columns of A or one, and the Cholesky factor G^T G = diag(n)^{-1} (I + A^T A) diag(n)^{-1},
+The state holds A = diag(u)^{-1/2} W and A^T A. With n >= 1, the norms of the columns of A or one, and the Cholesky
+factor G^T G = diag(n)^{-1} (I + A^T A) diag(n)^{-1}, Sigma = C C^T for
 
     C = diag(u)^{-1/2} (I - A diag(n)^{-1} G^{-1} (diag(n)^{-1} + G)^{-T} diag(n)^{-1} A^T)
 
-A sample is theta + C z with z ~ N(0, I). An observation costs O(D (d + o)^2), and process noise as much again. With m
-spare columns W may have d + m, and is cut back to d when they are full; until then u does not change, and an
-observation costs O(D (d + m) o).
+A sample is theta + C z with z ~ N(0, I). An observation costs O(D (d + o)^2), process noise as much again. With m
+spare columns W is cut to d only when d + m are full, and an observation costs O(D (d + m) o).
 
 Source: Chang, Duran-Martin, Shestopaloff, Jones, Murphy, "Low-rank extended Kalman filtering for online learning of
 neural networks from streaming data", CoLLAs 2023. The root is our own.
@@ -99,7 +97,7 @@ def diagonal_and_low_rank(
         return initial_state(precision, dtype, process_noise)
 
     def predict(state):
-        """(Sigma + q I)^{-1}, exactly: A <- diag(rho)^{1/2} A (I + q W^T diag(rho) W)^{-1/2}."""
+        """Exact (Sigma + q I)^{-1}: A <- diag(rho)^{1/2} A (I + q W^T diag(rho) W)^{-1/2}."""
         arrived, state = arrival(process_noise, state)
         before = state.factor
         kept = 1 / (1 + arrived * before.diagonal)
@@ -167,10 +165,7 @@ def _largest_precision(dtype) -> float:
 
 
 def _normalized_cholesky(gram: Array) -> tuple[Array, Array]:
-    """1/n (d,) and upper triangular G with diag(n) G^T G diag(n) = I + A^T A, from A^T A.
-
-    The jitter, for nearly parallel columns, vanishes with them.
-    """
+    """1/n (d,) and upper triangular G with diag(n) G^T G diag(n) = I + A^T A, from A^T A."""
     inverse_norms = 1 / jnp.sqrt(jnp.maximum(jnp.diagonal(gram), 1))
     least = inverse_norms**2
     ridge = least + linalg.relative_jitter(gram.dtype) * (1 - least)

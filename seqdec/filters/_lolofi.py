@@ -6,8 +6,7 @@ Belief N(l, C_l^T C_l) x N(h, C_h^T C_h) with C_l (d_l x D_l) and C_h (d_h x D_h
 
 A step costs O(D_h d_h + D_l d_l).
 
-Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior Neural Networks for Fast Sequential
-Decision Making", Algorithm 3.
+Source: Duran-Martin et al. (`seqdec.filters.reference`), Algorithm 3.
 """
 
 import jax
@@ -41,7 +40,7 @@ def lolofi(
     Args:
         network, likelihood: as in `hilofi`.
         rank_hidden: d_h, rows of the hidden layers' factor.
-        rank_last: d_l, rows of the last layer's factor; None: 100, or the number of parameters of a smaller last layer.
+        rank_last: d_l, of the last layer's; None: 100, or its number of parameters if smaller.
         initial_std_hidden, initial_std_last: prior standard deviations along each of d_h and d_l directions.
         process_noise_hidden, process_noise_last: q_h and q_l, as `process_noise` of `lrkf`.
         initial_span, initial_std_table, numerics: as in `lrkf`.

@@ -72,7 +72,6 @@ def low_rank(
         return root @ root.mT
 
     def variances(state):
-        """|C H^T|^2 of each row, with C formed once."""
         factor = state.factor
         columns = jax.vmap(lambda row: linalg.times(factor, row), out_axes=1)(factor.root)
 
@@ -143,7 +142,6 @@ def pack_pieces(rows: list[Array | Outer]) -> Rows:
 
 
 def _spare_columns(rank: int, buffer: int | None, like: Any) -> int:
-    """M, given or chosen by the memory of a column."""
     if buffer is not None:
         return buffer
     mostly_outer = like is not None and not kalman.mostly_dense(like)

@@ -30,7 +30,7 @@ def subspace(
     """Subspace EKF: a dense belief over d random directions of parameter space, all others are fixed.
 
     Args:
-        rank: d, the dimension of the subspace.
+        rank: d.
         network, likelihood, initial_std, initial_std_table, numerics: as in `lrkf`, without buffer.
 
     Raises:

@@ -83,7 +83,7 @@ class Observation(NamedTuple):
     accept: Array
     """() bool; False: keep the covariance"""
     reads_done: Array
-    """() bool, True: depends on every `mean_update`, so that writes follow all reads"""
+    """() bool, True: depends on every `mean_update`; writes follow it"""
 
 
 class CovarianceUpdate(NamedTuple):
@@ -184,7 +184,7 @@ def arrival(process_noise: ProcessNoise, state: CovarianceState) -> tuple[Array 
 
 
 def accumulate(process_noise: ProcessNoise) -> Callable[[CovarianceState], CovarianceState]:
-    """`predict` of a covariance that uses process noise at its next update."""
+    """`predict` that stores process noise until the next update."""
 
     def predict(state):
         arrived, state = arrival(process_noise, state)

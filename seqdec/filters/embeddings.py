@@ -1,12 +1,11 @@
-"""Embedding tables in a filter: one small Gaussian per row.
+"""Embedding tables in a filter: one Gaussian per row, without correlations.
 
-An input reads n rows of a table (V x e); only these are differentiated, moved and written back:
+For the n rows that an input reads of a table (V x e), with Sigma_r (e x e) kept as a root,
 
     S = ... + sum_r J_r Sigma_r J_r^T            r over the distinct rows that the input reads
     row_r += Sigma_r J_r^T S^{-1} eps            Sigma_r = (I - K_r J_r) Sigma_r (I - K_r J_r)^T + K_r R K_r^T
 
-with one covariance Sigma_r (e x e) per row, kept as a root. Rows have no correlations. A step costs O(n e (n + e))
-whatever V; a draw of the parameters passes over whole tables.
+A step costs O(n e (n + e)) whatever V; a draw of the parameters passes over whole tables.
 """
 
 from collections.abc import Mapping
@@ -44,7 +43,6 @@ def table(initial_std: Array | float) -> Covariance:
         return RowRoots(jnp.broadcast_to(root, (size, width, width)), None)
 
     def whole(state, values):
-        """Products (o, n, e) or Jacobians, summed over copies of a row."""
         same = (state.which[:, None] == state.which[None]).astype(values.dtype)
         return jnp.einsum("ij,ojk->oik", same, values)
 

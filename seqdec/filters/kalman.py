@@ -138,7 +138,6 @@ def _init(model: _Model, key: Key, params: PyTree) -> Belief:
 
 
 def _blocks(model: _Model, belief: Belief, *parts: Any) -> Iterator[tuple[Any, ...]]:
-    """(covariance, its state, its part of each of `parts`) by block."""
     return zip(model.covariances, belief.blocks, *parts, strict=True)
 
 
@@ -147,7 +146,7 @@ def _predict(model: _Model, belief: Belief) -> Belief:
 
 
 def _moments(model: _Model, belief: Belief, x: PyTree) -> Predictive:
-    """f, J Sigma J^T and R of all responses."""
+    """f, J Sigma J^T and R."""
     x = numbers("x", x)
     at = _linearize(model, belief.params, x)
     products, skipped = _project_all(model, belief, x, at)
@@ -189,7 +188,6 @@ def _marginals(model: _Model, belief: Belief) -> Callable[[PyTree], Marginals]:
 def _update(
     model: _Model, belief: Belief, x: PyTree, y: Array, observed: Array | None = None
 ) -> tuple[Belief, UpdateInfo]:
-    """Linearize at the mean, take the observed rows, and condition on y."""
     x, (y, rows) = numbers("x", x), _observed(y, observed)
     share = model.numerics.share_linearization
     at = _linearize(model, belief.params, x, None if share else rows)
@@ -217,7 +215,6 @@ def _update(
 def _update_batch(
     model: _Model, belief: Belief, xs: PyTree, ys: Array, observed: Array | None = None
 ) -> tuple[Belief, UpdateInfo]:
-    """Linearize at the mean for each input, and condition on all responses at once."""
     xs = numbers("xs", xs)
     ys, rows = batches.checked(xs, ys, observed)
     over = (0, None if rows is None else 0)
@@ -311,7 +308,6 @@ def _variances(model: _Model, belief: Belief, products: list[Array]) -> list[Arr
 
 
 def _project(model: _Model, belief: Belief, jacobians: tuple[Rows, ...]) -> list[Array]:
-    """Products (o, k) by block."""
     return [c.project(state, jacobian) for c, state, jacobian in _blocks(model, belief, jacobians)]
 
 
@@ -321,8 +317,6 @@ def _accumulated_noise(model: _Model, belief: Belief) -> dict[int, Array]:
 
 
 class _Linearization(NamedTuple):
-    """Expected responses, their noise R, and Jacobians J_b of all or some outputs."""
-
     mean: Array
     noise: Array
     jacobians: tuple[Rows, ...]
@@ -362,7 +356,6 @@ def _project_all(model: _Model, belief: Belief, x: PyTree, at: _Linearization) -
 
 
 def _project_forward(model: _Model, belief: Belief, x: PyTree, index: int) -> Array:
-    """Products (K, k) by forward passes along the columns."""
     covariance, (leaves, structure) = model.covariances[index], jax.tree.flatten(belief.params)
     places = model.places(structure)[index]
 

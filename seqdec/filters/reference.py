@@ -1,16 +1,14 @@
 """The filters as their algorithm boxes are printed.
 
-Every box takes the model linearized at the mean, and returns the new factors and the step of the mean. Notation of the
-paper: o observed responses with noise R (o x o) and innovation eps (o,); Jacobians L and H (o x D) by the last and the
-hidden layers' parameters, with covariances Sigma_l = S_l^T S_l and C^T C, process noise q_l and q_h; gain K.
+Every box takes the model linearized at the mean, and returns the new factors and the step of the mean: o observed
+responses with noise R (o x o) and innovation eps (o,); Jacobians L and H (o x D) by the last and the hidden layers'
+parameters, with covariances Sigma_l = S_l^T S_l and C^T C, process noise q_l and q_h; gain K.
 
-`lrkf`, `hilofi` and `lolofi` compute the same in O(D d) instead of O(D d^2), and are tested against the boxes with
-NumPy primitives; `seqdec bench filters` compares times with filters of `make`.
+`lrkf`, `hilofi` and `lolofi` compute the same in O(D d) instead of O(D d^2), and are tested against the boxes.
 
 Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior Neural Networks for Fast Sequential
-Decision Making", Appendix B and Algorithms 2 to 4, with obvious misprints corrected; `lofi`: Chang, Duran-Martin,
-Shestopaloff, Jones, Murphy, "Low-rank extended Kalman filtering for online learning of neural networks from streaming
-data", CoLLAs 2023.
+Decision Making", Appendix B and Algorithms 2 to 4, with misprints corrected; `lofi`: Chang et al.
+(`seqdec.filters.lofi`).
 """
 
 import functools

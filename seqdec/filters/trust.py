@@ -1,22 +1,21 @@
 """Where to linearize responses whose mean is an unbounded function of the output, such as exp(f) of counts.
 
-The linearization at the belief's mean extrapolates m(f) by its tangent. With m = e^f, prior variance v of f and count
-y
+With m = e^f, prior variance v of f and count y, the linearization at the belief's mean makes the
 
     step of f = v (y - m) / (1 + v m)
 
-is up to 99 from m = 1 to y = 100, where log 100 = 4.6 is right. Two rules, for likelihoods that tell their `mode`:
+up to 99 from m = 1 to y = 100, where log 100 = 4.6 is right. Two rules, for likelihoods that tell their `mode`:
 
 1. A response with |step| > 1/2 whose mode g(y) is further than 2 from f, in the direction of the step, is linearized at
    the mode: a Gaussian observation of f with value g(y) and variance r(y), for counts log(1 + y) and 1 / (1 + y). A
-   belief with small v never does this, so its limit is unbiased.
+   belief with small v never does this: its limit is unbiased.
 2. The step is halved until at the observation's inputs
 
        max_j |f_j(after) - f_j(before)| <= max(1, max_i |g(y_i) - f_i|)      j all outputs, i the observed ones
        sum_i y_i d_i - m_i (e^{d_i} - 1) >= 0,  up to rounding               d_i = f_i(after) - f_i(before)
 
-   that is, no output moves further than the farthest observed one has to, and the log likelihood does not fall. The
-   covariance is that of the whole step. After 64 halvings the observation is rejected.
+   The second sum is the change of the log likelihood. The covariance is that of the whole step. After 64 halvings the
+   observation is rejected.
 
 Source: step halving: Marschner, "glm2: fitting generalized linear models with convergence problems", R Journal, 2011.
 """
@@ -104,7 +103,7 @@ def scaled(rows: Rows, factors: Array) -> Rows:
 
 
 def scaled_array(rows: Array, factors: Array) -> Array:
-    """Rows (o, ...) of one array times factors (o,)."""
+    """As `scaled`, of one array."""
     return rows * factors.reshape(-1, *(1,) * (rows.ndim - 1))
 
 
