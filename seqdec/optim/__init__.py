@@ -1,21 +1,21 @@
 """Optimizers of recent papers as optax transformations.
 
-`x` replaces `optax.adamw`; `scale_by_x` is `x` without learning rate and minus sign, for chains. `seqdec.optim.groups`
-defines which parameters are matrices; `optim.explain` shows what an optimizer does with each. KOALA needs the loss
-too, `update(grads, state, params, value=loss)`. With `optax.inject_hyperparams`, name integers (rank, interval,
-sweeps, polar_steps) and masks that are functions in `static_args`.
+`x` replaces `optax.adamw`; `scale_by_x` is `x` without learning rate and minus sign. `seqdec.optim.groups` defines
+which parameters are matrices; `optim.explain` shows what happens to each. KOALA needs `update(grads, state, params,
+value=loss)`. With `optax.inject_hyperparams`, name integers (rank, interval, sweeps, polar_steps) and masks that are
+functions in `static_args`.
 
-Settings: b1 is the decay of the first moment or momentum, b2 of second moments, b3 of products G G^T where squares are
-averaged too; eps is added to denominators or diagonals; scale multiplies the direction. One out of its range raises
+b1 is the decay of the first moment or momentum, b2 of second moments, b3 of products G G^T where squares are averaged
+too; eps is added to denominators or diagonals; scale multiplies the direction. A setting out of its range raises
 ValueError. Weight decay applies to all parameters, or those of `mask=`; only it needs `params` in `update`.
 
-Bases and roots that are renewed every `interval` steps are computed for all matrices in the first step, then for the
-matrices in turn, the largest first.
+What is renewed every `interval` steps is computed for all matrices in the first step, then for the matrices in turn,
+the largest first.
 
 State and arithmetic are in float32 at least; updates have the dtype of the gradients. A parameter's gradient is scaled
 down to a norm of 2.6e14 (max^{3/8} of float32), except by KOALA. NaN gradients make NaN updates
-(`optax.apply_if_finite`). Updates have derivatives by gradients and float settings, except those of `optax.adam`,
-which treats all other parameters, at a gradient of exactly zero. Muon and GaLore are in `optax.contrib`.
+(`optax.apply_if_finite`). Updates have derivatives by gradients and float settings, except those of `optax.adam` at a
+gradient of exactly zero. Muon and GaLore are in `optax.contrib`.
 """
 
 import functools as _functools

@@ -54,8 +54,8 @@ def alice(
 
     The switch takes one subspace iteration towards the leading eigenvectors of Q (in step 1: those of G G^T), keeps
     the first l columns, and draws the other r - l from an orthonormal basis of the complement, uniformly without
-    replacement. `limit` bounds the growth of the norm. No bias correction, no epsilon: 0 / 0 counts as 0, and so does
-    a component that is a rounding error of its column.
+    replacement. `limit` bounds the growth of the norm. No bias correction, no epsilon: 0 / 0 and components that are
+    rounding errors of their column count as 0.
 
     Memory of a matrix: 2 n r + m r + n + r^2 + 1 numbers. Work: O(m n r) per step, and O(m^3) every K steps.
 
@@ -68,8 +68,8 @@ def alice(
         b3: decay of the tracked second moment; a Python 0 keeps no such moment.
         scale, compensation_scale: the paper's alpha and alpha_c.
         growth: factor by which the norm of the compensation may grow per step.
-        switching: source of the other columns: "complement", or "full_basis": the replaced columns and the
-            complement; "gaussian_mix": normalized Gaussian vectors; "gaussian": such vectors for all columns; "none".
+        switching: source of the other columns: "complement"; "full_basis", with the replaced columns;
+            "gaussian_mix", normalized Gaussian vectors; "gaussian", such vectors for all columns; "none".
         compensation: "optimal"; "fira": the residual's columns scaled as the subspace scales its own; "fira_plus":
             with the Frobenius norm of the low-rank update and no limiter; "none".
         seed: for the switches.
@@ -137,8 +137,6 @@ alice_0.__doc__ = "Alice-0 for hidden matrices, Adam for all other parameters: `
 
 
 class AliceState(NamedTuple):
-    """Of one matrix."""
-
     basis: Array
     """(m, r) U"""
     tracked: Array | None
@@ -154,16 +152,13 @@ class AliceState(NamedTuple):
 
 
 def subspace_iteration(apply: Callable[[Array], Array], basis: Array) -> Array:
-    """Ritz vectors (m, r), largest first, after one step from a basis (m, r) for a symmetric X -> A X."""
+    """Ritz vectors (m, r), largest first, after a step from a basis (m, r) for a symmetric X -> A X."""
     turned = linalg.qr(apply(basis))[0]
     return turned @ linear.eigenvectors(turned.T @ apply(turned))
 
 
 def switched(key: Key, basis: Array, leading: int, switching: Switching) -> Array:
-    """An orthonormal basis (m, r) after the switch of `alice`.
-
-    A complement of fewer than r - leading directions leaves more columns.
-    """
+    """An orthonormal basis (m, r) after the switch of `alice`; a small complement leaves more columns."""
     m, r = basis.shape
     if switching in ("gaussian", "gaussian_mix"):
         random = jax.random.normal(key, basis.shape, basis.dtype)
@@ -189,7 +184,6 @@ def _complement(basis: Array) -> Array:
 
 
 def compensation_of(residual: Array, average: Array, spare: int) -> Array:
-    """sqrt(m - r) (G - U U^T G) diag(p)^{-1/2}, from the residual (m, n), p (n,) and m - r."""
     return spare**0.5 * linear.safe_divide(residual, linear.root(average)[None])
 
 

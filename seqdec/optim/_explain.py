@@ -31,7 +31,7 @@ def explain(
 
     Returns:
         By path of the parameter: `shape`; `group`, as in `partition`; `rule`, "matrix m x n" (inputs x outputs),
-            "Adam", or an optimizer that treats all alike; `rank`, if any; `decay`, whether it decays; `state_bytes`.
+            "Adam", or an optimizer that treats all alike; `rank`, if any; `decay`, a bool; `state_bytes`.
 
     Raises:
         TypeError, ValueError: `optimizer` is not an optimizer of this package, or not the name of one.

@@ -43,10 +43,9 @@ def fismo(
         R = G^T P^{-1} G / m + mu I        Q <- n Q~ / tr Q~,   Q~ = gamma Q + (1 - gamma) R        (with the new P)
         M <- beta M + (1 - beta) P^{-1/2} G Q^{-1/2}            u = P^{-1/2} polar(M) Q^{-1/2}
 
-    the steepest descent step under |P^{1/2} D Q^{1/2}|_2 <= 1; with gamma = 1, Muon with an averaged momentum. L has
-    the units of the squared gradient, while tr P = m: gradient entries far below 1 and mu leave P and Q close to I. P
-    and Q move in every K-th step. Where P is made of damping and rounding errors, P^{-1/2} is limited as in
-    `linear.power`.
+    the steepest descent step under |P^{1/2} D Q^{1/2}|_2 <= 1; with gamma = 1, Muon with an averaged momentum.
+    Gradient entries far below 1 and mu leave P and Q close to I. P and Q move in every K-th step. Where P is made of
+    damping and rounding errors, P^{-1/2} is limited as in `linear.power`.
 
     Memory of a matrix: m n + 2 m^2 + 2 n^2 + 2 numbers, with an interval of 1 m^2 fewer. Work: 4 products O(m n (m +
     n)) and the polar factor in every step; 3 more and two eigendecompositions O(m^3 + n^3) every K.
@@ -122,8 +121,6 @@ scale_by_fismo = functools.partial(fismo, None)
 
 
 class FismoState(NamedTuple):
-    """Of one matrix."""
-
     moment: Array
     """(m, n) average of the whitened gradients"""
     left: Array

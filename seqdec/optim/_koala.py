@@ -8,22 +8,21 @@ variance R and target (1 - eta) L. With the gradient H (a row) and the covarianc
 `koala_v` has a scalar P, `koala_m` a 2 x 2 covariance of position and velocity, `koala_plus_plus` the row v = H P and
 the matrix of least norm that gives it.
 
-Call `update(grads, state, params, value=loss)`, optionally with the variance of the loss over the minibatch as
-`value_variance=`, tracked by `noise=None` instead of the squared loss. `optax.MultiSteps` passes on the loss of its
-last minibatch by `update`. Settings of all three:
+`update(grads, state, params, value=loss)` also takes the variance of the loss over the minibatch, `value_variance=`.
+`optax.MultiSteps` passes on the loss of its last minibatch by `update`. Settings of all three:
 
     initial_variance    p_0, variance of every parameter at first
     process_noise       q, variance that every parameter gains per step
-    noise               R, observation variance of the loss; None tracks it
+    noise               R, observation variance of the loss; None tracks the variance or else the square of the loss
     noise_decay         decay of the moving average that tracks R
     initial_noise       initial value of that average
     weight_decay        w, coupled: H + w theta^T and L + w |theta|^2 / 2 replace gradient and loss, tensor by tensor
     mask                which parameters decay, as in `optax.adamw`; None: all, including biases and norms
-    per_tensor          compute the scalars of every array from it alone, with the full loss (the authors' experiments);
-                        False treats the parameters as one vector (their text)
+    per_tensor          scalars of every array from it alone, with the full loss (the authors' experiments); False:
+                        the parameters as one vector (their text)
 
-A tensor whose gradient (without `per_tensor`, the whole gradient) is zero keeps its value and state. Inner products of
-h = H / |H| neither overflow nor vanish.
+A tensor (without `per_tensor`, all) with a gradient of zero keeps its value and state. Inner products are those of h =
+H / |H|.
 
 Sources: Davtyan, Sameni, Cerkezi, Meishvili, Bielski, Favaro, "KOALA: A Kalman Optimization Algorithm with Loss
 Adaptivity", 2022; Xia, Davtyan, Favaro, "KOALA++: Efficient Kalman-Based Optimization of Neural Networks with
@@ -43,8 +42,6 @@ from seqdec.params import at_least_float32
 
 
 class Observation(NamedTuple):
-    """Gradient and loss of a step by tensor; in float32 at least."""
-
     rows: list[Array]
     """h = H / |H| of each tensor; 0 where H is"""
     loss: Array

@@ -1,4 +1,4 @@
-"""KOALA-M: the Kalman filter of the loss over position and velocity; see `seqdec.optim._koala`."""
+"""KOALA-M (see `seqdec.optim._koala`)."""
 
 import functools
 from typing import Any, NamedTuple
@@ -37,21 +37,20 @@ def koala_m(
         w_l <- kappa w_l + L P_21 H_l / S_l     u_l = L P_11 H_l / S_l + w_l
         P <- P - max_l(|H_l|^2 / S_l) P e_1 e_1^T P
 
-    where w is minus the velocity over the learning rate. `params` are predicted; corrected ones are params +
-    learning_rate * state.velocity. A change of the learning rate scales the velocity. Memory: one copy of the
-    parameters. q_theta is a number; the authors' code estimates it.
+    where w is minus the velocity over the learning rate, whose changes scale the velocity. `params` are predicted;
+    corrected ones are params + learning_rate * state.velocity. Memory: one copy of the parameters.
 
     Args:
         learning_rate: the authors' is 1.
         b1: kappa, decay of the velocity.
-        velocity_noise: q_p per step; `process_noise` is q_theta.
+        velocity_noise: q_p per step; `process_noise` is q_theta, which the authors' code estimates.
         initial_variance, process_noise, noise, noise_decay, initial_noise, weight_decay, mask, per_tensor: see
             `seqdec.optim._koala`.
 
     Raises:
         ValueError: a setting is out of its range; in `update`, `value=` is missing or not a scalar.
 
-    Source: Davtyan et al., "KOALA: A Kalman Optimization Algorithm with Loss Adaptivity", 2022.
+    Source: Davtyan et al. 2022 (`seqdec.optim._koala`).
     """
     check_settings(initial_variance, process_noise, noise, noise_decay, initial_noise, weight_decay)
     checks.number("velocity_noise", velocity_noise)

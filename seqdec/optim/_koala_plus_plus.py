@@ -1,4 +1,4 @@
-"""KOALA++: the Kalman filter of the loss that keeps only H P; see `seqdec.optim._koala`."""
+"""KOALA++ (see `seqdec.optim._koala`)."""
 
 import functools
 from typing import Any, NamedTuple
@@ -53,23 +53,21 @@ def koala_plus_plus(
 
         v = (1 - lambda) (p_0 + q) H = (p_0 + q) R / ((p_0 + q) |H|^2 + R) H
 
-    Where the predicted variance H (P + q I) H^T is not positive, which the paper does not treat, the tensor restarts
-    with v of the first step. Memory: 2 copies of the parameters and 3 numbers per tensor. Work: three inner products
-    and two passes.
+    A tensor restarts with this v where the predicted variance H (P + q I) H^T is not positive (not in the paper).
+    Memory: 2 copies of the parameters and 3 numbers per tensor. Work: three inner products and two passes.
 
     Args:
         learning_rate: the authors' are 1 to 2 for images and 2e-3 for language models. With initial_variance =
             process_noise = 10 and rates from 0.1 to 0.3 the first hundreds of steps learn faster.
         symmetric: the symmetric matrix of least norm; False is the paper's "NS".
-        first_twice: filter the first gradient once before the first step, as the authors' code does.
+        first_twice: filter the first gradient once before, as the authors' code does.
         initial_variance, process_noise, noise, noise_decay, initial_noise, weight_decay, mask, per_tensor: see
             `seqdec.optim._koala`.
 
     Raises:
         ValueError: a setting is out of its range; in `update`, `value=` is missing or not a scalar.
 
-    Source: Xia, Davtyan, Favaro, "KOALA++: Efficient Kalman-Based Optimization of Neural Networks with
-    Gradient-Covariance Products", 2025.
+    Source: Xia, Davtyan, Favaro 2025 (`seqdec.optim._koala`).
     """
     check_settings(initial_variance, process_noise, noise, noise_decay, initial_noise, weight_decay)
 

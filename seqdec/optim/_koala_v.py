@@ -1,4 +1,4 @@
-"""KOALA-V: the Kalman filter of the loss with a scalar covariance; see `seqdec.optim._koala`."""
+"""KOALA-V (see `seqdec.optim._koala`)."""
 
 import functools
 from typing import Any, NamedTuple
@@ -38,7 +38,7 @@ def koala_v(
     Raises:
         ValueError: a setting is out of its range; in `update`, `value=` is missing or not a scalar.
 
-    Source: Davtyan et al., "KOALA: A Kalman Optimization Algorithm with Loss Adaptivity", 2022.
+    Source: Davtyan et al. 2022 (`seqdec.optim._koala`).
     """
     check_settings(initial_variance, process_noise, noise, noise_decay, initial_noise, weight_decay)
 

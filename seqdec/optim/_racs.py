@@ -30,8 +30,8 @@ def racs(
 ) -> optax.GradientTransformationExtraArgs:
     """RACS for hidden matrices, Adam for all other parameters.
 
-    For a gradient G (m x n) the Fisher matrix is approximated by S (x) Q with S = diag(s), Q = diag(q), the principal
-    singular pair of P = G * G, the fixed point of
+    For a gradient G (m x n), m <= n, diag(s) (x) diag(q) approximates the Fisher matrix, the principal singular pair
+    of P = G * G and fixed point of
 
         s = P^T q / |q|^2        q = P s / |s|^2        (`sweeps` times, from q = 1 in every step)
 
@@ -40,8 +40,8 @@ def racs(
         u = scale limit( diag(q)^{-1/2} G diag(s)^{-1/2} )
 
     There is no bias correction: the first step is longer by 1 / (1 - b2); warm the learning rate up over a tenth of
-    the run. q belongs to the short side. Invariant to the scale of all gradients. Memory of a matrix: m + n + 1
-    numbers. Work: 10 matrix-vector products.
+    the run. Invariant to the scale of all gradients. Memory of a matrix: m + n + 1 numbers. Work: 10 matrix-vector
+    products.
 
     Args:
         learning_rate: the authors' is 0.02, with warm-up, and Adam's 0.001.
@@ -51,8 +51,7 @@ def racs(
         sweeps: of the fixed-point iteration.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
-    Source: Gong, Scetbon, Ma, Meeds, "Towards Efficient Optimizer Design for LLM via Structured Fisher Approximation
-    with a Low-Rank Extension", 2025, Algorithm 1.
+    Source: Gong et al. (see `alice`), Algorithm 1.
     """
     checks.number("b2", b2, 0, 1)
     checks.number("scale", scale, exclusive=True)
@@ -80,8 +79,6 @@ scale_by_racs = functools.partial(racs, None)
 
 
 class RacsState(NamedTuple):
-    """Of one matrix."""
-
     columns: Array
     """(n,) average of s, in squared units of the gradient"""
     rows: Array
@@ -91,7 +88,7 @@ class RacsState(NamedTuple):
 
 
 def principal_pair(squares: Array, sweeps: int) -> tuple[Array, Array]:
-    """(s (n,), q (m,)) after `sweeps` on squares (m, n) >= 0, from q = 1. Zeros give zeros."""
+    """(s (n,), q (m,)) after `sweeps` on squares (m, n) >= 0. Zeros give zeros."""
     unit = jnp.max(squares)  # keeps the squared norms of tiny gradients above underflow
     scaled = linear.safe_divide(squares, unit)
 

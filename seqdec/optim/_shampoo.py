@@ -114,8 +114,6 @@ scale_by_swan = functools.partial(swan, None)
 
 
 class ShampooState(NamedTuple):
-    """Of one matrix."""
-
     left: Array
     """(m, m) L"""
     right: Array

@@ -32,8 +32,7 @@ def routed(
         mask: which parameters decay, as in `optax.adamw`: a tree of bools, or a function from the parameters to it;
             None: all, including biases and norms.
         adam_ratio: Adam's learning rate as a multiple of `learning_rate`.
-        matrices: which parameters are matrices, and by which axes: a tree, or a function from the parameters to it, of
-            True, False or `optax.contrib.MuonDimensionNumbers`; None: `seqdec.optim.matrix_axes`.
+        matrices: `seqdec.optim.groups.Matrices`; None: `seqdec.optim.matrix_axes`.
     """
     checks.number("adam_ratio", adam_ratio)
 

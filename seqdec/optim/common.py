@@ -32,14 +32,14 @@ Mask = Callable[[PyTree], PyTree] | PyTree
 
 
 def mask_tree(mask: Mask, params: PyTree) -> PyTree:
-    """The tree of bools, whose class may have `__call__`."""
+    """The tree of bools."""
     leaves = jax.tree.leaves(mask)
     is_tree = not callable(mask) or (bool(leaves) and all(isinstance(leaf, bool | np.bool_) for leaf in leaves))
     return mask if is_tree else mask(params)
 
 
 def zeros_like_state(params: PyTree) -> PyTree:
-    """Zeros like the parameters in the state's dtype, on their devices."""
+    """Zeros like the parameters in the state's dtype."""
     return jax.tree.map(lambda leaf: jnp.zeros_like(leaf, accumulator(leaf)), params)
 
 

@@ -33,9 +33,9 @@ def eigen_adam(
 
         v = b2 v + (1 - b2) (U^T G)^2            u = U ( U^T m / (sqrt(v) + eps) )
 
-    m averages G, kept as U^T m and turned with the basis; v is not turned. No bias correction. With b3 = 0 it is
-    AdaDiag. 0 / 0 counts as 0, and sqrt(v) as zero below 10 sqrt(m + n) times the precision of the dtype, relative to
-    the largest of the column.
+    m averages G and turns with the basis, v does not. No bias correction. With b3 = 0 it is AdaDiag. 0 / 0 counts as
+    0, and sqrt(v) as zero below 10 sqrt(m + n) times the precision of the dtype, relative to the largest of the
+    column.
 
     Memory of a matrix: 2 m n + 2 m^2 numbers. Work: 3 products O(m^2 n), and one eigendecomposition O(m^3) every K.
 
@@ -47,8 +47,7 @@ def eigen_adam(
         interval: K, steps between two bases.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
-    Source: Gong, Scetbon, Ma, Meeds, "Towards Efficient Optimizer Design for LLM via Structured Fisher Approximation
-    with a Low-Rank Extension", 2025, Algorithm 7.
+    Source: Gong et al. (see `alice`), Algorithm 7.
     """
     _check(b1, b2, b3, eps)
     interval = checks.count("interval", interval)
@@ -140,9 +139,9 @@ class EigenAdamState(NamedTuple):
     """Of one matrix."""
 
     moment: Array
-    """(m, n) average of the gradient in the basis"""
+    """(m, n) first moment in the basis"""
     square: Array
-    """(m, n) average of its squares in the basis"""
+    """(m, n) second moment in the basis"""
     left: Array
     """(m, m) average of G G^T"""
     basis: Array
@@ -153,9 +152,9 @@ class SoapState(NamedTuple):
     """Of one matrix."""
 
     moment: Array
-    """(m, n) average of the gradient in both bases"""
+    """(m, n) first moment in both bases"""
     square: Array
-    """(m, n) average of its squares in both bases"""
+    """(m, n) second moment in both bases"""
     left: Array
     """(m, m) average of G G^T"""
     left_basis: Array

@@ -1,8 +1,7 @@
 """Greedy optimizers in closed form: the symmetric Q >= 0 of fastest descent within a trust region.
 
-With gradient moment Sigma = E[g g^T] (d x d), the flow theta' = -Q grad L lowers the loss at the rate P(Q) = tr(Q
-Sigma). Each family of trust regions has a maximizer Q*, maximum P*, and gauge, the least multiple of the region that
-contains a given Q:
+The flow theta' = -Q grad L lowers the loss at the rate P(Q) = tr(Q Sigma), Sigma = E[g g^T] (d x d). Each family of
+trust regions has a maximizer Q*, maximum P*, and gauge, the least multiple of the region that contains a given Q:
 
     frobenius   |Q|_F^2 <= B                  Q* ~ Sigma                            P* = sqrt(B) |Sigma|_F
     spectral    tr Q <= tau, Q <= lambda I    lambda on the leading eigenvectors of Sigma up to trace tau
@@ -12,9 +11,8 @@ contains a given Q:
 An indefinite Sigma, such as a cross moment of training and validation gradients, is replaced by its positive part. The
 Lyapunov P* is neither convex nor homogeneous of degree one.
 
-Source: Lee, Lee, "Optimizing Optimizers for Fast Gradient-Based Learning", 2025, Corollary 2. Its reading of the
-Lyapunov family as natural gradient and of the diagonal one as Adam does not follow; the Adam of its experiments is
-`self_tuning_adamw`.
+Source: Lee, Lee, "Optimizing Optimizers for Fast Gradient-Based Learning", 2025, Corollary 2. The Adam of its
+experiments is `self_tuning_adamw`, not the diagonal family.
 """
 
 from collections.abc import Callable

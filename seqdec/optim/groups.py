@@ -48,7 +48,7 @@ _PROJECTIONS = {"query", "key", "value", "qkv", "kv", "q", "k", "v"}
 
 
 class Axes(NamedTuple):
-    """Axes of an array of one or several matrices."""
+    """Axes of one or several matrices."""
 
     stack: tuple[int, ...]
     """that count matrices"""
@@ -85,7 +85,7 @@ def hidden_matrices(params: PyTree, *, include_head: bool = False) -> PyTree:
 def matrix_axes(params: PyTree) -> PyTree:
     """Tree of the axes of the hidden matrices, None for other parameters.
 
-    For `muon_weight_dimension_numbers` of `optax.contrib.muon` and `matrices` here.
+    For `matrices`, or `muon_weight_dimension_numbers` of `optax.contrib.muon`.
     """
 
     def of(names, leaf):
@@ -200,7 +200,6 @@ def _choices(matrices: Matrices, params: PyTree) -> dict[tuple, Any]:
 
 
 def _choice(chosen: dict[tuple, Any], path: tuple) -> Any:
-    """The choice for the path, or for a subtree that contains it."""
     for length in range(len(path), -1, -1):
         if path[:length] in chosen:
             value = chosen[path[:length]]

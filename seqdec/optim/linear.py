@@ -171,7 +171,7 @@ def _quintic(matrix: Array, steps: int) -> Array:
 def _quintic_by_gram(matrix: Array, steps: int) -> Array:
     """The same by products of (m, m) matrices, for n > 1.6 m: A = X X^T moves by A <- F A F, F = a I + b A + c A^2.
 
-    Rounding errors of A grow by a^2 = 12 in a step: A is formed anew after five steps.
+    A is formed anew after five steps; its rounding errors grow by a^2 = 12 in each.
     """
     a, b, c = _MUON
     eye = jnp.eye(len(matrix), dtype=matrix.dtype)
@@ -194,7 +194,6 @@ def _exact_polar(matrix: Array) -> Array:
 
 
 def _singular_parts(matrix: Array) -> tuple[Array, Array, Array]:
-    """The polar factor, U (m, m), and S (m,) without rounding errors."""
     left, values, right = linalg.svd(matrix)
     live = values > max(matrix.shape) * jnp.finfo(matrix.dtype).eps * values[0]
     return (left * live[None].astype(left.dtype)) @ right, left, jnp.where(live, values, 0)

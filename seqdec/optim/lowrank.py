@@ -39,9 +39,9 @@ def fira(
 
         R = G - U sigma      s_i = |Delta_i| / |sigma_i| of the columns      u = scale ( U Delta + limit( R diag(s) ) )
 
-    `limit` bounds the growth of the norm. Moments keep their coordinates when U changes. A component of the gradient
-    that is a rounding error of its column counts as zero. Memory of a matrix: 2 n r + m r + 1 numbers. Work: O(m n r)
-    per step, and a singular value decomposition, O(m^2 n), every K.
+    `limit` bounds the growth of the norm. Moments keep their coordinates when U changes. Components that are rounding
+    errors of their column count as zero. Memory of a matrix: 2 n r + m r + 1 numbers. Work: O(m n r) per step, and a
+    singular value decomposition, O(m^2 n), every K.
 
     Args:
         learning_rate: usual is 0.02.

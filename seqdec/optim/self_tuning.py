@@ -1,32 +1,30 @@
-"""Self-tuning momentum: several momenta in parallel; every step uses the one with the largest expected decrease.
+"""Self-tuning momentum: every step uses the one of several momenta with the largest expected decrease.
 
 All candidates k accumulate the gradients, m_k <- beta_k m_k + g. For a symmetric preconditioner P the expected
 decrease of the loss per unit of trust region is
 
     J_k = sqrt((1 - beta_k^2) / tr P) <g, P m_k>
 
-over all parameters, with the current gradient. The first candidate with the largest J_k is used. After five successive
-steps in which all J_k are negative, every m_k is halved. On gradients with autocorrelation rho^lag the best momentum
-is rho.
+over all parameters. The first candidate with the largest J_k is used. After five successive steps in which all J_k are
+negative, every m_k is halved. On gradients with autocorrelation rho^lag the best momentum is rho.
 
     momentum   P = I (tr P counts as 1: the dimension is part of the learning rate)       u = m_k
     Adam       P = diag(1 / (sqrt(v) + eps)), v <- b2 v + (1 - b2) g^2                    u = (1 - beta_k) P m_k
     Muon       m_k <- beta_k m_k + g, matrix by matrix                                    u = polar(m_k)
 
-`budget_matched` gives all candidates steps of equal length in the metric of the theory, u = sqrt((1 - beta_k^2) / tr
-P) P m_k, with first-order gain J_k; by default, as in the paper, a candidate of 0.99 makes steps up to a hundred times
-as long as one of 0.01. There is no bias correction: at first the smallest beta has the largest J.
+`budget_matched` steps have equal length in the metric of the theory, u = sqrt((1 - beta_k^2) / tr P) P m_k; by
+default, as in the paper, a candidate of 0.99 makes steps up to a hundred times as long as one of 0.01. No bias
+correction: at first the smallest beta wins.
 
 `validation_grads=` of `update`, a tree like the gradients, replaces them in J alone.
 
-Muon's step does not depend on the length of m_k; its candidates are scored before the gradient is accumulated, J_k =
-<g, polar(m_k)>, which is not in the paper: else the smallest momentum always wins.
+Muon scores J_k = <g, polar(m_k)> before g is accumulated, unlike the paper: else the smallest momentum always wins.
 
 Memory: one copy of the parameters per candidate, one for Adam's v. Work: a pass and an inner product per candidate;
 for Muon a polar factor per candidate and one more. Gradients of several replicas must be summed before the update.
 
 Source: Lee, Lee, "Optimizing Optimizers for Fast Gradient-Based Learning", 2025, Algorithms 1, 2 and 3, Corollaries 5,
-6, 12, 16, 18 and 20. The printed factor of Corollary 18 belongs to the normalized average; here it is corrected.
+6, 12, 16, 18 and 20, with the factor of Corollary 18 corrected.
 """
 
 import functools
@@ -119,7 +117,6 @@ def _stacked_zeros(params: PyTree, count: int) -> PyTree:
 
 
 def _accumulated(momenta: PyTree, gradients: PyTree, betas: Array) -> PyTree:
-    """beta_k m_k + g for all k."""
     return jax.tree.map(
         lambda m, g: jnp.reshape(betas, (-1, *(1,) * g.ndim)).astype(m.dtype) * m + g[None], momenta, gradients
     )
@@ -137,7 +134,6 @@ def _inner_products(momenta: PyTree, gradients: PyTree, count: int) -> Array:
 
 
 def _halved_after_patience(momenta: PyTree, scores: Array, negative_steps: Array) -> tuple[PyTree, Array]:
-    """Momenta, halved after `_PATIENCE` steps of negative scores, and the number of these."""
     negative_steps = jnp.where(jnp.max(scores) < 0, negative_steps + 1, 0)
     reset_due = negative_steps >= _PATIENCE
     momenta = jax.tree.map(lambda m: jnp.where(reset_due, _SHRINK, 1).astype(m.dtype) * m, momenta)
@@ -145,7 +141,6 @@ def _halved_after_patience(momenta: PyTree, scores: Array, negative_steps: Array
 
 
 def _checked_momenta(momenta: Any) -> Any:
-    """An array of numbers in [0, 1)."""
     momenta = checks.as_array("momenta", momenta)
     if not momenta.size:
         raise ValueError("momenta must name at least one candidate; got none")
