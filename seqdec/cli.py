@@ -30,7 +30,6 @@ from seqdec.runtime import compilation_cache, use_all_cores
 
 _FAILED, _USAGE, _INTERRUPTED, _UNREAD = 1, 2, 130, 141
 _DEFAULT = object()
-"""The default folder."""
 _DESCRIPTION = """Sequential decisions with Bayesian neural filters.
 
 --version prints the version."""
@@ -67,12 +66,11 @@ class Report:
 
 
 _RULES = ConstructorRegistry()
-"""How options are parsed, beside tyro's rules."""
 
 
 @_RULES.primitive_rule
 def _path(option: PrimitiveTypeInfo) -> "PrimitiveConstructorSpec[Path] | None":
-    """A path, checked as text: the Path of "" is the working directory."""
+    """The Path of "" is the working directory; here it is an error."""
     if option.type is not Path:
         return None
     return PrimitiveConstructorSpec(
@@ -125,7 +123,7 @@ def _execute(argv: Sequence[str]) -> int:
 
 
 def _split_global_options(argv: Sequence[str]) -> tuple[list[str], argparse.Namespace]:
-    """The arguments, and options of all commands, None where not given."""
+    """The arguments, and options of all commands."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--compilation-cache", nargs="?", const=_DEFAULT, metavar="DIR")
     parser.add_argument("--resume", metavar="DIR")
@@ -135,7 +133,7 @@ def _split_global_options(argv: Sequence[str]) -> tuple[list[str], argparse.Name
 
 
 def _resumed(arguments: list[str], folder: Path) -> Experiment:
-    """The experiment started in `folder`, with its options. Raises ValueError for a command with others."""
+    """Raises ValueError for a command with other options."""
     try:
         name = read_manifest(folder)["experiment"]
     except FileNotFoundError as error:
@@ -149,10 +147,7 @@ def _resumed(arguments: list[str], folder: Path) -> Experiment:
 
 
 def _parse(arguments: list[str]) -> Any:
-    """The options of the command, as an instance of its class.
-
-    Raises ValueError for an unknown name, SystemExit after help or wrong options.
-    """
+    """Raises ValueError for an unknown name, SystemExit after help or wrong options."""
     entry: Any = COMMANDS
     program = "seqdec"
     while isinstance(entry, Registry) and arguments and not arguments[0].startswith("-"):
@@ -188,7 +183,7 @@ def _subcommands(registry: Registry[Any]) -> Iterator[Any]:
 
 
 def _run(experiment: Experiment, resuming: bool = False) -> int:
-    """Run an experiment; parts finished before an error or Ctrl-C are saved and reported."""
+    """Parts finished before an error or Ctrl-C are saved and reported."""
     try:
         plan = experiment.check()
     except (ValueError, TypeError) as error:
@@ -297,7 +292,7 @@ def _line(registry: Registry[Any], name: str) -> str:
 
 
 def _output_error() -> OSError | None:
-    """Why standard output takes nothing, which then goes nowhere; None if it does."""
+    """Why standard output takes nothing; None if it does."""
     try:
         print(flush=True)
     except OSError as error:

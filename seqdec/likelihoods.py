@@ -32,9 +32,9 @@ class Likelihood(NamedTuple):
 
 
 def _covariance(name: str, value: Any, max_ndim: int = 2) -> Any:
-    """A variance, vector of variances or covariance as an array; of traced values only the shape is checked.
+    """A variance, vector of variances or covariance as an array; if traced, only its shape is checked.
 
-    Raises TypeError or ValueError for anything else.
+    Raises TypeError or ValueError.
     """
     given = as_array(name, value)
     array, shape = concrete(name, given, 2), given.shape
@@ -129,5 +129,4 @@ def poisson(jitter: float = 1e-4) -> Likelihood:
 
 
 def _largest(values: Array) -> float:
-    """A third of the logarithm of the largest number of the dtype."""
     return float(np.log(float(jnp.finfo(values.dtype).max))) / 3

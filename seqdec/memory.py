@@ -83,13 +83,12 @@ def sampled(state: MemoryState, rows: PyTree, uniform: Array, accept: Array | bo
 
 
 def rows_at(state: MemoryState, uniform: Array) -> PyTree:
-    """Rows (k, ...), with replacement, of a memory that is not empty, by numbers (k,) uniform in [0, 1)."""
+    """Rows (k, ...) of a memory not empty, with replacement, by numbers (k,) uniform in [0, 1)."""
     place = jnp.minimum((uniform * filled(state)).astype(jnp.int32), filled(state) - 1)
     return jax.tree.map(lambda leaf: leaf[place], state.rows)
 
 
 def _memory(capacity: int, place: Callable[[Key, Array], Array]) -> Memory:
-    """A memory that writes a row to `place(key, seen)`, if below the capacity."""
     capacity = count("capacity", capacity)
     return Memory(functools.partial(_init, capacity), functools.partial(_add, place), _draw, capacity)
 

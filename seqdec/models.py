@@ -34,7 +34,7 @@ __all__ = [
 
 
 def _output(out: int, *, use_bias: bool = True) -> nn.Dense:
-    """The last layer, initially zero: responses are equal and hidden units get no gradient before any data."""
+    """Initially zero: equal responses, no gradient for hidden units before any data."""
     return nn.Dense(out, use_bias, kernel_init=nn.initializers.zeros_init(), name="output")
 
 
@@ -186,7 +186,6 @@ def per_candidate(scalar: Network) -> Network:
 
 
 def _alike(candidate: dict[str, Array]) -> dict[str, Array]:
-    """The candidate in one dtype of floats, with "features"."""
     parts = {"features": jnp.zeros(0), **candidate}
     return dict(zip(parts, promote_dtype(*parts.values()), strict=True))
 

@@ -83,7 +83,7 @@ def batched(one: Pure) -> Pure:
 
 
 def check(own: Pure, example: PyTree) -> None:
-    """ValueError, with the remedy, for a module that is no function of parameters and one input."""
+    """Refuse a module that is no function of parameters and one input (ValueError, with the remedy)."""
     name, shape = own.name, jax.tree.map(jnp.shape, example)
     single = (
         f"a network takes one input, here of shape {shape}, without a batch axis, and returns a vector (out,): pass "
@@ -195,7 +195,6 @@ def _nnx(given: Any) -> Pure:
 
 
 def _record(part: Any, path: Path, made: list[tuple[Path, Any]]) -> None:
-    """Let a submodule note its output."""
     kind = type(part)
 
     def call(self: Any, *arguments: Any, **keywords: Any) -> Any:

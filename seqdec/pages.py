@@ -38,7 +38,7 @@ def check_name(file: Path) -> None:
 def write(file: Path, title: str, parts: Iterable[str]) -> None:
     """Write a page of `parts`, which are HTML, atomically.
 
-    Raises ValueError for a suffix other than ".html" or ".htm", and OSError when the file cannot be written.
+    Raises ValueError for a suffix other than ".html" or ".htm", and OSError.
     """
     check_name(file)
     metadata = (
@@ -92,7 +92,6 @@ def _row(tag: str, cells: Iterable[str], kinds: list[str]) -> str:
 
 
 def _text(value: Any, digits: int) -> str:
-    """A cell; "" for an unknown value."""
     if isinstance(value, float | np.floating):
         return "" if np.isnan(value) else f"{value:.{digits}g}"
     return "" if value is None else str(value)

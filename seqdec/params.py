@@ -40,7 +40,6 @@ def join(like: PyTree, is_last: IsLast, hidden: list[Array], last: list[Array]) 
 
 @functools.lru_cache(maxsize=256)
 def _places(structure: Any, is_last: IsLast) -> tuple[bool, ...]:
-    """Whether each leaf is in the last layer."""
     leaves = jax.tree_util.tree_flatten_with_path(structure.unflatten(range(structure.num_leaves)))[0]
     paths = [path_names(path) for path, _ in leaves]
     places = tuple(bool(is_last(path)) for path in paths)

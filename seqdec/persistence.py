@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from filelock import FileLock
 
 _IN_USE: set[Path] = set()
-"""Folders that this process has locked."""
 _PACKAGES = ("seqdec", "jax", "jaxlib", "flax", "optax", "gymnasium", "numpy", "scipy", "pandas", "pyarrow")
 _MANIFEST, _DIGEST = "seqdec", "seqdec.sha256"
 _TEMPORARY = re.compile(r"\..+-[0-9a-f]{8}")

@@ -81,7 +81,7 @@ def is_reference(text: Any) -> bool:
 def load(reference: str) -> Any:
     """What "module:function" names; imports the module.
 
-    Raises ValueError, with the remedy, for a module that is missing or fails, and a missing attribute.
+    Raises ValueError, with the remedy, if it cannot.
     """
     name, _, attribute = reference.partition(":")
     try:
@@ -106,7 +106,7 @@ def load(reference: str) -> Any:
 
 
 def load_declared(points: tuple[Declared, ...], kind: str) -> Any:
-    """What a name declared by `points` stands for. Raises ValueError for several, and for one that does not load."""
+    """What a name declared by `points` stands for. Raises ValueError unless exactly one loads."""
     first = points[0]
     if len(points) > 1:
         raise ValueError(
@@ -129,7 +129,7 @@ def versions() -> dict[str, str]:
 
 
 def digest(reference: str) -> str:
-    """A digest of the file of a loaded "module:function", or of the name without a file."""
+    """Of the file of a loaded "module:function", or of the name without a file."""
     path = getattr(sys.modules[reference.partition(":")[0]], "__file__", None)
     content = Path(path).read_bytes() if path and Path(path).is_file() else reference.encode()
     return hashlib.sha256(content).hexdigest()[:20]

@@ -57,7 +57,7 @@ def _copied(self: Any, memo: dict[int, Any] | None = None) -> Any:
 
 
 def _is_public_wrapper(value: Any) -> bool:
-    """Whether jax.jit or another decorator made it of a function of a module, such as flax.linen.elu."""
+    """Whether a decorator as jax.jit made it of a function of a module."""
     if isinstance(value, type) or not hasattr(value, "__wrapped__"):
         return False
     try:

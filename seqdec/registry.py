@@ -44,13 +44,13 @@ class Outside(NamedTuple):
 class Registry(Generic[T]):
     """Factories of one kind by name: functions, or "module:function", imported when first asked for.
 
-    With `outside`, names that installed packages declare are added, its own first; "module:function" is a name too.
+    `outside` adds names declared by packages, after its own, and "module:function" as a name.
     """
 
     def __init__(self, kind: str, *sources: Mapping[str, Callable[..., T] | str], outside: Outside | None = None):
-        """`kind`, for messages, is such as "policy".
+        """`kind`, such as "policy", is for messages.
 
-        Raises ValueError for a name in two of the `sources`.
+        Raises ValueError for a name in two `sources`.
         """
         self.kind, self._outside = kind, outside
         self._factories: dict[str, Callable[..., T] | str] = {}
@@ -67,7 +67,7 @@ class Registry(Generic[T]):
     def __getitem__(self, name: str) -> Callable[..., T]:
         """The factory called `name`.
 
-        Raises ValueError, with a suggestion, for an unknown name, and for one from outside without a factory.
+        Raises ValueError, with a suggestion, for an unknown name or one without a factory.
         """
         if not isinstance(name, str) or name not in self._factories:
             return self._load(name)
@@ -147,8 +147,8 @@ class Registry(Generic[T]):
     def make(self, name: str, /, *arguments: Any, **options: Any) -> T:
         """What the factory called `name` returns.
 
-        Raises ValueError for an unknown name and TypeError for an unknown keyword, with a suggestion, or for a factory
-        from outside that does not fit.
+        Raises ValueError for an unknown name, TypeError for an unknown keyword, with a suggestion, or an unfit factory
+        from outside.
         """
         factory = self[name]
         if options:

@@ -30,7 +30,7 @@ class Run(NamedTuple):
     env: str
     """Name of the environment."""
     seeds: tuple[int, ...]
-    """Of the rows of the arrays."""
+    """Of the rows."""
     actions: np.ndarray
     """(num_seeds, num_steps) indices, or (num_seeds, num_steps, *shape) points of a box."""
     rewards: np.ndarray

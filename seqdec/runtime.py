@@ -39,7 +39,6 @@ def computed(function: Callable[..., Any], *arguments: Any) -> Any:
 
 @functools.cache
 def _first_process() -> int:
-    """The process of the first call; a forked one has its parent's answer."""
     return os.getpid()
 
 
@@ -59,7 +58,7 @@ def check_process() -> None:
 
 
 def alike(tree: T, *others: Any) -> T:
-    """`tree`, marked as different on the devices of `jax.shard_map` where its arrays or `others` are."""
+    """`tree`, marked as different on devices of `jax.shard_map` where its arrays or `others` are."""
     if not jax.sharding.get_abstract_mesh().manual_axes:
         return tree
     axes = frozenset().union(*map(_axes, jax.tree.leaves((tree, others))))
@@ -73,7 +72,6 @@ def alike(tree: T, *others: Any) -> T:
 
 
 def _axes(leaf: Any) -> frozenset[Any]:
-    """Mesh axes over which an array is marked as different."""
     kind: Any = jax.typeof(leaf) if isinstance(leaf, jax.Array) else None
     before = getattr(kind, "vma", frozenset())  # JAX 0.9
     return getattr(getattr(kind, "manual_axis_type", None), "varying", before)
@@ -109,16 +107,15 @@ def ahead(program: Any, *arguments: Any, options: dict[str, str | bool] | None =
 
 _programs_lock = threading.Lock()
 _programs: dict[tuple[Any, ...], Any] = {}
-"""The latest used last."""
 _PROGRAMS, _LONGEST_TEXT = 16, 2**24
 _ELSEWHERE = re.compile(r"callback|infeed|outfeed|stablehlo\.(send|recv)")
-"""What is not in the text of a program."""
+"""What the text of a program omits."""
 
 
 def compile_once(lowered: Any, options: dict[str, str | bool] | None, devices: tuple[Any, ...]) -> Any:
     """`lowered.compile(options)`, or one of the last 16 programs with its text and devices.
 
-    Programs with calls of Python, or with constants that the text omits, are compiled anew.
+    Calls of Python and constants outside the text are compiled anew.
     """
     text = lowered.as_text()
     elsewhere = getattr(jax.config, "jax_use_simplified_jaxpr_constants", True) or _ELSEWHERE.search(text)
@@ -148,15 +145,14 @@ def step_options() -> dict[str, str | bool] | None:
 
 _blas_lock = threading.Lock()
 _blas_limits: list[Any] = []
-"""One for each open `one_blas_thread`."""
 
 
 @contextlib.contextmanager
 def one_blas_thread() -> Iterator[None]:
     """One thread for the BLAS of NumPy, SciPy and XLA's factorizations on a CPU.
 
-    For the whole process until the last context is left. `seqdec.run` uses it; so should own loops of `act` and
-    `update`: idle threads spin, and factorizations here are small.
+    For the whole process, until the last context is left; `seqdec.run` uses it, and own loops of `act` and `update`
+    should.
     """
     with _blas_lock:
         _blas_limits.append(None if _blas_limits else _blas().limit(limits=1, user_api="blas"))
@@ -173,7 +169,6 @@ def one_blas_thread() -> Iterator[None]:
 
 _turns_lock = threading.Lock()
 _turns: list[float] = []
-"""The switch interval before each open `short_turns`."""
 _TURN = 1e-4
 
 
@@ -194,7 +189,6 @@ def short_turns() -> Iterator[None]:
 
 @functools.cache
 def _blas() -> Any:
-    """The loaded BLAS libraries."""
     import scipy.linalg  # noqa: F401  (loads the BLAS, for only what is loaded can be limited)
     from threadpoolctl import ThreadpoolController
 
@@ -209,8 +203,8 @@ def available_cores() -> int:
 def use_all_cores() -> None:
     """A JAX device for each core that this process may use: jax_num_cpu_devices = number of cores.
 
-    `seqdec.run` spreads its seeds over them. No effect once JAX has made its devices, or where their number is set by
-    jax_num_cpu_devices (JAX_NUM_CPU_DEVICES) or --xla_force_host_platform_device_count in XLA_FLAGS.
+    For the seeds of `seqdec.run`. No effect once JAX has made its devices, or with a number set by jax_num_cpu_devices
+    (JAX_NUM_CPU_DEVICES) or --xla_force_host_platform_device_count in XLA_FLAGS.
     """
     chosen = "host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if getattr(jax.config, "jax_num_cpu_devices", 0) < 0 and not chosen:

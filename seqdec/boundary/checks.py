@@ -89,7 +89,6 @@ def keys(value: Any) -> None:
 
 
 def _shape_of_keys(wanted: str, how: str, value: Any) -> tuple[int, ...]:
-    """The shape of an array of keys, typed or raw."""
     dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", ())
     if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key):
         return shape
@@ -277,7 +276,6 @@ def _refuse_mask(name: str, part: Any) -> None:
 
 
 def _has_names(values: Any) -> bool:
-    """Whether columns, or entries of rows, have names."""
     first = values[0] if isinstance(values, list | tuple) and values else values
     return isinstance(first, Mapping) or hasattr(first, "columns")
 

@@ -37,7 +37,6 @@ def sequential_vmap(function: Callable[..., _T]) -> Callable[..., _T]:
 
 
 def _differentiable(batched: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
-    """`batched`, a custom_vmap, with the derivatives of `plain`."""
     differentiable = jax.custom_jvp(batched)
     differentiable.defjvp(functools.partial(jax.jvp, plain))
     return differentiable

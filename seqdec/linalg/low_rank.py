@@ -68,8 +68,8 @@ class LowRankFactor(NamedTuple):
 def low_rank_from(rows: Pieces, root: Array, spare: int, basis_dtype=None, like: Rows | None = None) -> LowRankFactor:
     """A `LowRankFactor` equal to root @ rows, with Y (d, D_p) orthonormal and m = spare columns.
 
-    Rows enter the basis rounded to `basis_dtype`, except outer products; all else keeps the dtype of the rows. Pieces
-    that are an `Outer` in `like` get spare columns that are outer products.
+    Rows but outer products are rounded to `basis_dtype` in the basis. Pieces that are an `Outer` in `like` get spare
+    columns that are outer products.
     """
     rank, dtype = len(rows[0]), rows[0].dtype
     narrow = tuple(dense(piece).astype(dtype if basis_dtype is None else basis_dtype) for piece in rows)
@@ -174,7 +174,6 @@ class _Downdated(NamedTuple):
     """A factor without its last observed rows in the basis."""
 
     factor: LowRankFactor
-    """C by the columns in the basis"""
     appended: Array
     """(d, o) coefficients of the rows H to come"""
     columns: Array
@@ -233,7 +232,7 @@ def _largest_directions(stack: Array, real: Array) -> tuple[Array, Array]:
 
 @jax.custom_jvp
 def _inflated_root(factor: Array, inflation: Array) -> Array:
-    """Upper triangular R (d, d) with R^T R = F F^T + a I, for F (d, k) and a variance a."""
+    """Upper triangular R (d, d) with R^T R = F F^T + a I, F (d, k)."""
 
     def from_rows(_, factor, inflation):
         return root_of_sum(factor.mT, jnp.sqrt(inflation) * jnp.eye(len(factor), dtype=factor.dtype))
@@ -268,7 +267,6 @@ def _residual(inside: Array, gram: Array) -> tuple[Array, Array, Array]:
 
 
 def _gram_of_stack(root: Array, crossed: Array, gain: Array, noise: Array) -> Array:
-    """Z^T Z of `_one_least_direction`."""
     changed = jnp.pad(root, ((0, 0), (0, 1))) - jnp.outer(crossed, gain)
     return changed.mT @ changed + noise * jnp.outer(gain, gain)
 
@@ -277,7 +275,7 @@ def _gram_of_stack(root: Array, crossed: Array, gain: Array, noise: Array) -> Ar
 def _one_least_direction(root: Array, crossed: Array, gain: Array, noise: Array) -> Array:
     """Unit v (d + 1,) with the least |Z v|, Z = [[T, 0] - u kappa; r kappa], by inverse iteration on Z^T Z.
 
-    It starts from the new direction, of variance q^2 b^2 (|u|^2 + R) / S^2 <= q / 4, R = r^2; all others are q or more.
+    From the new direction, of variance q^2 b^2 (|u|^2 + R) / S^2 <= q / 4, R = r^2; all others have q or more.
     """
     inside, outside = gain[:-1], gain[-1]
     eps = float(jnp.finfo(root.dtype).eps)

@@ -195,13 +195,12 @@ def append(piece: Array | Extended, rows: Array | Outer, at: Array) -> Array | E
 
 
 _CHUNK = 2**14
-"""Rows of a basis that are rewritten at a time."""
 
 
 def rewrite(basis: Basis, jacobian: Rows, coefficients: Array, appended: Array, dtype) -> tuple[Basis, Array]:
     """First d columns <- [B, H^T] [A, A_H]^T in place, and their Gram matrix (d, d).
 
-    From B (D_p, n), H (o, D_p), A (d, n) and A_H (d, o). The other columns stay, with coefficients of zero.
+    B (D_p, n), H (o, D_p), A (d, n) and A_H (d, o). The other columns stay, with coefficients of zero.
     """
     rank = len(coefficients)
     rewritten, gram = [], jnp.zeros((rank, rank), dtype)
