@@ -196,7 +196,6 @@ def check_predicted(log: Log, predicted: np.ndarray) -> np.ndarray:
 
 
 def _of_all_actions(name: str, what: str, log: Log, given: Any) -> np.ndarray:
-    """(n, k) float64."""
     shape = log.mask.shape
     try:
         array = np.asarray(

@@ -95,7 +95,6 @@ def evaluate(
 def _chosen(
     estimators: Sequence[Estimator | str] | str | None, given: Any, absent: Collection[str]
 ) -> dict[str, Estimator]:
-    """The estimators by name."""
     if estimators is None:
         standard = [one for one in STANDARD if isinstance(given.log, one.log)]
         if chosen := [one for one in standard if not any(need in absent for need in one.needs)]:
@@ -147,7 +146,6 @@ def _cautious(
 
 
 def _extra_rows(given: Evidence) -> Sequence[Evidence]:
-    """A further row, with a low and with a high reward."""
     weights = np.array([max(given.usual_weight, float(np.mean(given.weights**2)))])
     direct, r, mean = np.array([given.direct.mean()]), given.log.reward, given.log.reward.mean()
     return [

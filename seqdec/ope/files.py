@@ -124,7 +124,6 @@ Numbers = Callable[[Log], Any] | Sequence[str]
 
 @evidence.register
 def _of_file(log: LogFile, target: Numbers, predicted: Numbers | None = None, *, seed: int) -> Evidence:
-    """`target` and `predicted` are functions of a batch or names of columns."""
     kept, law, usual = [], np.zeros(()), 0.0
     own = None
     for start, table, part in log.tables():

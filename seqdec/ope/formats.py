@@ -25,7 +25,6 @@ from seqdec.ope.log import Log, make_log
 from seqdec.persistence import located, read_text
 
 _MOST = 4096
-"""Most features with a column each."""
 _LABEL = "action:cost:probability, such as 2:0.3:0.25"
 Features = dict[str, float]
 
@@ -180,7 +179,6 @@ def _by_actions(groups: list[list[_Line]], buckets: int | None) -> Log:
 
 
 def _columns(rows: list[Features], buckets: int | None) -> np.ndarray:
-    """(rows, d) features."""
     from sklearn.feature_extraction import DictVectorizer, FeatureHasher
 
     names = {name for row in rows for name in row}

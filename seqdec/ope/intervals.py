@@ -194,7 +194,6 @@ def betting(one: Terms, bounds: Ends, level: float) -> Ends:
 
 
 def _richest(x: np.ndarray, bets: np.ndarray, m: float) -> float:
-    """Largest log capital over all rows against the mean m."""
     up, down = np.minimum(bets, 0.5 / max(m, 1e-12)), np.minimum(bets, 0.5 / max(1 - m, 1e-12))
     capital = np.logaddexp(np.log1p(up * (x - m)).cumsum(), np.log1p(-down * (x - m)).cumsum()) - math.log(2)
     return float(capital.max())
@@ -253,7 +252,6 @@ def _resample(terms: Sequence[Terms], seed: int, samples: int) -> tuple[np.ndarr
 
 
 def _estimates(total: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Estimates and errors from sums of `width` numerators, denominators and products."""
     with np.errstate(invalid="ignore", divide="ignore"):
         above, below = total[:, :width], total[:, width : 2 * width]
         ratio = above / below

@@ -225,7 +225,6 @@ def learn_by_classification(
 
 
 def _spaces_for(name: str, log: Log, spaces: HasSpaces | None, epsilon: float) -> Spaces:
-    """Checked spaces of an agent learned from a log."""
     check_log(log)
     count, size = log.mask.shape
     if not log.known_propensities:
@@ -252,7 +251,6 @@ def _spaces_for(name: str, log: Log, spaces: HasSpaces | None, epsilon: float) -
 
 
 def _standardized(log: Log, own: Spaces) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Inputs (n, ...), their means and deviations."""
     x = inputs(log).reshape(len(log.action), *(own.observation_space.shape or ()))
     center, scale = x.mean(axis=0), x.std(axis=0)
     scale = np.where(scale > 0, scale, 1).astype(np.float32)
@@ -260,7 +258,6 @@ def _standardized(log: Log, own: Spaces) -> tuple[np.ndarray, np.ndarray, np.nda
 
 
 def _network(model: Any, example: np.ndarray, log: Log) -> Network:
-    """The checked network, or the default one."""
     if model is None and log.action_features is not None and example.ndim == 2:
         return per_candidate(network(MLP(1, (50,), skip=True), example[0]))
     if model is None:
@@ -273,7 +270,6 @@ def _network(model: Any, example: np.ndarray, log: Log) -> Network:
 
 
 def _fixed(scores: Callable[[Array], Array], own: Spaces, settings: Mapping[str, Any], *, greedy: bool) -> Agent:
-    """An agent that does not learn: the softmax of scores (k,), or the largest."""
     epsilon, size = settings["epsilon"], int(own.action_space.n)  # pyright: ignore[reportAttributeAccessIssue]
 
     def law(observation: PyTree) -> Array:

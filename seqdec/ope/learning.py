@@ -115,7 +115,6 @@ def in_chunks(advance: Callable, carry: PyTree, rows: tuple[np.ndarray, ...], ti
 
 
 def _padded(part: np.ndarray, length: int) -> np.ndarray:
-    """Pad (m, ...) to (length, ...) with NaN or zero."""
     part = part.astype(jax.dtypes.canonicalize_dtype(part.dtype))
     padding = np.nan if part.dtype.kind == "f" else 0
     return np.concatenate([part, np.full((length - len(part), *part.shape[1:]), padding, part.dtype)])

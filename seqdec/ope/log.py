@@ -365,7 +365,6 @@ def _array(name: str, values: Any, *axes: int) -> np.ndarray:
 
 
 def _moments(values: Any) -> np.ndarray:
-    """(n,) dates, also as text or Python's, or numbers."""
     import pandas as pd
 
     array = checks.entries("column timestamp", values)

@@ -32,7 +32,6 @@ class Selection(NamedTuple):
 
 
 def _observations(agent: Agent, log: Log) -> np.ndarray:
-    """(n, ...) rows of `seqdec.ope.inputs`, reshaped as observations."""
     check_log(log)
     if not isinstance(agent, Agent):
         raise TypeError(f"agent must be a seqdec.core.Agent; got {agent!r:.80}")

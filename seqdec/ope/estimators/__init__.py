@@ -59,7 +59,7 @@ def parsed(text: str) -> list[Estimator]:
 
 
 def _call(node: ast.expr) -> tuple[str, dict[str, Any]]:
-    """Name and settings. Raises SyntaxError for anything else."""
+    """Raises SyntaxError for anything but a call."""
     function, settings = (node.func, node.keywords) if isinstance(node, ast.Call) and not node.args else (node, [])
     if not isinstance(function, ast.Name):
         raise SyntaxError

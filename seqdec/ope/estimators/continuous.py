@@ -149,8 +149,6 @@ def _check_kernel(bandwidth: float | str, kernel: str) -> None:
 def _smoothed(
     evidence: ContinuousEvidence, bandwidth: float | str, kernel: Callable, build: Callable[[np.ndarray], Terms]
 ) -> Terms:
-    """Terms with a given or chosen bandwidth."""
-
     def at(h: float) -> Terms:
         u = (evidence.action - evidence.log.action) / h
         return build(kernel(u) / (h * evidence.log.density))

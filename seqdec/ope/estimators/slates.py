@@ -69,10 +69,7 @@ def make_slate_log(*, action: Any, reward: Any, propensity: Any, marginal: Any =
 
 @evidence.register
 def _of_slates(log: SlateLog, target: Any, predicted: Any = None, *, seed: int) -> SlateEvidence:
-    """`target` (n, L, k), `predicted` (n, L, k) or None.
-
-    `target` is a pair with marginal probabilities (n, L) of logged items unless slots are independent.
-    """
+    """`target` (n, L, k), paired with marginal (n, L) unless slots are independent; `predicted` (n, L, k) or None."""
     conditional, marginal = target if isinstance(target, tuple) else (target, None)
     law = np.asarray(checks.as_array("target", conditional), np.float64)
     if law.ndim != 3 or law.shape[:2] != log.action.shape or law.shape[2] <= log.action.max():
@@ -171,6 +168,5 @@ class CascadeDR(Estimator):
 
 
 def _terms(w: np.ndarray, reward: np.ndarray, normalized: bool) -> Terms:
-    """Sums over slots of w r, over n or the slot's weights."""
     numerator = w * reward
     return Terms(numerator, w if normalized else np.ones_like(numerator))

@@ -72,6 +72,5 @@ def slope(values: Sequence[float], errors: Sequence[float]) -> int:
 
 
 def _moments(x: np.ndarray) -> tuple[float, float]:
-    """Mean and its standard error."""
     count = len(x)
     return float(x.mean()), float(x.std(ddof=1) / math.sqrt(count)) if count > 1 else math.nan
