@@ -9,7 +9,6 @@ from seqdec.boundary import checks
 from seqdec.persistence import located
 
 _FLAGS = {"published": "the settings of the paper", "quick": "a small run for two cores"}
-"""Flags for other defaults, in their order."""
 
 
 class Choice(NamedTuple):

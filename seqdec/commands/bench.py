@@ -39,7 +39,6 @@ NAMES: tuple[str, ...] = ("lrkf", "lolofi", "hilofi")
 _TABLE = "filters.parquet"
 _STD, _Q, _NOISE = 1.0, 1e-4, 0.01
 _LONG = 2.0
-"""Least seconds to measure a program."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,7 +231,6 @@ def _stepping(flt: Filter, belief: Any, inputs: Array, steps: int) -> tuple[Call
 
 
 def _in_turns(chunks: Sequence[Callable[[], float]], repeats: int) -> list[float]:
-    """Medians of functions called in turns."""
     for chunk in chunks:
         chunk()
     times: list[list[float]] = []
@@ -243,7 +241,6 @@ def _in_turns(chunks: Sequence[Callable[[], float]], repeats: int) -> list[float
 
 
 def _rows(work: Workload, params: Any, x: Array, *, hidden: bool = False) -> Rows:
-    """Rows of the Jacobian, by all or hidden parameters."""
     count, structure = len(jax.tree.leaves(params)), jax.tree.structure(params)
     found = jacobians.rows(lambda params, x: (work.network.apply(params, x), ()), params, x)[2]
     places = parameters.split(structure.unflatten(range(count)), work.network.is_last)[0] if hidden else range(count)
@@ -255,8 +252,6 @@ def _jacobians(work: Workload) -> Callable[[Any, Array], Rows]:
 
 
 def _products(work: Workload, name: str) -> Callable[[Any, Array], Pieces]:
-    """The Jacobian and its products with the hidden basis."""
-
     def products(arguments, x):
         params, factor = arguments
         crossed = linalg.cross(factor, _rows(work, params, x, hidden=name != "lrkf"))

@@ -77,7 +77,6 @@ def resumed(kind: type[T], folder: Path) -> T:
 
 
 def _typed(value: Any, hint: Any) -> Any:
-    """A JSON value as what an option holds."""
     if isinstance(value, str) and Path in (hint, *get_args(hint)):
         return Path(value)
     return tuple(value) if isinstance(value, list) else value
@@ -229,7 +228,6 @@ def save_figure(path: Path, figure: "Figure") -> None:
 
 
 def _title_of(figure: "Figure") -> str:
-    """Titles of a figure and its panels."""
     panels = [axis.get_title(loc="left") or axis.get_title() for axis in figure.axes if axis.get_visible()]
     return ". ".join(dict.fromkeys(part for part in (figure.get_suptitle(), "; ".join(filter(None, panels))) if part))
 

@@ -27,7 +27,6 @@ from seqdec.statistics import mean_and_margin
 _SHARE = 4
 """First and last parts, in fractions of the log."""
 _SHOWN = 12
-"""Most rows of a table shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +131,6 @@ def _period(part: Any) -> dict[str, object]:
 
 
 def _mean(rewards: Any) -> tuple[float, float]:
-    """Mean known reward and its 95% half-width."""
     known = rewards.dropna().to_numpy()
     mean, margin = mean_and_margin(known) if len(known) else (np.nan, np.nan)
     return float(mean), float(margin)

@@ -114,7 +114,6 @@ class Evaluation(Located):
         self._check_columns()
 
     def _check_columns(self) -> None:
-        """Raises ValueError for named columns that the log lacks."""
         given = {name: getattr(self, name) for name in _COLUMNS}
         if self.propensity in (_ESTIMATED, _NONE):
             del given["propensity"]
@@ -257,7 +256,6 @@ def _is_policy(name: str) -> bool:
 
 
 def _mean(rewards: np.ndarray) -> tuple[float, float]:
-    """Mean and its standard error."""
     return float(rewards.mean()), float(rewards.std(ddof=1) / np.sqrt(len(rewards)))
 
 

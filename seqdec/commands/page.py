@@ -96,7 +96,6 @@ def _figures(folder: Path, reported: Reported) -> Iterator[str]:
 
 
 def _configuration(folder: Path, manifest: dict[str, Any]) -> Iterator[str]:
-    """The configuration file of a sweep."""
     if "config" in manifest["options"]:
         yield pages.heading("Configuration")
         yield pages.preformatted(read_text(folder / Path(manifest["options"]["config"]).name))

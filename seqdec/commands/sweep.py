@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 _FORMAT = "seqdec cell 1"
 _NUMBERS: Mapping[str, tuple[int, int | None]] = {"steps": (1, None), "seeds": (1, 1)}
-"""Least value and default."""
 _GROUPS: Mapping[str, tuple[str, Registry[Any]]] = {
     "environments": ("environment", envs.REGISTRY),
     "agents": ("agent", agents.REGISTRY),
@@ -207,7 +206,6 @@ def run_cell(cell: Cell, key: str) -> pd.DataFrame:
 
 @functools.cache
 def _present() -> str:
-    """Versions that determine results."""
     known = versions()
     return ", ".join(f"{package} {known[package]}" for package in ("seqdec", "jax", "jaxlib"))
 
@@ -259,7 +257,6 @@ def _integer(path: Path, config: Mapping[str, Any], name: str) -> int:
 
 
 def _parts(path: Path, config: Mapping[str, Any], group: str) -> list[Part]:
-    """Environments or agents, one for each combination of listed values."""
     word, registry = _GROUPS[group]
     tables = config.get(group)
     if not isinstance(tables, dict) or not tables:
@@ -297,7 +294,6 @@ CELL = ["environment", "environment_settings", "agent", "settings"]
 """Columns that identify a cell."""
 _MEASURES = {"reward": "reward", "last_reward": "reward a step, last tenth", "regret": "regret"}
 _CELLS, _ENVIRONMENTS = 20, 30
-"""Most cells of an environment, and environments, in the figure."""
 
 
 def summarize(table: pd.DataFrame) -> pd.DataFrame:

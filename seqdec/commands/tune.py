@@ -199,8 +199,6 @@ def _takes(make: Callable[..., Agent], keyword: str, limits: tuple[float, float]
 
 
 def _objective(make: Callable[..., Agent], env: Environment, asked: Tune) -> Callable[[Mapping[str, float]], float]:
-    """Settings -> mean reward, by one compiled program."""
-
     def mean_reward(settings, key, params):
         return play(make(**settings), env, asked.steps, key, params).reward.mean()
 
@@ -217,7 +215,6 @@ def _objective(make: Callable[..., Agent], env: Environment, asked: Tune) -> Cal
 
 
 def _picture(trials: pd.DataFrame, options: Mapping[str, Any]) -> "Figure":
-    """Reward of each trial and the best so far, by agent."""
     from matplotlib.figure import Figure
 
     from seqdec import figures
