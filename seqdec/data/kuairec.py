@@ -61,7 +61,6 @@ class _Table(NamedTuple):
     first: int
 
     def refuse(self, wrong: np.ndarray, column: str, what: str, remedy: str = "Remove the line") -> None:
-        """Raise ValueError about the first row where `wrong` is True."""
         if wrong.any():
             line = int(np.argmax(wrong)) + self.first
             count = f" ({int(wrong.sum()):,} such lines)" if wrong.sum() > 1 else ""
@@ -128,7 +127,6 @@ def _find(folder: Path, name: str) -> Path:
 
 
 def _read(path: Path, types: dict[str, str], *, header: bool = True) -> _Table:
-    """The columns in `types`, read in chunks."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -242,7 +240,6 @@ def _look_up(daily: _Table, video: np.ndarray, day: np.ndarray, lag: int) -> tup
 
 
 def _shift(date: int, days: int, path: Path) -> int:
-    """The date yyyymmdd `days` later."""
     text = str(date)
     try:
         moved = np.datetime64(f"{text[:4]}-{text[4:6]}-{text[6:]}") + np.timedelta64(days, "D")
@@ -294,7 +291,6 @@ def _save(log: RecommenderLog, path: Path) -> None:
 
 
 def _load(path: Path) -> RecommenderLog | None:
-    """The cached log; None if damaged."""
     try:
         parts, facts = read_arrays(path)
     except ValueError as error:

@@ -89,7 +89,6 @@ def _load(source: Source, root: str | os.PathLike[str] | None) -> Dataset:
 
 
 def _download(source: Source) -> Path:
-    """The folder in the cache, completed from the mirrors and verified."""
     import pooch
 
     folder = Path(pooch.os_cache("seqdec")) / source.name

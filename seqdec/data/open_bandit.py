@@ -111,7 +111,6 @@ def _one_hot(codes: np.ndarray, size: int | None = None) -> np.ndarray:
 
 
 def _read(path: Path, numbers: list[str], others: tuple[str, ...] = ()) -> Any:
-    """The table in a CSV file, with finite `numbers` and complete `others`."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no {path}; put it beside the log, as published")
     import pandas as pd

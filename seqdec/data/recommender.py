@@ -203,7 +203,6 @@ _KINDS = {
     "day": ("iu", "integers yyyymmdd"),
     "feature_row": ("iu", "integers, the rows of features"),
 }
-"""Columns of rows: numpy kinds, description."""
 
 
 def _columns(**given: Any) -> Iterator[Any]:
@@ -226,6 +225,5 @@ def _columns(**given: Any) -> Iterator[Any]:
 
 
 def _contiguous(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(sorted distinct ids, index of each entry)."""
     labels, numbers = np.unique(ids, return_inverse=True)
     return labels, numbers.astype(np.int32)

@@ -30,8 +30,6 @@ class Table(NamedTuple):
 
 
 class _Source(NamedTuple):
-    """A published file."""
-
     name: str
     url: str
     sha256: str | None
@@ -161,7 +159,6 @@ def standardize(numbers: np.ndarray) -> np.ndarray:
 
 
 def _features(table: Any) -> np.ndarray:
-    """Standardized float and one-hot columns."""
     import pandas as pd
 
     columns = (table[name] for name in table)
@@ -178,7 +175,6 @@ def _one_hot(column: Any) -> np.ndarray:
 
 
 def _refuse(wrong: np.ndarray, table: Any, column: int, what: str, source: _Source) -> None:
-    """Raise ValueError for the first row where `wrong` (n,)."""
     if wrong.any():
         row = int(np.argmax(wrong))
         raise ValueError(
