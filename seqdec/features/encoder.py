@@ -1,4 +1,4 @@
-"""Rows of mixed columns as vectors of numbers."""
+"""Encoders of rows."""
 
 import hashlib
 import json
@@ -59,7 +59,7 @@ class Encoder:
             limits.append((0.0, 1.0))
             origins += [name] * (len(features) - len(origins))
         self.names: tuple[str, ...] = tuple(features)
-        """Of the features, in order."""
+        """Of the features."""
         self.column_of: tuple[str, ...] = tuple(origins)
         """Column of each feature, or its own name if unknown."""
         low, high = np.array(limits, np.float32).T
@@ -78,14 +78,14 @@ class Encoder:
     ) -> "Encoder":
         """The encoder of a table's columns, by their values.
 
-        Text is a date if all of it is ISO 8601, else categorical up to `max_levels`, else free text where most values
-        have several words, else hashed.
+        Text is a date if all is ISO 8601, else categorical up to `max_levels`, else free text if mostly of several
+        words, else hashed.
 
         Args:
             table: of pandas, polars or pyarrow, or a list of dicts.
             columns: to encode; None for all.
             kinds: of some columns, such as {"size": Ordered(("S", "M", "L")), "zip": "hashed"}.
-            max_levels: levels or tags of a column, beyond which they are hashed.
+            max_levels: most levels or tags of a column that is not hashed.
             buckets: features of a hashed column.
 
         Raises:
@@ -116,9 +116,9 @@ class Encoder:
 
     @classmethod
     def of(cls, transformer: Any, columns: Iterable[str], *, example: Mapping[str, Any] | None = None) -> "Encoder":
-        """The encoder of a fitted transformer or pipeline of scikit-learn, for tables of pandas.
+        """The encoder of a fitted transformer or pipeline of scikit-learn, without JSON form and digest.
 
-        A row takes about a millisecond; missing values are NaN. No JSON form and no digest.
+        A row takes about a millisecond; missing values are NaN.
 
         Args:
             transformer: fitted, to numbers of shape (n, F), dense or sparse.
@@ -152,7 +152,7 @@ class Encoder:
     def transform(self, table: Any) -> np.ndarray:
         """The features (n, F) of a table, as for `fit`.
 
-        Raises as `__call__`, naming the row, and for a missing or repeated column.
+        Raises as `__call__`, and for a missing or repeated column.
         """
         rows, found = columns_of(table, list(self.kinds))
         encoded = np.zeros((rows, len(self.names)), np.float32)

@@ -18,7 +18,6 @@ from seqdec.registry import unknown
 CUT = 5.0
 """Standard deviations at which numbers are clipped."""
 _MOST = 2**20
-"""Most buckets."""
 _CYCLES = ("hour", "weekday", "yearday")
 _DAY, _YEAR = 86_400.0, 365.25
 _WORD = re.compile(r"(?u)\b\w\w+\b")
@@ -308,7 +307,6 @@ def fitted(column: str, kind: str | None, known: list[Any], *, max_levels: int, 
 
 
 def _kind_of(column: str, known: list[Any], max_levels: int) -> str:
-    """The kind that all values have."""
     first = {}
     for value in known:
         first.setdefault(_family(value), value)
@@ -368,15 +366,12 @@ def _checked_levels(column: str, levels: Iterable[Any]) -> tuple[str, ...]:
 
 
 def _clipped(scaled: float) -> float:
-    """Clipped at +-`CUT`."""
     return min(max(scaled, -CUT), CUT)
 
 
 def _part(when: datetime) -> float:
-    """Fraction of the day."""
     return (when.hour * 3600 + when.minute * 60 + when.second + when.microsecond / 1e6) / _DAY
 
 
 def _day(when: datetime) -> float:
-    """Days since the year 1, fractions included."""
     return when.toordinal() + _part(when)

@@ -31,7 +31,6 @@ class Transformed(Encoder):
         self.space = spaces.Box(-np.inf, np.inf, (len(self.names),), np.float32)
 
     def _names(self, example: Mapping[str, Any] | None) -> tuple[str, ...]:
-        """Names of the features, numbered if there are none and an example row."""
         transformer = self.transformer
         if not callable(getattr(transformer, "transform", None)):
             raise TypeError(f"transformer must have a method transform; got {transformer!r:.80}")

@@ -22,7 +22,6 @@ _LOWEST = -(2**31)
 _KNOWN = frozenset({str, int, bool, datetime, date, list, tuple})
 """Types without missing values."""
 _WORDS = 2**14
-"""Cached hashes."""
 
 Write = Callable[[np.ndarray, Any], None]
 """(row (F,) of zeros, value) -> None, filling the row"""
