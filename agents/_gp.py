@@ -94,6 +94,7 @@ def gp(
         innovation = innovation_of(newest, ask(newest.x), single=observed is not None)
         loss = 0.5 * jnp.sum(innovation**2)
         good = usable(newest) & jnp.isfinite(loss)
+        # The key is not used: the last rows are kept without a draw.
         fresh = condition(kernel, remember(memory, jax.random.key(0), state.memory, newest, good))
         roots, weights = (
             jnp.where(good, new.astype(old.dtype), old)

@@ -108,7 +108,7 @@ def lolofi(
 ) -> Agent:
     """LoLoFi: low-rank beliefs over the last layer and over the hidden layers.
 
-    Arguments as in `seqdec.agents.hilofi` and `seqdec.filters.lolofi`.
+    Arguments up to `standardize` as in `seqdec.agents.hilofi`, others as in `seqdec.filters.lolofi`.
     """
     own = {
         "rank_hidden": rank_hidden, "rank_last": rank_last, "initial_std_hidden": initial_std_hidden,
@@ -142,7 +142,7 @@ def lofi(
 ) -> Agent:
     """LoFi: one belief over all parameters whose precision is a diagonal and a low-rank matrix.
 
-    Arguments as in `seqdec.agents.hilofi` and `seqdec.filters.lofi`.
+    Arguments up to `standardize` as in `seqdec.agents.hilofi`, others as in `seqdec.filters.lofi`.
     """
     own = {
         "rank": rank, "initial_std": initial_std, "process_noise": process_noise,
@@ -174,7 +174,7 @@ def lrkf(
 ) -> Agent:
     """LRKF: one low-rank belief over all parameters.
 
-    Arguments as in `seqdec.agents.hilofi` and `seqdec.filters.lrkf`.
+    Arguments up to `standardize` as in `seqdec.agents.hilofi`, others as in `seqdec.filters.lrkf`.
     """
     own = {
         "rank": rank, "initial_std": initial_std, "process_noise": process_noise, "initial_span": initial_span,
@@ -204,7 +204,7 @@ def ekf(
 ) -> Agent:
     """EKF: one dense belief over all parameters, for small networks.
 
-    Arguments as in `seqdec.agents.hilofi` and `seqdec.filters.ekf`.
+    Arguments up to `standardize` as in `seqdec.agents.hilofi`, others as in `seqdec.filters.ekf`.
     """
     own = {
         "initial_std": initial_std, "process_noise": process_noise, "initial_std_table": initial_std_table,
@@ -234,7 +234,7 @@ def subspace(
 ) -> Agent:
     """Subspace EKF: a dense belief over d random directions of parameter space, all others are fixed.
 
-    Arguments as in `seqdec.agents.hilofi` and `seqdec.filters.subspace`.
+    Arguments up to `standardize` as in `seqdec.agents.hilofi`, others as in `seqdec.filters.subspace`.
     """
     own = {"rank": rank, "initial_std": initial_std, "initial_std_table": initial_std_table, "numerics": numerics}
     return _of_filter(

@@ -27,7 +27,7 @@ from seqdec.agents.regression.conjugate import Noise, Regression, Sums
 from seqdec.core import Array, Marginals
 
 _SHARE = 0.1
-"""c by the mean of d."""
+"""c / mean of d."""
 _BEYOND = 1.0
 """Largest predicted u beyond the largest u."""
 
