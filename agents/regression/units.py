@@ -16,7 +16,7 @@ from seqdec.core import Array
 FEW = 256
 """Numbers in a context up to which it is standardized."""
 _FURTHEST, _TIMES, _ROUNDING = 5.0, 10.0, 1e-6
-"""Cutoff of contexts in standard deviations; of values, by the largest distance before; deviation / mean in rounding."""
+"""Cutoff of contexts in standard deviations; of values, by the largest before; deviation / mean of rounding."""
 
 
 class Units(NamedTuple):
