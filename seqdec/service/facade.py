@@ -188,6 +188,7 @@ class OnlineAgent:
 
     @property
     def state(self) -> PyTree:
+        """A copy of the agent's state."""
         return self._transact(lambda: jax.tree.map(jnp.copy, self._learner.model.belief.state))
 
     @property
@@ -211,6 +212,7 @@ class OnlineAgent:
         return self._transact(lambda: {"decisions": store.decisions, "rewards": store.rewards, **counts})
 
     def warm_up(self) -> None:
+        """Compile all programs."""
         self._transact(lambda: self._actions.warm_up(self._learner.model))
 
     def decide(self, context: Any = None, mask: Any = None, *, items: Iterable[Id] | None = None) -> Decision:
@@ -278,9 +280,9 @@ class OnlineAgent:
         return results
 
     def warm_start(self, log: Log) -> None:
-        """Import a log and learn it row by row, all or nothing; once only. Ends with a snapshot.
+        """Import a log and learn it row by row, all or nothing, while other calls go on. Ends with a snapshot.
 
-        Other calls go on meanwhile.
+        A log imported before is not learned again.
 
         Args:
             log: contexts as long as a flattened observation, or action features where that is a Dict of one entry;

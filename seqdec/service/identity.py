@@ -136,7 +136,7 @@ def content_digest(*arrays: np.ndarray) -> str:
 
 
 def _digest(value: Any, known: dict[int, tuple[bytes, Any]]) -> bytes:
-    """By id in `known`, so that cycles end."""
+    """By parts; `known` keeps digests by id, so that cycles end."""
     if value is None or isinstance(value, _PLAIN):
         return hashlib.sha256(f"{type(value).__name__} {value!r}".encode()).digest()
     if id(value) not in known:

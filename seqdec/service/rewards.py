@@ -85,7 +85,7 @@ class Rule(NamedTuple):
         return parts if len(parts) == len(self.weights) else None
 
     def of_log(self, log: Log) -> list[Parts]:
-        """Raises ValueError where parts are missing."""
+        """Parts of a log's rewards. Raises ValueError where some are missing."""
         if self.names is None:
             return [self.parse(reward) for reward in log.reward]
         columns = log.reward_parts or {}
