@@ -17,7 +17,7 @@ the matrix of least norm that gives it.
     noise_decay         decay of the moving average that tracks R
     initial_noise       initial value of that average
     weight_decay        w, coupled: H + w theta^T and L + w |theta|^2 / 2 replace gradient and loss, tensor by tensor
-    mask                which parameters decay, as in `optax.adamw`; None: all, including biases and norms
+    mask                as in `routed`
     per_tensor          scalars of every array from it alone, with the full loss (the authors' experiments); False:
                         the parameters as one vector (their text)
 

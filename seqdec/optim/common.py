@@ -49,7 +49,7 @@ def widened(gradients: PyTree) -> PyTree:
 
 
 def promoting(transform: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:
-    """An optax transformation whose updates keep their dtype with settings of a wider one."""
+    """Keep the updates' dtype with settings of a wider one."""
     inner = optax.with_extra_args_support(transform)
 
     def update(updates, state, params=None, **extra):
@@ -94,7 +94,7 @@ class MatrixwiseState(NamedTuple):
     steps: Array
     """() steps taken"""
     matrices: Any
-    """the method's named tuple, whose fields are trees like the parameters"""
+    """the method's named tuple of trees like the parameters"""
 
 
 def matrixwise(

@@ -96,8 +96,8 @@ def soap(
 
         v = b2 v + (1 - b2) (U_L^T G U_R)^2        u = U_L ( U_L^T m U_R / (sqrt(v) + eps) ) U_R^T
 
-    sqrt(v) counts as zero relative to the largest of the matrix. With b3 = 0 it is AdaDiag++. Memory of a matrix: 2 m
-    n + 2 m^2 + 2 n^2 numbers. Work: 6 products O(m n (m + n)), and two eigendecompositions O(m^3 + n^3) every K steps.
+    sqrt(v) counts as zero relative to the largest of the matrix. b3 = 0 is AdaDiag++. Memory of a matrix: 2 m n + 2
+    m^2 + 2 n^2 numbers. Work: 6 products O(m n (m + n)), and two eigendecompositions O(m^3 + n^3) every K steps.
 
     Args:
         learning_rate, b1, b2, b3, eps, interval: as in `eigen_adam`; b3 also of G^T G.

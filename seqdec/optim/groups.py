@@ -72,12 +72,12 @@ class Axes(NamedTuple):
 
 
 def partition(params: PyTree) -> PyTree:
-    """Tree of groups: "matrix", "vector", "embedding" or "head"; labels for `optax.partition`."""
+    """Tree of "matrix", "vector", "embedding" or "head"; labels for `optax.partition`."""
     return _mapped(lambda names, leaf: _group(names, np.shape(leaf)), params)
 
 
 def hidden_matrices(params: PyTree, *, include_head: bool = False) -> PyTree:
-    """Tree of bools: True for "matrix" of `partition`, and for "head" if it is included."""
+    """Tree of bools: True for "matrix", and for "head" if included."""
     groups = {"matrix", "head"} if include_head else {"matrix"}
     return jax.tree.map(lambda group: group in groups, partition(params))
 
@@ -129,7 +129,7 @@ def axes_of(method: str, params: PyTree, matrices: Matrices | None) -> list[Axes
 
 
 def leaf_names(params: PyTree) -> list[str]:
-    """Names along the path of each leaf, joined by slashes."""
+    """Paths of the leaves, joined by slashes."""
     return ["/".join(names) for names in _names(params)]
 
 
@@ -139,7 +139,7 @@ def _mapped(function: Callable[[Sequence[str], Any], Any], params: PyTree) -> Py
 
 
 def _names(params: PyTree) -> list[list[str]]:
-    """Names along the path of each leaf; haiku's split, nnx's without `value`."""
+    """Names along each leaf's path; haiku's split, nnx's without `value`."""
     nnx = sys.modules.get("flax.nnx")  # without it there are no variables of nnx
 
     def is_variable(value):
@@ -185,7 +185,7 @@ def _is_choice(value: Any) -> bool:
 
 
 def _choices(matrices: Matrices, params: PyTree) -> dict[tuple, Any]:
-    """The leaves of `matrices` by path; a tree's class may have `__call__`."""
+    """The leaves of `matrices` by path."""
     leaves = jax.tree.leaves(matrices, is_leaf=_is_choice)
     is_tree = not callable(matrices) or (bool(leaves) and all(map(_is_choice, leaves)))
     tree = matrices if is_tree else matrices(params)

@@ -76,7 +76,7 @@ def _(exponent, errors, primals, tangents):
 
 
 def root(values: Array) -> Array:
-    """Square roots with derivative zero at zero."""
+    """Square roots, with derivative zero at zero."""
     positive = values != 0
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, values, 1)), 0)
 
@@ -107,7 +107,7 @@ def safe_divide(numerator: Array, denominator: Array) -> Array:
 
 
 def rounding(shape: tuple[int, ...], dtype: jnp.dtype) -> float:
-    """Error bound of products with orthogonal matrices, relative to the factors' norms."""
+    """Relative error bound of products with orthogonal matrices."""
     return 10 * float(sum(shape)) ** 0.5 * float(jnp.finfo(dtype).eps)
 
 
@@ -122,7 +122,7 @@ def adaptive(moment: Array, square: Array, eps: Array | float, axis: int | None 
 
 
 def remainder(whole: Array, part: Array) -> Array:
-    """What a projection leaves of (m, n); columns that are rounding errors of the whole's are zero."""
+    """(m, n) less its projection; columns that are rounding errors are zero."""
     rest = whole - part
     kept = norm(rest, 0) > rounding(whole.shape, whole.dtype) * norm(whole, 0)
     return jnp.where(kept[None], rest, 0)
@@ -158,7 +158,6 @@ def polar(matrix: Array, method: Polar, steps: int) -> Array:
 
 
 def _quintic(matrix: Array, steps: int) -> Array:
-    """X <- (a I + b X X^T + c (X X^T)^2) X."""
     a, b, c = _MUON
 
     def iterate(_, x):
@@ -189,7 +188,7 @@ def _quintic_by_gram(matrix: Array, steps: int) -> Array:
 
 @jax.custom_jvp
 def _exact_polar(matrix: Array) -> Array:
-    """U V^T of U S V^T (m, n), m <= n, without singular values that are zero up to rounding."""
+    """By an SVD, without singular values that are zero up to rounding."""
     return _singular_parts(matrix)[0]
 
 

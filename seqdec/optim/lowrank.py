@@ -95,13 +95,12 @@ def apollo(
 ) -> optax.GradientTransformationExtraArgs:
     """APOLLO for hidden matrices, Adam for all other parameters: the gradient, scaled as Adam scales its projection.
 
-    With sigma and Delta of `fira`, for U drawn from N(0, 1 / r) or as there:
+    With sigma and Delta of `fira`, for U drawn from N(0, 1 / r) in every step, or as there:
 
         u = scale G diag(s),    s_i = |Delta_i| / |sigma_i|
 
-    APOLLO-Mini, of rank 1, takes one s = |Delta| / |sigma|. A random U is redrawn from the seed in every step. The
-    root mean square of a step is about scale sqrt(r / m) times Adam's. Memory of a matrix: 2 n r numbers, and m r with
-    singular vectors. Work: O(m n r) per step.
+    APOLLO-Mini, of rank 1, takes one s = |Delta| / |sigma|. The root mean square of a step is about scale sqrt(r / m)
+    times Adam's. Memory of a matrix: 2 n r numbers, and m r with singular vectors. Work: O(m n r) per step.
 
     Args:
         learning_rate: a number or a schedule.

@@ -214,7 +214,7 @@ def self_tuning_sgd(
         learning_rate: as for SGD with momentum.
         momenta, budget_matched: as in `scale_by_self_tuning`.
         weight_decay: L2 penalty: share of the parameters added to the gradient.
-        mask: which parameters decay, as in `optax.adamw`; None: all, including biases and norms.
+        mask: as in `routed`.
 
     Raises:
         ValueError: a setting is out of its range.
@@ -240,7 +240,7 @@ def self_tuning_adamw(
         momenta, budget_matched: as in `scale_by_self_tuning`.
         b2, eps: as in `diagonal_ema`; b2 is common to the candidates.
         weight_decay: decoupled: share of the parameters, times the learning rate, subtracted in every step.
-        mask: which parameters decay, as in `optax.adamw`; None: all, including biases and norms.
+        mask: as in `routed`.
 
     Raises:
         ValueError: a setting is out of its range.
