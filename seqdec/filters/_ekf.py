@@ -8,8 +8,7 @@ gives
 
 Sigma is kept as a root (D x D). An update costs O(D^2), process noise O(D^3).
 
-Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior Neural Networks for Fast Sequential
-Decision Making", Appendix B.
+Source: Duran-Martin et al. (`seqdec.filters.reference`), Appendix B.
 """
 
 import math
@@ -173,7 +172,7 @@ def ekf(
         network, likelihood: as in `lrkf`.
         initial_std: prior standard deviation of every parameter.
         process_noise, initial_std_table: as in `lrkf`. A Python 0 skips the O(D^3) time update.
-        numerics: without buffer and basis_dtype; the error bounds are zero.
+        numerics: buffer and basis_dtype are unused; the error bounds are zero.
 
     Raises:
         ValueError: a setting is out of its range; or error bounds are asked for with embedding tables.

@@ -11,8 +11,7 @@ response, an observation y gives
 q_l enters gain and innovation but not Sigma_l: the surrogate of the paper. A step costs O(D_h d + D_l^2), or O(D_h d +
 D_l^2 / K) for a bandit whose arms are the K outputs, with K blocks of Sigma_l.
 
-Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior Neural Networks for Fast Sequential
-Decision Making", Algorithm 2.
+Source: Duran-Martin et al. (`seqdec.filters.reference`), Algorithm 2.
 """
 
 from typing import Any

@@ -8,7 +8,6 @@ import jax
 from seqdec.core import Filter, Key, Learner, Marginals, Posterior, PyTree
 
 _BLOCK = 256
-"""Candidates whose marginals are computed at a time."""
 
 
 def posterior(flt: Filter, belief: Any) -> Posterior:

@@ -252,8 +252,8 @@ def lofi(
         initial_std: prior standard deviation of every parameter, or of each, (D,) in the order of `jax.tree.leaves`.
             Precisions are 2e19 at most (1e154 in float64).
         process_noise, initial_std_table: as in `lrkf`. A Python 0 skips the O(D d^2) time update.
-        spare: m; 0, as published, cuts after each observation. Without process noise, d / 2 halves the time of a step.
-        numerics: without buffer and basis_dtype. The error bound is that of the dropped directions.
+        spare: m; 0, as published, cuts after each observation. Without process noise, about d / 2 halves the time.
+        numerics: buffer and basis_dtype are unused. The error bound is that of the dropped directions.
 
     Raises:
         ValueError, TypeError: as `lrkf`.

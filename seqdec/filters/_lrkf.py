@@ -10,8 +10,7 @@ where P_{d,+q}(W_1, W_2) is the best rank-d root of W_1^T W_1 + W_2^T W_2 + q I.
 of C = T A B^T (`seqdec.linalg.low_rank`). With q = 0 the filter is an extended Kalman filter in the span of its first
 factor, whose rows are random.
 
-Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior Neural Networks for Fast Sequential
-Decision Making", Algorithm 4.
+Source: Duran-Martin et al. (`seqdec.filters.reference`), Algorithm 4.
 """
 
 import functools

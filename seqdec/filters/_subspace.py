@@ -7,8 +7,8 @@ theta = theta_0 + B z with B (D x d), orthonormal columns drawn once, and a Gaus
 
 This is LRKF without process noise; an update costs O(D d). A baseline.
 
-Source: Duran-Martin, Kara, Murphy, "Efficient online Bayesian inference for neural bandits", AISTATS 2022, with
-directions from gradient descent on data of a first phase.
+Source: Duran-Martin, Kara, Murphy, "Efficient online Bayesian inference for neural bandits", AISTATS 2022, whose
+directions come from gradient descent on data of a first phase.
 """
 
 from seqdec.core import Array, Filter, Network
@@ -31,7 +31,7 @@ def subspace(
 
     Args:
         rank: d.
-        network, likelihood, initial_std, initial_std_table, numerics: as in `lrkf`, without buffer.
+        network, likelihood, initial_std, initial_std_table, numerics: as in `lrkf`; buffer is unused.
 
     Raises:
         ValueError, TypeError: as `lrkf`.

@@ -130,7 +130,7 @@ class Covariance(NamedTuple):
     unpack: Callable[[Pieces, list[Array]], list[Array]] = unpack_whole
     """a vector in pieces (D_p,), and leaves to look like -> leaves"""
     predict: Callable[[Any], Any] = lambda state: state
-    """a time step: process noise arrives"""
+    """a time step"""
     accumulated_noise: Callable[[Any], Array | None] = lambda state: None
     """state -> (), variance q since the last update; None: never any"""
     variances: Callable[[Any], Callable[[Rows], Array]] | None = None
@@ -175,7 +175,7 @@ def initial_state(factor: Any, dtype: Any, process_noise: ProcessNoise) -> Covar
 
 
 def arrival(process_noise: ProcessNoise, state: CovarianceState) -> tuple[Array | float, CovarianceState]:
-    """The variance that arrives now, and the next state."""
+    """The variance that arrives, and the next state."""
     if not callable(process_noise):
         return process_noise, state
     steps = jnp.asarray(state.steps)

@@ -19,7 +19,6 @@ from seqdec.linalg import Outer
 from seqdec.runtime import alike
 
 _VECTOR_TIMES_KERNEL = (((0,), (0,)), ((), ()))
-"""Dimension numbers of x W for a vector x."""
 
 
 def rows(

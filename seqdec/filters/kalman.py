@@ -303,7 +303,7 @@ def _moved(model: _Model, belief: Belief, steps: list[Pieces]) -> PyTree:
 
 
 def _variances(model: _Model, belief: Belief, products: list[Array]) -> list[Array]:
-    """J_b Sigma_b J_b^T (o, o) by block, without process noise."""
+    """J_b Sigma_b J_b^T (o, o) by block."""
     return [c.variance(state, product) for c, state, product in _blocks(model, belief, products)]
 
 
@@ -377,7 +377,6 @@ def mostly_dense(jacobian: Rows) -> bool:
 
 
 def _observed(y: Any, observed: Any) -> tuple[Array, Array | None]:
-    """As vectors; a scalar y goes with a scalar index."""
     y, rows = jnp.asarray(one_array("y", y)), None if observed is None else integers("observed", observed)
     shape = y.shape if rows is None else rows.shape
     if y.ndim > 1 or shape != y.shape:

@@ -14,7 +14,7 @@ up to 99 from m = 1 to y = 100, where log 100 = 4.6 is right. Two rules, for lik
        max_j |f_j(after) - f_j(before)| <= max(1, max_i |g(y_i) - f_i|)      j all outputs, i the observed ones
        sum_i y_i d_i - m_i (e^{d_i} - 1) >= 0,  up to rounding               d_i = f_i(after) - f_i(before)
 
-   The second sum is the change of the log likelihood. The covariance is that of the whole step. After 64 halvings the
+   The second line is the change of the log likelihood. The covariance is that of the whole step. After 64 halvings the
    observation is rejected.
 
 Source: step halving: Marschner, "glm2: fitting generalized linear models with convergence problems", R Journal, 2011.
