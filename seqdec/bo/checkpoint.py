@@ -78,7 +78,7 @@ def save(
 
 
 def load(path: str | os.PathLike[str], functions: Sequence[Callable[[Any], bool]] | None = ()) -> Saved:
-    """What `save` wrote, with `functions` among the constraints; None: without any.
+    """What `save` wrote, with `functions` among the constraints, or without.
 
     Raises FileNotFoundError or ValueError as `seqdec.bo.BayesianOptimizer.load`.
     """

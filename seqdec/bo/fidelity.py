@@ -80,7 +80,7 @@ class Grid(NamedTuple):
     def curve(self, values: Any, name: str = "value") -> tuple[float, int, tuple[float, ...]]:
         """(the value, the index of its level, the values at lower levels) of a learning curve.
 
-        A number that is not finite is the value. Raises ValueError or TypeError for what is no curve.
+        Raises ValueError or TypeError for what is no curve.
         """
         if not self.counts:
             raise ValueError(
@@ -160,10 +160,10 @@ class Forecast(NamedTuple):
         return cls(tuple(levels), tuple(means), tuple(map(tuple, cov)), noise, best, sign, Warp(*warp))
 
     def chance(self, curve: Sequence[float]) -> float:
-        """The probability that the last value of a learning curve beats the best one known.
+        """The probability that a learning curve ends better than the best value known.
 
         Args:
-            curve: its values so far, after the units 1, 2, ...; only those at levels count.
+            curve: values so far, after the units 1, 2, ...; only those at levels count.
 
         Raises ValueError or TypeError where a value is not a number.
         """

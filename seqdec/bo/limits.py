@@ -68,7 +68,7 @@ class Progress(NamedTuple):
 
 
 def prolonged(progress: Progress, n_calls: int) -> Progress:
-    """The progress of a search that goes on to `n_calls`; more of them lift a callback's stop."""
+    """The progress of a search up to `n_calls`; more of them lift a callback's stop."""
     stopped = "" if n_calls > progress.n_calls else progress.stopped
     return progress._replace(n_calls=n_calls, stopped=stopped)
 
@@ -95,7 +95,7 @@ def limits_of(
 
 
 def fits(limits: Limits, cost: float, further: float = 0.0) -> bool:
-    """Whether after calls of this cost, and a further one, a full one is within the limit."""
+    """Whether a full evaluation is within the limit after this cost and a further call."""
     return cost + further + 1 <= limits.n_calls + _ROUNDING
 
 
@@ -106,7 +106,7 @@ def made(progress: Progress) -> str:
 
 
 def end(limits: Limits, progress: Progress, front: np.ndarray) -> tuple[int, str] | None:
-    """(status, message) at a limit other than that of time; None: go on."""
+    """(status, message) at a limit other than time, or None."""
     calls = made(progress)
     if progress.stopped:
         return STOPPED, progress.stopped

@@ -132,7 +132,7 @@ class Run:
             raised, trial, outcome = error.args
             self._keep_unclaimed()
             self._tell(trial, outcome)
-        raise raised  # outside of the handlers, so that its context stays
+        raise raised  # outside of the handlers: its context stays
 
     def _loop(self) -> tuple[int, str]:
         if self.progress.reported < self.progress.calls:  # it was killed before the callback returned

@@ -159,7 +159,6 @@ def minimize(
         earlier=earlier,
     )
     outside = checks.flag("outside", outside)
-    # Those that do not fit are refused before anything is evaluated.
     points = [space.known_point(x, outside) if known else space.point(x) for x in given]
     for point, (value, outcomes) in zip(points, known, strict=False):
         optimizer.tell(point, value, outcomes=outcomes)
@@ -167,7 +166,7 @@ def minimize(
     limits = limits_of(n_calls, max_failures, time_limit, target, patience, signs)
     so_far = Progress(n_calls)
     if kept is None:
-        loop.write(path, optimizer, so_far)  # what cannot be written is refused before anything is evaluated
+        loop.write(path, optimizer, so_far)  # fails before anything is evaluated
     else:
         _check_equal(path, kept[0], optimizer, points)
         optimizer, so_far = kept[0], prolonged(kept[1], n_calls)

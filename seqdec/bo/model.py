@@ -59,7 +59,7 @@ class Model(NamedTuple):
     signs: np.ndarray
     """(m,) 1 for what is maximized, -1 for other objectives and outcomes"""
     columns: int
-    """of the surrogate: the unit cube, the fidelity if there are several, one for each earlier study"""
+    """of the surrogate: the cube, the fidelity if several, one for each earlier study"""
     seed: int
     standardize: bool
     warp: bool
@@ -91,7 +91,7 @@ class Trials(NamedTuple):
     noise: Any = None
     """(N,) as in `History`"""
     success: Any = None
-    """posterior of `acquisition.failures`; None where failures do not depend on the point"""
+    """posterior of `acquisition.failures`, if failures depend on the point"""
     optimum: Any = None
     """tables of `acquisition.optimum`; None without a belief"""
 
@@ -133,7 +133,7 @@ class Fitted(NamedTuple):
 
 
 def padded_rows(model: Model, capacity: int) -> int:
-    """Rows of the padded history for so many trials, a power of two."""
+    """A power of two."""
     return 1 << max(_SHORTEST, (capacity + model.earlier_rows - 1).bit_length())
 
 
@@ -161,7 +161,7 @@ def _is_outdated(model: Model, warps: tuple[Warp, ...], values: np.ndarray) -> b
 
 
 def fit_warp(model: Model, units: np.ndarray, values: np.ndarray, output: int) -> Warp:
-    """The warp for the responses of an output at `units` (n, columns), moderate for one of several objectives."""
+    """The warp for an output at `units` (n, columns), moderate for one of several objectives."""
     if not model.standardize:
         return Warp(fitted=len(values))
     if not model.warp:
@@ -243,7 +243,7 @@ def warped(warps: tuple[Warp, ...], values: np.ndarray) -> np.ndarray:
 
 
 def marginals(model: Model, fitted: Fitted, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(means (n, m), deviations (n, m)) of the warped outputs at `units` (n, columns); larger is better."""
+    """(means (n, m), deviations (n, m)) of the warped outputs at `units` (n, columns)."""
     found = _at(marginals_of, model, fitted, units)
     means, stds = np.reshape(found, (2, len(units), len(model.signs)))
     return means, stds
@@ -331,7 +331,7 @@ def _shows_noise(model: Model, trials: Trials, output: int) -> bool:
 
 
 def estimated_noise(model: Model, state: Any) -> float:
-    """The estimated noise variance of the first warped response; 0 where it is as small as none."""
+    """Of the first warped response, its variance; 0 where as small as none."""
     estimate = model.surrogate.noise_variance
     assert estimate is not None
     variance = float(np.ravel(estimate(state))[0])
@@ -339,7 +339,7 @@ def estimated_noise(model: Model, state: Any) -> float:
 
 
 def repeated_variance(points: np.ndarray, y: np.ndarray) -> float | None:
-    """Pooled variance of responses `y` (n,) at equal points (n, d); None where none repeats."""
+    """Pooled variance of responses `y` (n,) at equal points (n, d); or None."""
     _, cells, counts = np.unique(points, axis=0, return_inverse=True, return_counts=True)
     cells, freedom = np.ravel(cells), len(y) - len(counts)
     averages = np.bincount(cells, y) / counts
@@ -354,7 +354,7 @@ def prior(model: Model, capacity: int) -> Any:
 
 
 def believe(surrogate: Surrogate, state: Any, trials: Trials) -> Belief:
-    """The belief of a fitted state, conditioned on the pending points with their expected values."""
+    """The belief, with the pending points at their expected values."""
     expected, count = np.asarray(means_of(surrogate, state, trials.x)), int(trials.answered + trials.pending)
     if not trials.pending:
         return Belief(state, expected[:count])

@@ -71,7 +71,7 @@ class Warp(NamedTuple):
     fitted: int = 0
     """Responses it was fitted to."""
     symmetric: bool = False
-    """Whether it is that of an outcome, without power."""
+    """Whether it is that of an outcome."""
 
     def forward(self, y: np.ndarray) -> np.ndarray:
         """The warps z of `y`."""
@@ -99,7 +99,7 @@ class Warp(NamedTuple):
         return self.inverse(mean[..., None] + std[..., None] * nodes) @ (weights / weights.sum())
 
     def is_far(self, y: np.ndarray) -> bool:
-        """Whether some of `y`, outliers apart, are far from the responses it was fitted to."""
+        """Whether some of `y`, outliers apart, are far from those it was fitted to."""
         return bool(np.any(np.abs(self.forward(y[y >= self.fence])) > _FAR))
 
 
@@ -167,7 +167,7 @@ def fit_outcome(x: np.ndarray, y: np.ndarray) -> Warp:
 
 
 def moderate(warp: Warp, y: np.ndarray) -> Warp:
-    """A warp of responses `y` (n,) for volumes: the identity, without outliers, where its scale is too small."""
+    """A warp of responses `y` (n,) for volumes; the identity, without outliers, where its scale is too small."""
     kept = y[y >= warp.fence]
     if warp.power == 1 or warp.scale >= _MODERATE * np.ptp(kept):
         return warp

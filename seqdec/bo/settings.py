@@ -76,7 +76,7 @@ class Settings:
         return isinstance(self.surrogate, str) and self.surrogate == "auto"
 
     def checked(self) -> "Settings":
-        """The settings. Raises ValueError or TypeError, naming the keyword that does not fit."""
+        """The settings. Raises ValueError or TypeError, naming the keyword."""
         space, given = self.space, self.outputs
         outputs = Outputs(
             checks.count("objectives", given.objectives),
@@ -200,7 +200,7 @@ def _bests(settings: Settings) -> np.ndarray:
 
 
 def check_noise(noise_std: Any, surrogate: Surrogate, name: Any) -> float | None:
-    """`noise_std` as a float. Raises ValueError or TypeError if it is no deviation or the surrogate uses none."""
+    """`noise_std` as a float. Raises ValueError or TypeError if it does not fit or the surrogate uses none."""
     if noise_std is None:
         return None
     noise_std = checks.real("noise_std", noise_std)

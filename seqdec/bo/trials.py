@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Status = Literal["complete", "failed", "pending", "outside", "partial", "stopped"]
-"""Of a trial; "outside": not in the space; "partial": below full fidelity; "stopped": an ended learning curve."""
+"""Of a trial; "outside": not in the space; "partial": below full fidelity; "stopped": a learning curve ended early."""
 
 
 class Exhausted(RuntimeError):
@@ -35,7 +35,7 @@ class Trial(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """What is told of a point: values of the objectives, and outcomes, feasible at most 0."""
+    """What is told of a point: objectives' values, and outcomes, feasible at most 0."""
 
     objectives: int = 1
     outcome_constraints: int = 0
@@ -141,12 +141,12 @@ class Entry(NamedTuple):
 
     @property
     def feasible(self) -> bool:
-        """Whether the trial is complete, at full fidelity, with all outcomes at most 0."""
+        """Whether complete, at full fidelity, with all outcomes at most 0."""
         return self.status == "complete" and all(outcome <= 0 for outcome in self.outcomes)
 
 
 class Record:
-    """The trials of an optimizer, in the order of asking or telling; not thread-safe."""
+    """The trials of an optimizer; not thread-safe."""
 
     def __init__(self, space: Space, outputs: Outputs, grid: Grid | None) -> None:
         self.space, self.outputs, self.grid = space, outputs, grid
@@ -184,7 +184,7 @@ class Record:
             self.order.append(number)
 
     def lower_cost(self) -> float:
-        """Cost of lower levels since the last trial at full fidelity, in evaluations there."""
+        """Cost of lower levels since the last full evaluation, in those."""
         costs, total = () if self.grid is None else self.grid.costs, 0.0
         for entry in reversed(self.entries):
             if not entry.point.level:
@@ -230,7 +230,7 @@ class Record:
         return found
 
     def observations(self, signs: np.ndarray) -> Observations:
-        """What the model is fitted to; `signs` (m,) as in `seqdec.bo.model.Model`."""
+        """What the model is fitted to; `signs` (m,)."""
         told = [one for number in self.order for one in _levels(self.entries[number])]
         rows = [(*entry.values, *entry.outcomes) for entry in told]
         pending, failed = ([e.point for e in self.entries if e.status == status] for status in ("pending", "failed"))

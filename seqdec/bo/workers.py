@@ -1,4 +1,4 @@
-"""Calls of the function, by this process, other processes or an executor."""
+"""Calls of the function, here, in other processes or an executor."""
 
 import contextlib
 import inspect
@@ -129,7 +129,7 @@ def _followed(how: Call, grid: Grid, trial: Trial) -> Outcome:
 
 
 def failed(error: Exception, catch: tuple[type[Exception], ...], seconds: float | None) -> Outcome:
-    """The outcome of a call that raised after so many seconds, None: unknown."""
+    """The outcome of a call that raised after so many seconds."""
     raised, text = None if isinstance(error, catch) else Raised(error), "".join(traceback.format_exception(error))
     return Outcome(None, None, f"{type(error).__name__}: {error}", text, raised, seconds)
 

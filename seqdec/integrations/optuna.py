@@ -111,7 +111,7 @@ class Sampler(BaseSampler):
         self._initial = None if startup is None else max(1, startup)
         self._independent_sampler = independent_sampler or RandomSampler(seed=legacy)
         self._constraints_func, self._options = constraints_func, options
-        # Raises here, rather than in the first trial.
+        # raises here, not in the first trial
         objectives = 1 if reference_point is None else np.size(reference_point)
         BayesianOptimizer([(0.0, 1.0)], **_optimizer_options(0, [False] * objectives, 0, 1), **options)
         self._start()

@@ -90,7 +90,7 @@ def _log_probability_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple
 
 
 def merits(base: np.ndarray, outputs: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """(n,) ranks of points: `base` (n,), infeasible ones below by the sum of their violations.
+    """(n,) ranks of points: `base` (n,), infeasible ones below by their violations.
 
     `outputs` (n, c) are the outcomes, `thresholds` (c,) as in `Target`.
     """

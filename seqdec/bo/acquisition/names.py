@@ -1,4 +1,4 @@
-"""Acquisitions of an optimizer: the bandits' policies, given the best response."""
+"""Acquisitions: the bandits' policies, given the best response."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "thompson": {"propensity_samples": 0},
     "ucb": {"width": 2.0},
 }
-"""Keywords of policies, where they differ from the bandits' defaults."""
+"""Keywords of policies that differ from the bandits'."""
 
 
 def names() -> tuple[str, ...]:
@@ -32,7 +32,7 @@ def names() -> tuple[str, ...]:
 
 @functools.cache
 def make(acquisition: str | Acquisition) -> Callable[[Incumbent], Acquisition]:
-    """(incumbent) -> the acquisition of that name, or the one given. Raises ValueError or TypeError."""
+    """(incumbent) -> the acquisition of that name, or given. Raises ValueError or TypeError."""
     if isinstance(acquisition, Acquisition):
         return lambda incumbent: acquisition
     if not isinstance(acquisition, str):
@@ -63,5 +63,5 @@ def automatic(surrogate: str, outputs: Outputs) -> str:
 
 
 def is_smooth(acquisition: Acquisition) -> bool:
-    """Whether scores with one key are smooth: not where each candidate is drawn for."""
+    """Whether scores with one key are smooth."""
     return acquisition.exact or acquisition.needs == "draw"

@@ -35,9 +35,7 @@ class Optimum(NamedTuple):
     """Densities of a space's parameters."""
 
     logs: tuple[tuple[float, ...] | None, ...]
-    """log densities of each dimension at the table's places, or of a Categorical's choices; at most 0; None without a
-    belief
-    """
+    """log densities at the table's places, or of a Categorical's choices; at most 0; None without a belief"""
 
 
 def checked(given: Any, space: Space) -> Optimum | None:
@@ -86,7 +84,7 @@ def _values(dimension: Dimension) -> list[Any]:
 
 
 def _normal(dimension: Any, center: Any, width: Any, name: str) -> np.ndarray:
-    """A normal density on the scale of search, of standard deviation `width`."""
+    """A normal density on the scale of search; the width is its standard deviation, logarithmically a factor."""
     center, width = dimension.value(center, f"{name}: the center"), checks.real(f"{name}: the width", width)
     log, ends = getattr(dimension, "log", False), np.array([dimension.low, dimension.high], float)
     if not (width > (1 if log else 0) and math.isfinite(width)):
@@ -104,7 +102,7 @@ def _normal(dimension: Any, center: Any, width: Any, name: str) -> np.ndarray:
 
 
 def tables(optimum: Optimum, space: Space, known: int) -> np.ndarray:
-    """(columns, places) terms of a score, for each column of the unit cube, after so many points."""
+    """(columns, places) terms of a score after so many points."""
     found = np.zeros((space.columns, len(_GRID)))
     for dimension, columns, logs in zip(space.dimensions, space.slices, optimum.logs, strict=True):
         if logs is not None and isinstance(dimension, Categorical):
@@ -123,7 +121,7 @@ def preferred(score: Array, table: Any, x: Array) -> Array:
 
 
 def drawn(optimum: Optimum, space: Space, units: np.ndarray) -> np.ndarray:
-    """`units` (n, columns), uniform in the cube, by the quantiles of the densities."""
+    """`units` (n, columns), uniform in the cube, moved by the densities' quantiles."""
     moved = units.copy()
     for dimension, columns, logs in zip(space.dimensions, space.slices, optimum.logs, strict=True):
         if logs is None or columns.start == columns.stop:

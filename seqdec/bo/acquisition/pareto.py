@@ -98,18 +98,18 @@ def signs(maximize: Any, objectives: int) -> np.ndarray:
 
 
 def dominating(values: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """(n,) numbers of `others` (k, m) that dominate each row of `values` (n, m), larger is better."""
+    """(n,) how many `others` (k, m) dominate each row of `values` (n, m), larger is better."""
     at_least = np.all(others >= values[:, None], axis=2)
     return np.sum(at_least & np.any(others > values[:, None], axis=2), axis=1)
 
 
 def non_dominated(values: np.ndarray) -> np.ndarray:
-    """(n,) bool: the rows of `values` (n, m), larger is better, that no other dominates; equal rows stay."""
+    """(n,) bool: the rows of `values` (n, m), larger is better, that none dominates; equal rows stay."""
     return dominating(values, values) == 0
 
 
 def volume(values: np.ndarray, reference: np.ndarray) -> float:
-    """The hypervolume of `values` (n, m), larger is better: their bounding box less the boxes left."""
+    """The hypervolume of `values` (n, m), larger is better."""
     if not len(values) or np.any(values.max(0) <= reference):
         return 0.0
     top = values.max(0)
@@ -172,7 +172,7 @@ def _log_difference(a: Array, b: Array, width: Array) -> Array:
 
 
 def log_expected_hypervolume_improvement(boxes: Boxes) -> Acquisition:
-    """Play the largest log EHVI over `boxes`, of a posterior with several outputs."""
+    """Play the largest log EHVI over `boxes`."""
 
     def score(key, posterior, candidates, mask):
         del key

@@ -34,7 +34,7 @@ BELIEF, DOT, BEST, REST = "#0072B2", "#555555", "#D55E00", "#A9A9A9"
 LEFT: dict[str, Any] = {"fontsize": 11, "x": 0.01, "ha": "left"}
 """Of a title."""
 INACTIVE = object()
-"""An inactive parameter's value (None may be a choice)."""
+"""An inactive parameter's value."""
 _SLICES = 6
 """Most parameters of slices."""
 _HUGE = 1e200
@@ -73,7 +73,7 @@ class Study(NamedTuple):
     optimum: float | None
     """the best possible value, if known"""
     importances: dict[Any, float]
-    """of parameters that vary, the largest first; empty below two values"""
+    """the largest first; empty below two values"""
     recommended: Any
     """None without a value"""
     predict: Callable[[np.ndarray], np.ndarray]
@@ -145,7 +145,7 @@ def study_of(optimizer: "BayesianOptimizer", optimum: float | None) -> Study:
 def plot(optimizer: "BayesianOptimizer", panel: str | None, minimum: float | None, maximum: float | None) -> Figure:
     """All panels, or the one of that name, with the best possible value if known.
 
-    Raises ValueError for an unknown one, if no trial was told, or for the wrong one of `minimum` and `maximum`.
+    Raises ValueError for an unknown one, without trials, or for the wrong one of `minimum` and `maximum`.
     """
     layout = _LAYOUT if optimizer.outputs.objectives == 1 else (("front",),)
     names = tuple(itertools.chain(*layout))
@@ -187,7 +187,7 @@ def _title(study: Study) -> str:
 
 
 def progress(figure: FigureBase, study: Study) -> None:
-    """Every value, the best so far, and the expected best of n independent uniform points under the posterior mean."""
+    """Every value, the best so far, and the expected best of n uniform points under the posterior mean."""
     axis, numbers = figure.subplots(), np.arange(1, len(study.values) + 1)
     sign = 1 if study.maximize else -1
     best = sign * np.fmax.accumulate(sign * study.values)
@@ -220,7 +220,7 @@ def _fit_progress(axis: Axes, study: Study, drawn: np.ndarray) -> None:
 
 
 def _random_search(study: Study, count: int) -> np.ndarray:
-    """(count,) expected best of 1, 2, ... uniform points; empty if unknown, and with outcome constraints."""
+    """(count,) expected best of 1, 2, ... uniform points; or empty."""
     if not study.known or study.outputs.outcome_constraints:
         return np.empty(0)
     space = study.space
@@ -236,7 +236,7 @@ def _random_search(study: Study, count: int) -> np.ndarray:
 
 
 def front(figure: FigureBase, study: Study) -> None:
-    """The values of every pair of objectives, the front marked."""
+    """Every pair of objectives, the front marked."""
     count, feasible, best = study.outputs.objectives, study.feasible, study.front
     pairs = list(itertools.combinations(range(count), 2))[:_PAIRS]
     columns = min(3, len(pairs))
@@ -255,7 +255,7 @@ def front(figure: FigureBase, study: Study) -> None:
 
 
 def slices(figure: FigureBase, study: Study) -> None:
-    """Posterior mean and 95% band along the most important parameters, through the recommended point."""
+    """Posterior mean and 95% band through the recommended point."""
     if not study.known:
         return nothing(figure, "Belief along each parameter", study)
     best, keys = study.recommended, study.sliced
@@ -344,7 +344,7 @@ def importances(figure: FigureBase, study: Study) -> None:
 
 
 def parallel(figure: FigureBase, study: Study) -> None:
-    """Every evaluation as a line through parameters and value, colored by rank."""
+    """Every evaluation as a line, colored by rank."""
     axis = figure.subplots()
     keys = sorted(list(study.importances or study.varied)[:_COORDINATES], key=list(study.space.keys).index)
     columns = [_heights(dimension_of(study.space, key), study.column(key)) for key in keys]
@@ -449,7 +449,7 @@ def positive(study: Study, drawn: np.ndarray) -> np.ndarray:
 
 
 def set_limits(axis: Axes, low: float, high: float) -> None:
-    """Limits of the values with a margin, in units of the axis."""
+    """With a margin, in units of the axis."""
     room = 0.06 * (high - low) or 1.0
     axis.set_ylim(*axis.yaxis.get_transform().inverted().transform(np.array([low - room, high + room])))
 

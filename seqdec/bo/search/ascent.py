@@ -81,7 +81,7 @@ def score(plan: Plan, key: Key, state: Any, target: Any, trials: Trials, points:
 def climb(
     plan: Plan, key: Key, state: Any, target: Any, trials: Trials, region: Region, points: Array, free: Array
 ) -> tuple[Array, Array]:
-    """(points (s, d), scores (s,)): the best on each path of projected Adam, in the `free` columns (s, d)."""
+    """(points (s, d), scores (s,)): the best on each path of projected Adam in the `free` columns (s, d)."""
     steps = plan.search.steps
     adam, rate = optax.scale_by_adam(b1=0.8, b2=0.95), optax.cosine_decay_schedule(0.05, steps)
     solver = promoting(optax.chain(adam, optax.scale_by_schedule(rate)))

@@ -25,15 +25,15 @@ class Search:
     """How the acquisition is maximized."""
 
     raw_samples: int = 512
-    """Points of the Sobol sequence, a power of two; half as many perturbations are added."""
+    """Sobol points, a power of two; half as many perturbations are added."""
     num_restarts: int = 16
-    """Number of ascents, from the best candidates; at most `raw_samples`."""
+    """Ascents, from the best candidates; at most `raw_samples`."""
     steps: int = 60
     """Of each ascent; 0 for none."""
     grid: bool = False
     """Whether suggestions are of the same Sobol points, without ascent, as in the paper's experiments."""
     repeats: bool | None = None
-    """Whether a point may be suggested again; None: in an exhausted finite space with noisy values."""
+    """Whether to suggest a point again; None: in an exhausted finite space with noisy values."""
 
     def checked(self) -> "Search":
         """Itself with Python numbers. Raises TypeError or ValueError."""
@@ -83,7 +83,7 @@ def candidates(space: Space, search: Search, region: Region, incumbents: np.ndar
 
 
 def perturbed(space: Space, region: Region, centers: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """(n, d): a perturbation of each of `centers` (n, d), on one of several scales."""
+    """(n, d): a perturbation of each of `centers` (n, d)."""
     shape = centers.shape
     moved = rng.random(shape) < rng.uniform(1 / shape[1], min(1.0, _MOVED / shape[1]), (shape[0], 1))
     scales = np.resize(_SCALES, (shape[0], 1)) * (region.high - region.low)

@@ -87,7 +87,7 @@ def _by_programming(space: Space) -> Point | None:
 def candidates(
     space: Space, search: Search, box: Box, starts: Sequence[Point], rng: np.random.Generator
 ) -> list[Point]:
-    """Points of a box, as many as `search` wants: repeated where fewer are found, or empty."""
+    """Points of a box, as many as `search` wants, repeated where fewer are found."""
     grid, columns = sobol(search.raw_samples, space.columns, search.grid), space.columns
     if search.grid:
         number, found = len(grid), inside(space, box, grid)
@@ -104,7 +104,7 @@ def candidates(
 def walk(
     space: Space, box: Box, starts: Sequence[Point], count: int, rng: np.random.Generator
 ) -> Iterator[list[Point]]:
-    """Points of a box near `starts`, then near those, by rounds of at most `count`."""
+    """Points of a box near `starts`, then near those, in rounds of at most `count`."""
     centers = list(starts)
     for _ in range(_ROUNDS):
         found = inside(

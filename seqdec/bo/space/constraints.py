@@ -29,7 +29,7 @@ Constraint = Linear | Callable[[Any], bool]
 
 
 def checked(given: Any, keys: Sequence[Any], dimensions: Sequence[Dimension]) -> tuple[Constraint, ...]:
-    """The constraints with Python numbers. Raises ValueError or TypeError, naming the one that does not fit."""
+    """With Python numbers. Raises ValueError or TypeError, naming the constraint."""
     if not isinstance(given, list | tuple):
         raise TypeError(f"constraints must be a list of Linear and of functions; got {given!r}")
     by_key = dict(zip(keys, dimensions, strict=True))
@@ -63,14 +63,14 @@ def _linear(given: Linear, by_key: Mapping[Any, Dimension], name: str) -> Linear
 
 
 def check_key(name: str, key: Any, keys: Mapping[Any, Any]) -> Any:
-    """A name or index as a Python string or integer. Raises ValueError for another key."""
+    """A name or index in Python's types. Raises ValueError for another key."""
     if key not in keys or not isinstance(key, str | int | np.integer) or isinstance(key, bool):
         raise ValueError(f"{name}: {unknown('parameter', key, [str(known) for known in keys])}")
     return str(key) if isinstance(key, str) else int(key)
 
 
 def holds(constraint: Constraint, x: Any, shown: Callable[[Any], Any]) -> bool:
-    """Whether a constraint holds at a point. Raises ValueError or TypeError where a function does not say."""
+    """Raises ValueError or TypeError where a function does not answer."""
     if isinstance(constraint, Linear):
         active = x.keys() if isinstance(x, dict) else range(len(x))
         total = sum(weight * x[key] for key, weight in constraint.weights.items() if key in active)
@@ -90,7 +90,7 @@ def holds(constraint: Constraint, x: Any, shown: Callable[[Any], Any]) -> bool:
 
 
 def describe(constraint: Constraint) -> str:
-    """A constraint as a formula, or the name of its function."""
+    """A formula, or the name of the function."""
     if not isinstance(constraint, Linear):
         return getattr(constraint, "__qualname__", repr(constraint))
     total = " + ".join(f"{weight:g} * {key!r}" for key, weight in constraint.weights.items())

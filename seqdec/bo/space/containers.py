@@ -9,7 +9,7 @@ import numpy as np
 
 
 def table(given: Any) -> list[dict[Any, Any]] | None:
-    """The rows of a table, by column name; None for anything else."""
+    """The rows of a table, by column name; or None."""
     if hasattr(given, "iloc") and given.ndim == 2:  # of pandas
         _check_names(given.columns)
         return [dict(zip(given.columns, row, strict=True)) for row in given.itertuples(index=False, name=None)]
@@ -24,7 +24,7 @@ def table(given: Any) -> list[dict[Any, Any]] | None:
 
 
 def sequence(given: Any) -> list[Any] | None:
-    """The items of an ordered container; None for anything else."""
+    """The items of an ordered container; or None."""
     if hasattr(given, "to_pylist"):  # a column of Arrow, whose items are objects of its own
         return given.to_pylist()
     if isinstance(given, np.ndarray | jax.Array):  # the items of a masked array may be masked
@@ -34,7 +34,7 @@ def sequence(given: Any) -> list[Any] | None:
 
 
 def mapping(given: Any) -> Mapping[Any, Any] | None:
-    """The values by name of a row, a dict or a named tuple; None for anything else."""
+    """The values by name of a row, a dict or a named tuple; or None."""
     if hasattr(given, "iloc") and given.ndim == 1:  # a row of pandas
         _check_names(given.index)
         return dict(given.items())

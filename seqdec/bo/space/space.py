@@ -38,7 +38,7 @@ class Point(NamedTuple):
     """In both representations."""
 
     x: Any
-    """a read-only numpy array where all dimensions are Real without names, else a list or a dict"""
+    """a read-only numpy array of Real dimensions without names, else a list or a dict"""
     unit: np.ndarray
     """(columns,) of the unit cube, read-only; outside points beyond it"""
     inside: bool = True
@@ -115,7 +115,7 @@ class Space:
         return math.prod(dimension.size for dimension in self.dimensions)
 
     def active(self, x: Any) -> np.ndarray:
-        """(columns,) bool: columns of the parameters active at a point."""
+        """(columns,) bool: of parameters active at a point."""
         present = [not self.names or key in x for key in self.keys]
         return np.concatenate([np.full(d.width, p) for d, p in zip(self.dimensions, present, strict=True)])
 
@@ -168,7 +168,7 @@ class Space:
                 yield x
 
     def point(self, x: Any) -> Point:
-        """A checked copy of `x` with its encoding; a Point is returned as it is. Raises ValueError or TypeError."""
+        """A checked copy of `x`, encoded; a Point as it is. Raises ValueError or TypeError."""
         if isinstance(x, Point):
             return x
         point = self._point(self.values(x))
@@ -177,7 +177,7 @@ class Space:
         return point
 
     def known_point(self, x: Any, outside: bool) -> Point:
-        """As `point`; with `outside` x may violate constraints, and lie outside by the width of the range."""
+        """As `point`; with `outside` it may violate constraints, and bounds by the width of the range."""
         try:
             return self.point(x)
         except ValueError as raised:
@@ -208,7 +208,7 @@ class Space:
         return self._point(self.values(x)) if self.violated(x) is None else None
 
     def values(self, x: Any) -> Any:
-        """A point's floats, integers and choices: a list or a dict. Raises as `point`."""
+        """A point's values: a list or a dict. Raises as `point`."""
         if self.names:
             return self._named_values(x)
         if isinstance(x, Mapping) and not hasattr(x, "as_py"):
@@ -222,7 +222,7 @@ class Space:
         return [d.value(value, f"x[{i}]") for i, (d, value) in enumerate(zip(self.dimensions, values, strict=True))]
 
     def listed(self, given: Any) -> list[Any]:
-        """One point, or several in a list, an array or a table, as an unchecked list."""
+        """One point, or several in a container, as an unchecked list."""
         if (rows := containers.table(given)) is not None:
             return rows if self.names else [[*row.values()] for row in rows]
         if (items := containers.sequence(given)) is None:
@@ -273,7 +273,7 @@ class Space:
         return {name: values[i] for i, name in enumerate(self.names) if self._is_active(i, values.__getitem__)}
 
     def snap(self, units: np.ndarray) -> np.ndarray:
-        """(..., columns) -> the nearest encodings in the product of the dimensions."""
+        """(..., columns) -> the nearest encodings in the product."""
         if self.continuous.all():
             return units
         parts = [d.snap(units[..., columns]) for d, columns in zip(self.dimensions, self.slices, strict=True)]

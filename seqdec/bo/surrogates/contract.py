@@ -1,4 +1,4 @@
-"""The contract of surrogates, beliefs over the function in the unit cube, and their registry.
+"""The contract of surrogates, beliefs over the function in the unit cube.
 
 Responses are standardized; larger is better.
 """
@@ -19,7 +19,7 @@ _MOST_EXACT = 1000
 
 
 class History(NamedTuple):
-    """Evaluated points in the order of their responses, padded to N; arrays of numpy or JAX."""
+    """Evaluated points in order, padded to N; arrays of numpy or JAX."""
 
     x: Any
     """(N, d) points of the unit cube"""
@@ -28,7 +28,7 @@ class History(NamedTuple):
     filled: Any
     """() int32 rows that hold a point"""
     noise: Any = None
-    """(N,) known noise variances of the responses, negative where to be estimated; None: everywhere"""
+    """(N,) known noise variances, negative where to be estimated; None: everywhere"""
 
     @property
     def keep(self) -> Array:
@@ -38,7 +38,7 @@ class History(NamedTuple):
 
 @portable
 class Surrogate(NamedTuple):
-    """A learner (`seqdec.core.Learner`) of histories: a belief over functions on the unit cube.
+    """A learner (`seqdec.core.Learner`) of histories.
 
     `posterior` is traced by JAX; the others are called with arrays of the host: compile what they compute.
     """
@@ -46,16 +46,16 @@ class Surrogate(NamedTuple):
     init: Callable[[Key, History], Any]
     """(key, history) -> state of the prior; of the history only shapes are used."""
     fit: Callable[[Any, History], Any]
-    """(state, history) -> state conditioned on the history, hyperparameters adapted; consumes the old state. Since the
-    last fit rows were only appended.
+    """(state, history) -> state conditioned on the history, hyperparameters adapted; consumes the old state. Rows were
+    only appended.
     """
     condition_on: Callable[[Any, History], Any]
-    """(state, history) -> state conditioned on the appended rows, hyperparameters unchanged."""
+    """(state, history) -> state conditioned on appended rows, hyperparameters unchanged."""
     posterior: Callable[[Any], Posterior]
     """(state) -> posterior over the responses at rows (n, d) of the unit cube."""
     growth: float
-    """Responses are standardized again, and the state is one from `init`, when the history has grown by this factor; 1:
-    for every point, infinity: never.
+    """Responses are standardized again, and the state is from `init`, when the history has grown by this factor; 1:
+    always, infinity: never.
     """
     acquisition: str
     """That of "auto"."""

@@ -22,7 +22,7 @@ from seqdec import kernels
 from seqdec.bo.surrogates.contract import History
 
 ITERATIONS = 30
-"""Most steps of L-BFGS, from each of three starts; a quarter of it after one response was appended."""
+"""Most steps of L-BFGS from each of three starts, a quarter after an appended response."""
 MEAN_VARIANCE = 1.0
 """Prior variance c of the mean."""
 SMALLEST_NOISE = 1e-8
@@ -108,7 +108,7 @@ def unflatten(flat: np.ndarray) -> Hyperparameters:
 
 
 def fitted(history: History, most: int = _FITTED) -> Hyperparameters:
-    """Hyperparameters fitted from the prior to the history, or `most` rows of it."""
+    """Hyperparameters fitted from the prior to the history, or `most` rows."""
     return _fit_from_prior(calibration_rows(history, most))[0]
 
 
@@ -142,9 +142,9 @@ def loss(flat: np.ndarray, known: Known) -> tuple[float, np.ndarray]:
 
 
 def negative_log_prior(flat: np.ndarray) -> tuple[float, np.ndarray]:
-    """(negative log prior density up to a constant, its gradient).
+    """(negative log prior density up to a constant, gradient).
 
-    The precision of log l is (I - b 1 1') / t, with b = s / (t + d s) for the variances s shared and t own.
+    The precision of log l is (I - b 1 1') / t, b = s / (t + d s), for variances s shared and t own.
     """
     dim = len(flat) - 2
     centered = flat - flatten(prior_mean(dim))
@@ -155,7 +155,7 @@ def negative_log_prior(flat: np.ndarray) -> tuple[float, np.ndarray]:
 
 
 def negative_log_likelihood(flat: np.ndarray, known: Known) -> tuple[float, np.ndarray]:
-    """(negative log marginal likelihood of the responses up to a constant, its gradient).
+    """(negative log marginal likelihood up to a constant, gradient).
 
     With the covariance M and w = M^-1 y, a derivative is tr(G dM), where G = (M^-1 - w w') / 2.
     """
@@ -180,10 +180,10 @@ def negative_log_likelihood(flat: np.ndarray, known: Known) -> tuple[float, np.n
 
 
 def shows_noise(history: History, most: int = 256) -> bool:
-    """Whether noise of an estimated variance, and nothing else, explains the history, or `most` rows of it.
+    """Whether noise, and nothing else, explains the history, or `most` rows of it.
 
-    Noise must be 10 nats better than none, and a rough function of the same variance, with short length scales, must
-    not be 2 nats better.
+    It must be 10 nats better than none, and a rough function of the same variance, with short length scales, must not
+    be 2 nats better.
     """
     known = calibration_rows(history, most)
     exact = known._replace(noise=np.maximum(known.noise, 0.0))

@@ -64,7 +64,7 @@ class Process(NamedTuple):
     keep: Any
     """(N,) bool"""
     whiten: Any
-    """(N, N) inverse lower Cholesky factor of the responses' covariance; one on the diagonal of padded rows"""
+    """(N, N) inverse lower Cholesky factor of the covariance; one on the diagonal of padded rows"""
     weights: Any
     """(N,) inverse covariance times the responses"""
     errors: Any
@@ -177,7 +177,7 @@ def _normals(count: int, columns: int) -> np.ndarray:
 
 
 def mixture_posterior(state: Mixture) -> Posterior:
-    """Posterior over the responses at rows (n, d); draws are of a member drawn by weight."""
+    """Posterior at rows (n, d); draws are of a member drawn by weight."""
     weights = jnp.exp(state.log_weights)
 
     def each(function: Any) -> Any:
@@ -208,7 +208,7 @@ def prior(history: History) -> Process:
 
 
 def refitted(state: Process, history: History) -> Hyperparameters:
-    """The hyperparameters fitted to a history, in a quarter of the iterations unless from the prior."""
+    """The hyperparameters, in a quarter of the iterations unless from the prior."""
     if state.unfitted:
         return evidence.fitted(history)
     end, least = evidence.descend(state.hyper, evidence.calibration_rows(history), evidence.ITERATIONS // 4)

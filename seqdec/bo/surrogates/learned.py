@@ -56,7 +56,7 @@ def learned(
 def shown(
     update: Callable[[Any, Array, Array], Any], learned: Any, absorbed: Array, history: History, chunk: int
 ) -> Any:
-    """`learned` after updates with the rows of the history from `absorbed` () on, `chunk` each.
+    """`learned` after the rows of the history from `absorbed` () on, `chunk` an update.
 
     `update`: (learned, indices (n,), known (n,) bool) -> learned; unknown rows pad the last chunk.
     """
