@@ -6,7 +6,12 @@ with (mean, variance), for the process of `seqdec.bo.surrogates.gaussian_process
 loss L, minus the log of the marginal likelihood times the priors, by L-BFGS on at most 512 responses. The first fit
 starts at the priors' center, at shorter length scales and at a larger noise, and keeps the best end, that of the larger
 noise only if better by five nats; later fits start from the last hyperparameters. Without a, independent priors would
-fix the mean length scale of many columns.
+fix the mean length scale of many columns. Draws about the most likely t* are
+
+    t_k = t* + H^{-1/2} z_k,    H = d^2 L / dt^2 at t*,
+
+for a scrambled Sobol sequence of normal z_k, with the weights exp(-L(t_k)) over the density of the draw, cut off at e^2
+times the median. H is from differences of the gradient, with eigenvalues of at least that of the widest prior.
 
 Sources: Rasmussen, Williams, "Gaussian processes for machine learning", 2006. Length scales that grow as sqrt d:
 Hvarfner, Hellsten, Nardi, "Vanilla Bayesian optimization performs great in high dimensions", 2024.
@@ -40,8 +45,12 @@ _ROUGH = (0.005, 0.01)
 """Length scales of rough functions, in diagonals of the cube."""
 _GRADIENT = 0.1
 """Gradient norm, in nats, to stop at."""
-_FITTED = 512
-"""Most responses used for the fit."""
+_FITTED, _WEIGHTED = 512, 256
+"""Most responses used for the fit, and for the weights of draws."""
+_STEP = 1e-3
+"""For differences in log hyperparameters."""
+_CUT = 2.0
+"""Log of the largest weight relative to the median."""
 
 
 class Hyperparameters(NamedTuple):
@@ -177,6 +186,50 @@ def negative_log_likelihood(flat: np.ndarray, known: Known) -> tuple[float, np.n
     by_lengths = -np.einsum("nd,nd->d", scaled, by_scaled)
     gradient = np.concatenate([by_lengths, [amplitude * np.vdot(slope, correlations), estimated]])
     return 0.5 * float(known.y @ weights) + 0.5 * log_determinant, gradient
+
+
+def drawn(hyper: Hyperparameters, history: History, count: int) -> tuple[list[Hyperparameters], np.ndarray]:
+    """(t_k, log weights (count,)); all the most likely ones where the likelihood is not finite."""
+    alike = [hyper] * count, np.full(count, -math.log(count))
+    if count == 1:
+        return alike
+    known, center = calibration_rows(history, _WEIGHTED), flatten(hyper)
+    slopes = [loss(center + _STEP * unit, known)[1] for unit in np.eye(len(center))]
+    curvature = (np.array(slopes) - loss(center, known)[1]) / _STEP
+    if not np.isfinite(curvature).all():
+        return alike
+    values, vectors = np.linalg.eigh((curvature + curvature.T) / 2)
+    z = _normals(count, len(center))
+    spread = z / np.sqrt(np.maximum(values, 1 / max(VARIANCES)))
+    points = np.clip(center + spread @ vectors.T, *np.transpose(bounds(known.x.shape[1])))
+    losses = np.array([loss(point, known)[0] for point in points])
+    if not np.isfinite(losses).all():
+        return alike
+    log_weights = 0.5 * np.sum(z**2, 1) - losses
+    log_weights = np.minimum(log_weights, np.median(log_weights) + _CUT)
+    return [unflatten(point) for point in points], log_weights - np.logaddexp.reduce(log_weights)
+
+
+@functools.cache
+def _normals(count: int, columns: int) -> np.ndarray:
+    """(count, columns) normal numbers of a Sobol sequence, scrambled with seed 0."""
+    from scipy.special import ndtri
+    from scipy.stats import qmc
+
+    size = 1 << (count - 1).bit_length()
+    return ndtri(qmc.Sobol(columns, rng=np.random.default_rng(0)).random(size)[:count])
+
+
+def solved(hyper: Hyperparameters, history: History) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """(whitener W (N, N), weights W'W y (N,), noise deviations (N,), number n of rows), padded as the history."""
+    rows, length = told(history), len(history.y)
+    count = len(rows.y)
+    whiten, weights, stds = np.eye(length), np.zeros(length), np.zeros(length)
+    if count:
+        inner, _ = whitener(covariance(hyper, rows))
+        whiten[:count, :count], weights[:count] = inner, inner.T @ (inner @ rows.y)
+        stds[:count] = np.sqrt(noise_variances(hyper, rows))
+    return whiten, weights, stds, count
 
 
 def shows_noise(history: History, most: int = 256) -> bool:

@@ -6,13 +6,7 @@
 The kernel is Matern-5/2; c = 1 is the prior variance of the mean.
 
 The most likely hyperparameters t* = (log l, log s, log v) minimize the loss L of `seqdec.bo.surrogates.evidence`. The
-surrogate is a mixture of processes with the hyperparameters
-
-    t_k = t* + H^{-1/2} z_k,    H = d^2 L / dt^2 at t*,
-
-for a scrambled Sobol sequence of normal z_k, with the weights exp(-L(t_k)) over the density of the draw, cut off at e^2
-times the median. H is from differences of the gradient, with eigenvalues of at least that of the widest prior. The
-moments of the mixture are
+surrogate is a mixture of processes with the hyperparameters t_k and the weights w_k drawn there, whose moments are
 
     mean = sum_k w_k mean_k,    cov = sum_k w_k (cov_k + (mean_k - mean)(mean_k - mean)')
 
@@ -24,7 +18,6 @@ algorithms", 2012. Function draws by Matheron's rule: Wilson et al., "Efficientl
 process posteriors", 2020.
 """
 
-import functools
 import math
 from typing import Any, NamedTuple
 
@@ -35,20 +28,15 @@ import numpy as np
 from seqdec import kernels
 from seqdec.bo.surrogates import evidence
 from seqdec.bo.surrogates.contract import History, Surrogate
-from seqdec.bo.surrogates.evidence import Hyperparameters, Known
+from seqdec.bo.surrogates.evidence import Hyperparameters
 from seqdec.boundary import checks
 from seqdec.core import Array, Key, Posterior, Predictive
 
 DTYPE = jnp.float64
 GROWTH = 1.1
 """See `Surrogate`."""
-_WEIGHTED = 256
-"""Most responses by which draws are weighted."""
 _ROWS = 512
 """Most rows of all members."""
-_STEP = 1e-3
-_CUT = 2.0
-"""Log of the largest weight relative to the median."""
 _FEATURES = 1024
 """Of a draw from the prior."""
 
@@ -108,7 +96,7 @@ def gp(*, draws: int = 8) -> Surrogate:
 
     def fit(state: Mixture, history: History) -> Mixture:
         hyper = refitted(state.best, history)
-        drawn, log_weights = _drawn(hyper, evidence.calibration_rows(history, _WEIGHTED), members(history))
+        drawn, log_weights = evidence.drawn(hyper, history, members(history))
         return _conditioned(hyper, drawn, log_weights, history)
 
     def condition_on(state: Mixture, history: History) -> Mixture:
@@ -142,38 +130,6 @@ def _conditioned(hyper: Hyperparameters, drawn: list[Hyperparameters], log_weigh
     members = [condition(one, history) for one in drawn]
     best = members[0] if len(drawn) == 1 else condition(hyper, history)
     return Mixture(best, _stacked(members), log_weights)
-
-
-def _drawn(hyper: Hyperparameters, known: Known, count: int) -> tuple[list[Hyperparameters], np.ndarray]:
-    """(draws, log weights); all the most likely ones where the likelihood is not finite."""
-    alike = [hyper] * count, np.full(count, -math.log(count))
-    if count == 1:
-        return alike
-    center = evidence.flatten(hyper)
-    slopes = [evidence.loss(center + _STEP * unit, known)[1] for unit in np.eye(len(center))]
-    curvature = (np.array(slopes) - evidence.loss(center, known)[1]) / _STEP
-    if not np.isfinite(curvature).all():
-        return alike
-    values, vectors = np.linalg.eigh((curvature + curvature.T) / 2)
-    z = _normals(count, len(center))
-    spread = z / np.sqrt(np.maximum(values, 1 / max(evidence.VARIANCES)))
-    points = np.clip(center + spread @ vectors.T, *np.transpose(evidence.bounds(known.x.shape[1])))
-    losses = np.array([evidence.loss(point, known)[0] for point in points])
-    if not np.isfinite(losses).all():
-        return alike
-    log_weights = 0.5 * np.sum(z**2, 1) - losses
-    log_weights = np.minimum(log_weights, np.median(log_weights) + _CUT)
-    return [evidence.unflatten(point) for point in points], log_weights - np.logaddexp.reduce(log_weights)
-
-
-@functools.cache
-def _normals(count: int, columns: int) -> np.ndarray:
-    """(count, columns) normal numbers of a Sobol sequence, scrambled with seed 0."""
-    from scipy.special import ndtri
-    from scipy.stats import qmc
-
-    size = 1 << (count - 1).bit_length()
-    return ndtri(qmc.Sobol(columns, rng=np.random.default_rng(0)).random(size)[:count])
 
 
 def mixture_posterior(state: Mixture) -> Posterior:
@@ -217,13 +173,8 @@ def refitted(state: Process, history: History) -> Hyperparameters:
 
 def condition(hyper: Hyperparameters, history: History) -> Process:
     """The process given the history."""
-    rows, length = evidence.told(history), len(history.y)
-    count = len(rows.y)
-    whiten, weights, stds = np.eye(length), np.zeros(length), np.zeros(length)
-    if count:
-        inner, _ = evidence.whitener(evidence.covariance(hyper, rows))
-        whiten[:count, :count], weights[:count] = inner, inner.T @ (inner @ rows.y)
-        stds[:count] = np.sqrt(evidence.noise_variances(hyper, rows))
+    whiten, weights, stds, count = evidence.solved(hyper, history)
+    length = len(weights)
     keep, x = np.arange(length) < count, np.asarray(history.x, float)
     return Process(hyper, np.array(False), x, keep, whiten, weights, stds, np.zeros(length))
 
