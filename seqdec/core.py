@@ -302,7 +302,7 @@ class HasSpaces(Protocol):
 
     @property
     def observation_space(self) -> gymnasium.Space:
-        """Box or Discrete."""
+        """Box, Discrete, or a Dict of candidates."""
         ...
 
     @property

@@ -4,10 +4,10 @@ Members. Each is a regression with an estimated noise variance (`seqdec.agents.r
 `seqdec.agents.regression.mixture`: for contexts with a weight vector per action, for candidates and Box actions with
 one for all rows. With z features in standard units (`seqdec.agents.regression.features`), members have (r z, 3), with
 r = 1 and r = 10; without covariances r = 1 and 0.3. The last has the hidden units h of a network,
-((z, h(z), 1) / sqrt(10), 3). The first and the last have twins that forget. For contexts of at most 256 numbers one
-more is linear for the logarithms of rewards (`seqdec.agents.regression.logs`).
+((z, h(z), 1) / sqrt(10), 3). Those with r = 1 and the last have twins that forget. For contexts of at most 256 numbers
+one more is linear for the logarithms of rewards (`seqdec.agents.regression.logs`).
 
-Network. Each step takes one AdamW step on half the squared error, over the newest row and a minibatch of the memory.
+Network. Each step takes one step of Adam on half the squared error, over the newest row and a minibatch of the memory.
 Parameters shrink by learning_rate min(1, 1000 / t) a step. Features are those of the average of the parameters over the
 last 100 steps (`seqdec.agents.averaging`), renewed at t = 16, 32, 48, ..., later every t / 10 steps: members with them,
 and that of logarithms, are recomputed from the memory. In between each reward updates them exactly.
@@ -115,7 +115,7 @@ def auto(
         model: a flax module or `seqdec.models.Network` with a dense output layer and one output per action; None is
             an MLP with two hidden layers of 50 units whose output layer sees its input too, for images LeNet5, for
             candidates `seqdec.agents.scorer`. For candidates and Box actions as in `seqdec.agents.hilofi`.
-        learning_rate: of AdamW.
+        learning_rate: of Adam, with decoupled shrinkage.
         batch_size: rows of a minibatch with the newest.
         capacity: rows of the memory, a uniform sample of all observations.
         horizon: steps after which a prediction counts e times less in the members' weights.

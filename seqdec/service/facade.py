@@ -53,7 +53,7 @@ class Decision(NamedTuple):
     token: str
     """for `OnlineAgent.learn`"""
     probabilities: tuple[float, ...] | None = None
-    """of all arms by id, if the policy computes them and there are at most 256 arms; else None"""
+    """of all arms by id, if the policy computes them and the model has at most 256 outputs; else None"""
 
 
 class OnlineAgent:
@@ -71,7 +71,8 @@ class OnlineAgent:
         encoder: of contexts that are rows of mixed columns, to `encoder.space`.
         folder, fsync, snapshot_every, relearn: of log and snapshots (None: in memory); wait for the disk in every
             call; batches of rewards between snapshots; learn again the log of another agent.
-        capacity, batch_size: outputs of the model (None: a quarter to spare, where possible); rewards of one update.
+        capacity, batch_size: outputs of the model (None: a quarter to spare, or none where the agent can be widened);
+            rewards of one update.
         expire_after: seconds in which a decision takes rewards; None: no limit.
         rewards, reward_after, reward_default, reward_weights: `reward_after` seconds after a decision, the first,
             sum, last or max of its rewards is learned, or the default; None: the first, at once. Named rewards,

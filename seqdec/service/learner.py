@@ -27,7 +27,7 @@ SNAPSHOT = "state.safetensors"
 _SPARE = 0.25
 """Share of spare outputs."""
 _BATCHES, _STEP = 256, 16
-"""Batches learned at once; the same while other calls wait."""
+"""Most batches learned at once: in one call, and while other calls wait for the lock."""
 _FEW, _SOME = 16, 64
 """Most batches learned when a wider model takes over; batches read at once before."""
 _MANY = 10_000

@@ -131,7 +131,9 @@ class Model:
         self.belief = Belief(self._init(jax.random.fold_in(jax.random.key(self._seed), 0)), 0)
 
     def decide(self, number: int, x: Any, masks: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Decide on contexts (n, ...) with masks (n, outputs), numbered from `number`; n changes no action.
+        """Decide on contexts (n, ...) with masks (n, outputs), numbered from `number`.
+
+        The keys depend on the numbers alone, so that n changes actions at most by rounding.
 
         Returns actions (n, ...), propensities (n,), and probabilities (n, outputs) or None.
         """
