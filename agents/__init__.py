@@ -25,6 +25,8 @@ Baselines of the papers, trained on a memory:
 if __name__ != "seqdec.agents":
     raise ImportError(f"import this package as seqdec.agents, not as {__name__}; is the repository's root on sys.path?")
 
+from typing import TYPE_CHECKING
+
 from seqdec.agents._gp import gp
 from seqdec.agents._neural.ensemble import ensemble, members_head
 from seqdec.agents._neural.laplace import laplace, last_layer_laplace
@@ -91,3 +93,11 @@ __all__ = [
     "variational",
     "vbll",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str):
+        """A registered agent by its name."""
+        if name in REGISTRY.own():
+            return REGISTRY[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -273,6 +273,8 @@ POINTS = Spaces(spaces.Box(-1, 1, (2,), np.float32), spaces.Box(0, 1, (3,), np.f
 @pytest.mark.parametrize("name", sorted(set(OF_CONTEXTS) - {"ekf"}))
 @pytest.mark.parametrize("where", [FEW, MANY, POINTS], ids=["one arm", "ten arms", "points"])
 def test_default_settings_work(name, where):
+    if where is POINTS and "points" not in IS[name].spaces:
+        pytest.skip("it does not act on points")
     agent = agents.make(name, where)
     state = jax.eval_shape(agent.init, jax.random.key(0))
     value = jax.eval_shape(agent.act, jax.random.key(0), state, jnp.zeros(2)).value
@@ -318,7 +320,8 @@ def test_own_networks_are_taken(name, model):
     ],
 )
 def test_what_does_not_fit_is_refused(name, where, options, error, message):
-    if ("model" in options and not IS[name].model) or (options and not IS[name].policy):
+    points = "num_candidates" not in options or "points" in IS[name].spaces
+    if ("model" in options and not IS[name].model) or (options and not IS[name].policy) or not points:
         pytest.skip("it has no such option")
     with pytest.raises(error, match=message):
         agents.make(name, where, **options)

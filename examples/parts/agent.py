@@ -55,7 +55,7 @@ def running_means(spaces: HasSpaces, *, epsilon: float = 0.1) -> Agent:
 
     def update(state, x, y, observed=None, allowed=None):
         good = jnp.all(jnp.isfinite(y))
-        fresh = Totals(state.rewards.at[observed].add(y), state.plays.at[observed].add(1))
+        fresh = Totals(state.rewards.at[observed].add(y.astype(state.rewards.dtype)), state.plays.at[observed].add(1))
         return jax.tree.map(lambda new, old: jnp.where(good, new, old), fresh, state), TotalsInfo(~good)
 
     def posterior(state):

@@ -1,6 +1,6 @@
 """Policies: acquisition functions of the moments or draws of a posterior."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seqdec.core import Acquisition
 from seqdec.policies._greedy import epsilon_greedy, greedy
@@ -69,3 +69,12 @@ def resolve(policy: str | Acquisition) -> tuple[Acquisition, str]:
     if isinstance(policy, str):
         return make(policy), policy
     raise TypeError(f"policy must be one of the names {', '.join(names())} or an Acquisition; got {policy!r}")
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str):
+        """A registered policy by its name."""
+        if name in REGISTRY.own():
+            return REGISTRY[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
