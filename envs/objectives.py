@@ -153,7 +153,7 @@ class _Random(nn.Module):
 def drawnn(dim: int = 50, *, seed: int = 3141) -> Objective:
     """DrawNN: minus a random ReLU network on [0, 1]^d, two hidden layers of 50, weights and biases N(0, 1).
 
-    The minimum is unknown; equal `seed`s give equal networks. Raises ValueError for dim < 1 or a negative seed.
+    The minimum is unknown; the same `seed` gives the same network. Raises ValueError for dim < 1 or a negative seed.
     """
     dim, seed = checks.count("dim", dim, 1), checks.seed("seed", seed)
     params = _Random().init(jax.random.key(checks.seed_bits(seed)), jnp.zeros(dim, jnp.float32))
