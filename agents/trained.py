@@ -6,9 +6,9 @@ import optax
 from optax import contrib
 
 from seqdec import optim
-from seqdec.agents._neural.loop import neural
+from seqdec.agents._neural.loop import Head, neural
 from seqdec.boundary import checks
-from seqdec.core import Acquisition, Agent, HasSpaces
+from seqdec.core import Acquisition, Agent, HasSpaces, Network
 from seqdec.memory import Memory, reservoir
 from seqdec.modules import Model
 
@@ -21,12 +21,13 @@ def adamw(
     *,
     policy: str | Acquisition = "epsilon_greedy",
     model: Model | None = None,
+    head: Callable[[Network], Head] | None = None,
     learning_rate: float = 1e-4,
     inner_steps: int = 5,
     num_candidates: int | None = None,
 ) -> Agent:
     """Network trained by AdamW on the newest observation; arguments as in `seqdec.agents.neural`."""
-    return _trained("adamw", spaces, optax.adamw, policy, model, learning_rate, inner_steps, num_candidates)
+    return _trained("adamw", spaces, optax.adamw, policy, model, head, learning_rate, inner_steps, num_candidates)
 
 
 def muon(
@@ -34,12 +35,13 @@ def muon(
     *,
     policy: str | Acquisition = "epsilon_greedy",
     model: Model | None = None,
+    head: Callable[[Network], Head] | None = None,
     learning_rate: float = 1e-4,
     inner_steps: int = 1,
     num_candidates: int | None = None,
 ) -> Agent:
     """Network trained by Muon on the newest observation; arguments as in `seqdec.agents.neural`."""
-    return _trained("muon", spaces, contrib.muon, policy, model, learning_rate, inner_steps, num_candidates)
+    return _trained("muon", spaces, contrib.muon, policy, model, head, learning_rate, inner_steps, num_candidates)
 
 
 def koala_plus_plus(
@@ -47,6 +49,7 @@ def koala_plus_plus(
     *,
     policy: str | Acquisition = "epsilon_greedy",
     model: Model | None = None,
+    head: Callable[[Network], Head] | None = None,
     learning_rate: float = 0.3,
     inner_steps: int = 5,
     num_candidates: int | None = None,
@@ -55,7 +58,9 @@ def koala_plus_plus(
 
     Defaults are the best of ten settings on the digits bandit.
     """
-    return _trained("koala++", spaces, optim.koala_plus_plus, policy, model, learning_rate, inner_steps, num_candidates)
+    return _trained(
+        "koala++", spaces, optim.koala_plus_plus, policy, model, head, learning_rate, inner_steps, num_candidates
+    )
 
 
 def replay_adamw(
@@ -63,6 +68,7 @@ def replay_adamw(
     *,
     policy: str | Acquisition = "greedy",
     model: Model | None = None,
+    head: Callable[[Network], Head] | None = None,
     learning_rate: float = 1e-3,
     inner_steps: int = 1,
     batch_size: int | None = 32,
@@ -75,6 +81,7 @@ def replay_adamw(
         spaces: with observation_space and action_space.
         policy: of `seqdec.policies`, one that needs only the expected responses.
         model: as in `seqdec.agents.hilofi`.
+        head: loss and belief of a network, as in `seqdec.agents.neural`; None: no uncertainty.
         learning_rate: of the optimizer.
         inner_steps: gradient steps per observation.
         batch_size: rows of a minibatch with the newest; None is the whole memory.
@@ -86,7 +93,7 @@ def replay_adamw(
     """
     replayed = batch_size, reservoir(capacity)
     return _trained(
-        "replay_adamw", spaces, optax.adamw, policy, model, learning_rate, inner_steps, num_candidates, *replayed
+        "replay_adamw", spaces, optax.adamw, policy, model, head, learning_rate, inner_steps, num_candidates, *replayed
     )
 
 
@@ -95,6 +102,7 @@ def replay_koala_plus_plus(
     *,
     policy: str | Acquisition = "greedy",
     model: Model | None = None,
+    head: Callable[[Network], Head] | None = None,
     learning_rate: float = 0.3,
     inner_steps: int = 1,
     batch_size: int | None = 32,
@@ -109,6 +117,7 @@ def replay_koala_plus_plus(
         optim.koala_plus_plus,
         policy,
         model,
+        head,
         learning_rate,
         inner_steps,
         num_candidates,
@@ -121,6 +130,7 @@ def replay_muon(
     *,
     policy: str | Acquisition = "greedy",
     model: Model | None = None,
+    head: Callable[[Network], Head] | None = None,
     learning_rate: float = 1e-3,
     inner_steps: int = 1,
     batch_size: int | None = 32,
@@ -130,7 +140,7 @@ def replay_muon(
     """Network trained by Muon on minibatches; arguments as in `replay_adamw`."""
     replayed = batch_size, reservoir(capacity)
     return _trained(
-        "replay_muon", spaces, contrib.muon, policy, model, learning_rate, inner_steps, num_candidates, *replayed
+        "replay_muon", spaces, contrib.muon, policy, model, head, learning_rate, inner_steps, num_candidates, *replayed
     )
 
 
@@ -139,6 +149,7 @@ def replay_sgd(
     *,
     policy: str | Acquisition = "greedy",
     model: Model | None = None,
+    head: Callable[[Network], Head] | None = None,
     learning_rate: float = 0.05,
     inner_steps: int = 1,
     batch_size: int | None = 32,
@@ -148,7 +159,7 @@ def replay_sgd(
     """Network trained by SGD on minibatches; arguments as in `replay_adamw`."""
     replayed = batch_size, reservoir(capacity)
     return _trained(
-        "replay_sgd", spaces, optax.sgd, policy, model, learning_rate, inner_steps, num_candidates, *replayed
+        "replay_sgd", spaces, optax.sgd, policy, model, head, learning_rate, inner_steps, num_candidates, *replayed
     )
 
 
@@ -158,6 +169,7 @@ def _trained(
     optimizer: Callable[[float], optax.GradientTransformation],
     policy: str | Acquisition,
     model: Model | None,
+    head: Callable[[Network], Head] | None,
     learning_rate: float,
     inner_steps: int,
     num_candidates: int | None,
@@ -166,6 +178,7 @@ def _trained(
 ) -> Agent:
     checks.rate("learning_rate", learning_rate)
     return neural(
-        spaces, optimizer=optimizer(learning_rate), policy=policy, model=model, memory=memory, batch_size=batch_size,
-        inner_steps=inner_steps, num_candidates=num_candidates, name=name, settings={"learning_rate": learning_rate},
+        spaces, optimizer=optimizer(learning_rate), policy=policy, model=model, head=head, memory=memory,
+        batch_size=batch_size, inner_steps=inner_steps, num_candidates=num_candidates, name=name,
+        settings={"learning_rate": learning_rate},
     )  # fmt: skip

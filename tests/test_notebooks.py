@@ -45,7 +45,7 @@ def test_headings_and_links_of_a_notebook(source, path):
     assert "**What you learn:**" in text and "**Time:**" in text
     last = text.rpartition("\n## ")[2]
     assert last.startswith("Where to go next\n") and "](../docs/" in last
-    assert broken_links(path, text) == []
+    assert [*broken_links(path, text)] == []
 
 
 @pytest.mark.sampled(10)

@@ -24,6 +24,7 @@ from gymnasium import spaces as gym_spaces
 from seqdec.agents.networks import check_candidates, row_count
 from seqdec.agents.regression import units
 from seqdec.agents.regression.conjugate import CONSTANT
+from seqdec.boundary.spaces import refused_actions
 from seqdec.core import Array, PyTree, Spaces
 
 _MOST = 256
@@ -60,7 +61,9 @@ def inputs_of(spaces: Spaces) -> Inputs:
     shape = (int(observations.n),) if isinstance(observations, gym_spaces.Discrete) else observations.shape or ()
     if isinstance(actions, gym_spaces.Box):
         return _points(math.prod(shape), actions)
-    return _contexts(shape, int(actions.n))  # pyright: ignore[reportAttributeAccessIssue] (Discrete)
+    if not isinstance(actions, gym_spaces.Discrete):
+        raise TypeError(refused_actions(actions))
+    return _contexts(shape, int(actions.n))
 
 
 def _as_it_is(responses: int, rows: Callable[[PyTree], PyTree], wide: Callable[[PyTree], Array] | None) -> Inputs:
