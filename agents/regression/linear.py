@@ -74,7 +74,7 @@ def linear(
         policy: as in `seqdec.agents.auto`.
         half_life: for contexts, steps after which an observation counts half; None: all count alike.
         intercepts: for candidates, as in `seqdec.agents.recommender.linear`, which this is then.
-        likelihood: and all others, for candidates and Box actions, as in `seqdec.agents.ekf`, which this is then;
+        likelihood: and all others, for candidates and Box actions, as in `seqdec.agents.ekf`, which this is for a Box;
             None is its default.
 
     Raises TypeError or ValueError for a space or an option that does not fit.

@@ -420,7 +420,7 @@ class BayesianOptimizer:
 
     @property
     def is_fitted(self) -> bool:
-        """Whether the surrogate has chosen a point."""
+        """Whether the surrogate was fitted to values."""
         return self._start is not None
 
     @property

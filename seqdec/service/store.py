@@ -1,6 +1,6 @@
 """The log of a service: one SQLite file in WAL mode, written before anything is acknowledged.
 
-    decisions   number, nonce, time (ns since 1970), context (`Contexts.pack`) and mask (bytes), action, propensity
+    decisions   number, time (ns since 1970), nonce, context (`Contexts.pack`) and mask (bytes), action, propensity
     rewards     sequence, number of the decision, batch in which it is learned, reward (a number or a JSON object),
                 time, source: "reported", "default", "collected" (combined reports) or "history" (imported)
     reports     sequence, number of the decision, reward, time: combined later
