@@ -56,7 +56,7 @@ def test_moments_are_those_of_the_members_and_of_draws() -> None:
 def test_draws_are_around_the_maximum_and_weighted_by_the_posterior() -> None:
     known = evidence.told(history())
     hyper = evidence.fitted(history())
-    drawn, log_weights = gaussian_process._drawn(hyper, known, 32)
+    drawn, log_weights = evidence.drawn(hyper, known, 32)
     center, points = evidence.flatten(hyper), np.array([evidence.flatten(one) for one in drawn])
     losses = np.array([evidence.loss(point, known)[0] for point in points])
     assert np.all(losses > evidence.loss(center, known)[0] - 0.5)
