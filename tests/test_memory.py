@@ -8,7 +8,7 @@ import pytest
 from seqdec import memory
 
 
-def filled_with(kind, capacity, number, seed=0):
+def filled_with(kind, number, seed=0):
     """A memory after `number` rows 1, 2, ..., whose places come from `seed`."""
 
     def add(state, value):
@@ -20,22 +20,23 @@ def filled_with(kind, capacity, number, seed=0):
 
 
 @pytest.mark.parametrize("make", [memory.reservoir, memory.last])
-def test_everything_is_kept_up_to_the_capacity(make):
-    state = filled_with(make(10), 10, 7)
+def test_everything_is_kept_up_to_the_capacity_and_a_rejected_row_changes_nothing(make):
+    kind, state = make(10), filled_with(make(10), 7)
     np.testing.assert_array_equal(state.rows["value"], [1, 2, 3, 4, 5, 6, 7, 0, 0, 0])
     np.testing.assert_array_equal(state.rows["pair"][:, 1], -state.rows["value"])
-    assert memory.filled(state) == 7
-    assert state.seen == 7
+    assert memory.filled(state) == state.seen == 7
+    row = {"value": jnp.int32(99), "pair": jnp.zeros(2, jnp.int32)}
+    after = kind.add(jax.random.key(1), state, row, jnp.bool_(False))
+    jax.tree.map(np.testing.assert_array_equal, after, state)
 
 
 def test_last_keeps_the_newest_rows():
-    state = filled_with(memory.last(4), 4, 10)
-    assert sorted(state.rows["value"].tolist()) == [7, 8, 9, 10]
+    assert sorted(filled_with(memory.last(4), 10).rows["value"].tolist()) == [7, 8, 9, 10]
 
 
 def test_a_reservoir_keeps_every_row_with_the_same_probability():
     kind, number, runs = memory.reservoir(5), 20, 4000
-    kept = jax.vmap(lambda seed: filled_with(kind, 5, number, seed).rows["value"])(jnp.arange(runs))
+    kept = jax.vmap(lambda seed: filled_with(kind, number, seed).rows["value"])(jnp.arange(runs))
     shares = np.bincount(np.asarray(kept).ravel(), minlength=number + 1)[1:] / runs
     assert all(len(set(row)) == 5 for row in np.asarray(kept[:50]).tolist())
     # Each share is 1/4 with standard error 0.007.
@@ -69,19 +70,10 @@ def test_rows_are_sampled_by_numbers_without_bias():
 
 def test_draws_are_uniform_over_the_rows_in_use():
     kind = memory.last(8)
-    drawn = kind.draw(jax.random.key(0), filled_with(kind, 8, 3), 30_000)
+    drawn = kind.draw(jax.random.key(0), filled_with(kind, 3), 30_000)
     counts = np.bincount(drawn["value"], minlength=4)
     assert counts[0] == 0
     np.testing.assert_allclose(counts[1:] / 30_000, 1 / 3, atol=0.015)
-
-
-@pytest.mark.parametrize("make", [memory.reservoir, memory.last])
-def test_a_rejected_row_changes_nothing(make):
-    kind = make(3)
-    before = filled_with(kind, 3, 5)
-    row = {"value": jnp.int32(99), "pair": jnp.zeros(2, jnp.int32)}
-    after = kind.add(jax.random.key(1), before, row, jnp.bool_(False))
-    jax.tree.map(np.testing.assert_array_equal, after, before)
 
 
 @pytest.mark.parametrize(("capacity", "error"), [(0, ValueError), (2.5, TypeError), (True, TypeError)])

@@ -18,14 +18,14 @@ from seqdec.service import read_history
 from tests.service.services import Clock
 
 ENCODER = Encoder({"age": Numeric(40, 12), "city": Categorical(("Oslo", "Rome"))})
+SITE = Spaces(ENCODER.space, spaces.Discrete(3))
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A service with an encoder, whose visitors grow older."""
     place, rng = tmp_path_factory.mktemp("service"), np.random.default_rng(0)
-    site = Spaces(ENCODER.space, spaces.Discrete(3))
-    with seqdec.OnlineAgent("random", site, seed=0, encoder=ENCODER, folder=place) as service:
+    with seqdec.OnlineAgent("random", SITE, seed=0, encoder=ENCODER, folder=place) as service:
         for number in range(200):
             decision = service.decide({"age": 30 + number / 10 + rng.normal(), "city": "Rome"})
             if number % 4:
@@ -42,9 +42,7 @@ def test_the_history_has_every_decision(folder: Path) -> None:
     assert np.all(known["reward"] == (known["action"] == 1)) and set(known["source"]) == {"reported"}
     assert np.all(known["reward_time"] > known["time"]) and history["time"].is_monotonic_increasing
     assert str(history["time"].dt.tz) == "UTC" and history["propensity"].between(0.3, 0.4).all()
-    with seqdec.OnlineAgent(
-        "random", Spaces(ENCODER.space, spaces.Discrete(3)), seed=0, encoder=ENCODER, folder=folder
-    ) as service:
+    with seqdec.OnlineAgent("random", SITE, seed=0, encoder=ENCODER, folder=folder) as service:
         assert service.learn(history["token"].iloc[0], 0.0) == "learned"
         assert len(read_history(folder).dropna(subset="reward")) == 151  # also while it is in use
 
@@ -111,11 +109,10 @@ def test_the_command_prints_tables_and_makes_a_page(folder: Path, tmp_path: Path
     assert "200 decisions from" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("periods", ["0", "20"])
-def test_what_is_no_service_is_refused(periods: str, tmp_path: Path, capsys: Any) -> None:
-    assert cli.main(["monitor", str(tmp_path), "--periods", periods, "--out", str(tmp_path / "out")]) == 2
-    expected = "periods must be" if periods == "0" else "is not the folder of an OnlineAgent"
-    assert expected in capsys.readouterr().err and not (tmp_path / "out").exists()
+def test_what_is_no_service_is_refused(tmp_path: Path, capsys: Any) -> None:
+    for periods, expected in (("0", "periods must be"), ("20", "is not the folder of an OnlineAgent")):
+        assert cli.main(["monitor", str(tmp_path), "--periods", periods, "--out", str(tmp_path / "out")]) == 2
+        assert expected in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
 def test_drift_is_beyond_chance_by_the_two_sample_bound() -> None:

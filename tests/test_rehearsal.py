@@ -89,17 +89,18 @@ def plain():
 
 
 def rehearsed_once(rehearsal, flt=None):
-    """The agent, and its states before and after its first update."""
+    """The update, and the states before and after the first."""
     flt = plain()[0] if flt is None else flt
     learner = agents.rehearsing(filters.learner(flt, NETWORK.init), flt, rehearsal, ARMS)
     agent = agents.agent(learner, "greedy", ARMS, name="mine")
     before = jax.jit(agent.init)(jax.random.key(0))
-    after, info = jax.jit(agent.update)(before, CONTEXT, jnp.int32(2), jnp.float32(0.7))
+    update = jax.jit(agent.update)
+    after, info = update(before, CONTEXT, jnp.int32(2), jnp.float32(0.7))
     assert not info.rejected
-    return agent, before, after
+    return update, before, after
 
 
-@pytest.mark.extended
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("joint", [True, False])
 def test_replayed_rows_are_one_more_step_of_the_filter(joint):
     """The only row in the memory is the newest: learned once, and replayed twice."""
@@ -117,20 +118,15 @@ def test_replayed_rows_are_one_more_step_of_the_filter(joint):
     assert_same(after.belief.params, belief.params, rtol=1e-4, atol=1e-5)
 
 
-def test_the_optimizer_takes_one_step_on_the_mean_loss_of_the_minibatch():
+def test_the_optimizer_takes_one_step_on_the_mean_loss_and_a_rejected_update_none():
     rate = 0.1
-    _, before, after = rehearsed_once(Rehearsal(memory.last(1), updates=0, optimizer=optax.sgd(rate), batch_size=3))
+    rehearsal = Rehearsal(memory.last(1), updates=0, optimizer=optax.sgd(rate, momentum=0.9), batch_size=3)
+    update, before, state = rehearsed_once(rehearsal)
     belief = plain()[1](before.belief, CONTEXT, jnp.float32(0.7), jnp.int32(2))
     slope = jax.grad(lambda params: 0.5 * (0.7 - NETWORK.apply(params, CONTEXT)[2]) ** 2)(belief.params)
     wanted = jax.tree.map(lambda leaf, slope: leaf - rate * slope, belief.params, slope)
-    assert_same(after.belief.params, wanted, rtol=1e-5, atol=1e-6)
-    assert_same(after.belief.blocks, belief.blocks, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.extended
-def test_a_rejected_update_teaches_nothing():
-    agent, _, state = rehearsed_once(Rehearsal(memory.last(3), optimizer=optax.adam(0.1)))
-    update = jax.jit(agent.update)
+    assert_same(state.belief.params, wanted, rtol=1e-5, atol=1e-6)
+    assert_same(state.belief.blocks, belief.blocks, rtol=1e-5, atol=1e-6)
     for action, reward in ((0, np.nan), (NUM_ARMS, 0.5), (0, np.inf)):
         after, info = update(state, CONTEXT, jnp.int32(action), jnp.float32(reward))
         assert info.rejected
@@ -186,19 +182,16 @@ def test_a_compiled_agent_updates_in_place_where_it_may():
     assert state.memory.seen == 3
 
 
-@pytest.mark.parametrize(
-    ("rehearsal", "error", "message"),
-    [
+def test_wrong_settings_are_refused():
+    for rehearsal, error, message in (
         (3, TypeError, "rehearsal must be a seqdec.agents.Rehearsal; got 3"),
         (Rehearsal(100), TypeError, r"rehearsal.memory must be a memory, such as .*; got 100"),
         (Rehearsal(memory.last(9), updates=-1), ValueError, "rehearsal.updates must be at least 0; got -1"),
         (Rehearsal(memory.last(9), batch_size=0), ValueError, "rehearsal.batch_size must be at least 1; got 0"),
-        (Rehearsal(memory.last(9), optimizer="adam"), TypeError, "must be an optax transformation or None; got 'adam'"),
-    ],
-)
-def test_wrong_settings_are_refused(rehearsal, error, message):
-    with pytest.raises(error, match=message):
-        make(rehearsal)
+        (Rehearsal(memory.last(9), optimizer="adam"), TypeError, "be an optax transformation or None; got 'adam'"),
+    ):
+        with pytest.raises(error, match=message):
+            make(rehearsal)
 
 
 def test_a_belief_without_a_free_mean_cannot_be_moved():

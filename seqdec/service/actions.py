@@ -78,38 +78,39 @@ class Asked(NamedTuple):
     """its axes before that of the ids"""
 
 
-def asked(contexts: Contexts, context: Any, mask: Any, items: Any) -> Asked:
-    """One decision. Raises TypeError for `items` without a catalog."""
-    if items is not None:
-        raise no_catalog()
-    return Asked(contexts.one(context), mask, ())
+class OfContexts:
+    """What arms and points share."""
+
+    def __init__(self, contexts: Contexts) -> None:
+        self._contexts = contexts
+
+    def ask(self, context: Any, mask: Any, items: Any) -> Asked:
+        if items is not None:
+            raise no_catalog()
+        return Asked(self._contexts.one(context), mask, ())
+
+    def ask_many(self, stacked: Any, masks: Any, items: Any) -> Asked:
+        if items is not None:
+            raise no_catalog()
+        rows = self._contexts.many(stacked)
+        return Asked(rows, masks, (len(rows.packed),))
+
+    def records_of(self, log: Log) -> tuple[np.ndarray, list[np.ndarray]]:
+        return self._contexts.of_log(log), []
 
 
-def asked_many(contexts: Contexts, stacked: Any, masks: Any, items: Any) -> Asked:
-    """Several decisions. Raises TypeError for `items` without a catalog."""
-    if items is not None:
-        raise no_catalog()
-    rows = contexts.many(stacked)
-    return Asked(rows, masks, (len(rows.packed),))
-
-
-class Points:
+class Points(OfContexts):
     """Points of a Box."""
 
     def __init__(self, contexts: Contexts, space: gym_spaces.Box) -> None:
-        self._contexts, self._shape = contexts, space.shape
+        super().__init__(contexts)
+        self._shape = space.shape
 
     def __str__(self) -> str:
         return "points of a Box"
 
     def restore(self, store: Store, outputs: int) -> None:
         pass
-
-    def ask(self, context: Any, mask: Any, items: Any) -> Asked:
-        return asked(self._contexts, context, mask, items)
-
-    def ask_many(self, stacked: Any, masks: Any, items: Any) -> Asked:
-        return asked_many(self._contexts, stacked, masks, items)
 
     def choose(self, model: Model, number: int, asked: Asked) -> Chosen:
         rows, count = asked.rows, len(asked.rows.packed)
@@ -131,9 +132,6 @@ class Points:
             f"{model.agent.name} cannot explain how it would play: its actions are points of a Box, of which it tries "
             "some"
         )
-
-    def records_of(self, log: Log) -> tuple[np.ndarray, list[np.ndarray]]:
-        return self._contexts.of_log(log), []
 
     def imported(self, log: Log, records: np.ndarray) -> Imported:
         raise ValueError(f"the log has {log.num_actions} actions; this agent has 0 arms")
@@ -159,11 +157,12 @@ class Plan(NamedTuple):
         return {key: Arm(self.places.get(key), arm.removed or key not in self.places) for key, arm in arms.items()}
 
 
-class Arms:
+class Arms(OfContexts):
     """Arms with ids 0, 1, ... from `first` on, each with an output of the model; a removed arm may lose its output."""
 
     def __init__(self, contexts: Contexts, first: int) -> None:
-        self._contexts, self._first = contexts, first
+        super().__init__(contexts)
+        self._first = first
         self._use({}, 0)
 
     def __str__(self) -> str:
@@ -175,12 +174,6 @@ class Arms:
 
     def restore(self, store: Store, outputs: int) -> None:
         self._use(store.arms(), outputs)
-
-    def ask(self, context: Any, mask: Any, items: Any) -> Asked:
-        return asked(self._contexts, context, mask, items)
-
-    def ask_many(self, stacked: Any, masks: Any, items: Any) -> Asked:
-        return asked_many(self._contexts, stacked, masks, items)
 
     def choose(self, model: Model, number: int, asked: Asked) -> Chosen:
         rows, count = asked.rows, len(asked.rows.packed)
@@ -218,9 +211,6 @@ class Arms:
             return explanation.explain(outputs, found, x, contexts.encoder, context)
 
         return explained
-
-    def records_of(self, log: Log) -> tuple[np.ndarray, list[np.ndarray]]:
-        return self._contexts.of_log(log), []
 
     def imported(self, log: Log, records: np.ndarray) -> Imported:
         if log.num_actions > len(self.arms):

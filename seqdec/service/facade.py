@@ -1,7 +1,8 @@
 """`OnlineAgent`: a `Store` (log), `Learner` (belief), `Rewards` and `Actions`; `Transactions` run one call at a time.
 
-FOLDER/decisions.sqlite     decisions and rewards (`seqdec.service.store`)
+FOLDER/decisions.sqlite     decisions and rewards (`seqdec.service.store`); while in use with SQLite's -wal and -shm
 FOLDER/state.safetensors    the last snapshot of the agent's state
+FOLDER/.lock                keeps others away
 """
 
 import functools
@@ -130,11 +131,13 @@ class OnlineAgent:
         else:
             self._actions = Points(contexts, actions)  # pyright: ignore[reportArgumentType]
         facts = {
-            **{"format": FORMAT, "versions": versions(), "seed": self._seed, "generation": 0},
-            **{"agent": None, "settings": None, "digest": None, "batch_size": batch_size, **self._rule.options()},
-            **{"outputs": 0, "record": described_record(contexts.record)},
+            "format": FORMAT,
+            "versions": versions(),
+            "seed": self._seed,
+            "batch_size": batch_size,
+            "record": described_record(contexts.record),
             "encoder": described_encoder(encoder if catalog is None else catalog.encoders),
-            "reward_names": self._rule.names,
+            **self._rule.facts(),
         }
         self._folder = None if folder is None else located(folder)
         self._long, self._held = threading.RLock(), ExitStack()  # for what takes long; what is closed in the end
@@ -292,8 +295,8 @@ class OnlineAgent:
         Raises ValueError where the log does not fit, OSError where it cannot be written.
         """
         check_log(log)
-        given = self._store, self._actions, self._transact, log, self._rule.of_log(log), list(self._rule.weights)
-        with self._long, short_turns(): clipped = logs.import_log(*given)  # fmt: skip  # noqa: E701
+        parts, names = self._rule.of_log(log), list(self._rule.weights)
+        clipped = self._slowly(logs.import_log, self._store, self._actions, self._transact, log, parts, names)
         if clipped is not None:
             self._count_clipped(clipped)
             self._learner.follow(self._transact)
@@ -305,8 +308,7 @@ class OnlineAgent:
         Without a free output a wider model first learns the log, except rewards of removed arms, while other calls go
         on; agents with `Agent.widened` need not.
         """
-        arms = self._known_arms()
-        with self._long, short_turns(): return self._learner.add_arm(self._transact, arms)  # fmt: skip  # noqa: E701
+        return self._slowly(self._learner.add_arm, self._transact, self._known_arms())
 
     def remove_arm(self, arm: int) -> None:
         """Stop playing an arm; rewards of its earlier decisions are still learned.
@@ -324,17 +326,14 @@ class OnlineAgent:
 
         Raises TypeError or ValueError without a catalog, or for invalid ids or features; and OSError.
         """
-        known, given = self._items(), (self._store, self._learner.model, self._transact, items)
-        with self._long, short_turns(): clipped = known.add(*given)  # fmt: skip  # noqa: E701
-        self._count_clipped(clipped)
+        self._count_clipped(self._slowly(self._items().add, self._store, self._learner.model, self._transact, items))
 
     def remove_items(self, ids: Iterable[Id]) -> None:
         """Stop choosing items; rewards of their earlier decisions are still learned.
 
         Raises TypeError without a catalog, ValueError for an unknown item, and OSError.
         """
-        known, given = self._items(), (self._store, self._learner.model, self._transact, ids)
-        with self._long, short_turns(): known.remove(*given)  # fmt: skip  # noqa: E701
+        self._slowly(self._items().remove, self._store, self._learner.model, self._transact, ids)
 
     def snapshot(self) -> None:
         """Write the state to the folder; a start then learns only what came later."""
@@ -344,8 +343,8 @@ class OnlineAgent:
         """Decisions with known reward and propensity, for `seqdec.ope`. Raises ValueError where there is none."""
         self._store.check_place()
         content = self._transact(self._store.content)
-        database = logs.read_only(self._store.path) if content is None else logs.from_bytes(content)
-        with short_turns(), closing(database):
+        opened = logs.read_only(self._store.path) if content is None else closing(logs.from_bytes(content))
+        with short_turns(), opened as database:
             return logs.log_of(database)
 
     def close(self) -> None:
@@ -380,6 +379,10 @@ class OnlineAgent:
             self._rewards.counts["clipped"] += chosen.clipped
         tokens = [f"{number}-{nonce.hex()}" for number, nonce in enumerate(nonces, first)]
         return list(map(Decision, chosen.actions, chosen.propensities, tokens, chosen.probabilities))
+
+    def _slowly(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """The result of a call that takes long, one at a time, while others go on."""
+        with self._long, short_turns(): return call(*arguments)  # fmt: skip  # noqa: E701
 
     def _count_clipped(self, clipped: int) -> None:
         if clipped:

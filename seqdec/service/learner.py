@@ -181,7 +181,7 @@ class Learner:
                 if learned is not None:
                     contexts.append(context)
                     actions.append(learned)
-                    rewards.append(reward if isinstance(reward, float) else self._worth(reward))
+                    rewards.append(self._worth(reward))
             sizes.append(len(actions) - before)
         kind = np.float32 if actions and isinstance(actions[0], np.ndarray) else np.int32
         x = self._contexts.unpack(contexts)
@@ -243,7 +243,8 @@ class Learner:
     def _marked(self) -> tuple[dict[str, Any], Agent]:
         model = self.model
         marks = {"batch": np.int64(model.belief.batch), "generation": np.int64(model.generation)}
-        return {"state": model.copied(), **marks}, model.agent
+        state = model.belief.state if self._snapshot is None else model.copied()
+        return {"state": state, **marks}, model.agent
 
     def _write(self, marked: Mapping[str, Any], agent: Agent) -> None:
         place = int(marked["generation"]), int(marked["batch"])

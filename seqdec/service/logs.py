@@ -5,8 +5,8 @@ import math
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -70,27 +70,24 @@ def import_log(
     return contexts.clipped
 
 
-def read_only(path: Path) -> Database:
+@contextmanager
+def read_only(path: Path) -> Iterator[Database]:
     """A read-only connection to a log, also while in use. Raises OSError or ValueError."""
-    in_use, copy = wal(path).exists(), None
-    if in_use and not path.with_name(f"{path.name}-shm").exists():  # a crash left it; SQLite would have to write beside
-        copy = TemporaryDirectory()
-        for file in (wal(path), path):
-            shutil.copyfile(file, Path(copy.name) / file.name)
-    file = path if copy is None else Path(copy.name) / path.name
-    # Without a WAL, SQLite would make one, which its owner might not be allowed to open.
-    mode = "mode=ro" if in_use else "mode=ro&immutable=1"
-    database = Database(path, f"{file.as_uri()}?{mode}", uri=True)
-    if copy is not None:
-        database.on_close(copy.cleanup)
-    try:
+    in_use, file = wal(path).exists(), path
+    with ExitStack() as held:
+        if in_use and not path.with_name(f"{path.name}-shm").exists():
+            # A crash left the WAL; SQLite would have to write beside it.
+            copy = Path(held.enter_context(TemporaryDirectory()))
+            for part in (wal(path), path):
+                shutil.copyfile(part, copy / part.name)
+            file = copy / path.name
+        # Without a WAL, SQLite would make one, which its owner might not be allowed to open.
+        mode = "mode=ro" if in_use else "mode=ro&immutable=1"
+        database = held.enter_context(closing(Database(path, f"{file.as_uri()}?{mode}", uri=True)))
         tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if not {"facts", "decisions", "rewards"} <= tables or not database.described():
             raise ValueError(f"{path} is not the log of an OnlineAgent; its tables are {sorted(tables)}")
-    except BaseException:
-        database.close()
-        raise
-    return database
+        yield database
 
 
 def from_bytes(content: bytes) -> Database:
@@ -262,7 +259,7 @@ def _read(path: str | os.PathLike[str], get: Callable[[Database], T]) -> T:
         raise FileNotFoundError(f"there is no {FILE} in {place}, and no file of that name")
     while True:
         in_use = wal(file).exists()
-        with closing(read_only(file)) as database:
+        with read_only(file) as database:
             found = get(database)
         if in_use or not wal(file).exists():
             return found  # else an agent has opened it meanwhile

@@ -50,9 +50,10 @@ class Rule(NamedTuple):
     def names(self) -> list[str] | None:
         return None if _PLAIN in self.weights else list(self.weights)
 
-    def options(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         plain = self.names is None
         return {
+            "reward_names": self.names,
             "rewards": self.aggregation,
             "reward_after": self.after,
             "reward_default": self.defaults.get(_PLAIN) if plain else self.defaults or None,
@@ -264,15 +265,12 @@ def _weights(weights: Any) -> Parts:
 
 def _pair(given: Any) -> tuple[Any, Any]:
     """Token and reward. Raises TypeError for what is no pair, such as a dict's key."""
-    if type(given) is tuple and len(given) == 2:
-        return given
-    parts = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str | Mapping) else ()
-    if len(parts) != 2:
+    if not isinstance(given, tuple | list) or len(given) != 2:
         raise TypeError(
             f"rewards must be given as pairs (token, reward); got {given!r:.80}: pass zip(tokens, rewards), or the "
             "items() of a dict"
         )
-    return parts
+    return given[0], given[1]
 
 
 def _parsed(token: Any) -> tuple[int, bytes]:

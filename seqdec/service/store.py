@@ -22,7 +22,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -157,10 +157,9 @@ class Database:
     """
 
     def __init__(self, path: Path, source: str = ":memory:", **options: Any) -> None:
-        self.path, self._held = path, ExitStack()
+        self.path = path
         self._file: tuple[int, int] | None = None
         self.connection: sqlite3.Connection = self._named(lambda: sqlite3.connect(source, **options))
-        self._held.callback(self.connection.close)
         self.connection.text_factory = lambda text: text.decode(errors="replace")  # for the checksum to notice
 
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
@@ -246,11 +245,8 @@ class Database:
                 "folder where it is"
             )
 
-    def on_close(self, call: Callable[[], Any]) -> None:
-        self._held.callback(call)
-
     def close(self) -> None:
-        self._held.close()
+        self.connection.close()
 
     def _fact(self, name: str, default: Any) -> Any:
         rows = self.rows("facts", "WHERE name = ?", (name,))

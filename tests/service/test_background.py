@@ -1,10 +1,7 @@
 """No call of `OnlineAgent` waits for another's work, and what is done beside it agrees with the log."""
 
-import shutil
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,81 +9,24 @@ import jax
 import numpy as np
 import pytest
 
-import seqdec
-from seqdec.core import Agent, HasSpaces
+from seqdec.core import Agent, HasSpaces, Spaces
 from seqdec.ope import Log, make_log
 from seqdec.service import model
 from seqdec.service.model import Model
-from seqdec.service.transactions import Transactions
-from tests.service.services import Clock, X, exceptions, service
-from tests.service.test_rewards import CLICKS
+from tests.service.services import SITE, Clock, Gate, X, at_once, beside, bits, copied, service, small, wait
 
-LINEAR: Any = seqdec.agents.linear
+CLICKS: Any = {"reward_default": 0.0, "reward_after": 60}
 
 
-class Gate:
-    """A place where a thread waits until it is let through."""
-
-    def __init__(self) -> None:
-        self.reached, self.opened = threading.Event(), threading.Event()
-
-    def __call__(self) -> None:
-        self.reached.set()
-        assert self.opened.wait(60)
-
-
-def gated(gate: Gate) -> Callable[[HasSpaces], Agent]:
+def gated(gate: Callable[[], None]) -> Callable[[HasSpaces], Agent]:
     """An agent that waits at the gate when it is made with more than four actions."""
 
     def make(spaces: HasSpaces) -> Agent:
         if spaces.action_space.n > 4:  # pyright: ignore[reportAttributeAccessIssue]
             gate()
-        return exceptions.means(spaces)
+        return small(spaces)
 
     return make
-
-
-@contextmanager
-def beside(gate: Gate, call: Callable[[], Any]) -> Iterator[Future[Any]]:
-    """`call` in another thread, which has come to the gate and waits there."""
-    with ThreadPoolExecutor(1) as other:
-        try:
-            done = other.submit(call)
-            assert gate.reached.wait(60)
-            yield done
-        finally:
-            gate.opened.set()
-
-
-def wait(patch: pytest.MonkeyPatch, name: str, gate: Callable[[], None], *, after: bool = False) -> None:
-    """Let calls wait before or after a step of that name, while others may take their turn."""
-    plain = Transactions.__call__
-
-    def waiting(self: Any, function: Any, *arguments: Any, **options: Any) -> Any:
-        is_step = function.__name__ == name
-        if is_step and not after:
-            gate()
-        found = plain(self, function, *arguments, **options)
-        if is_step and after:
-            gate()
-        return found
-
-    patch.setattr(Transactions, "__call__", waiting)
-
-
-def at_once(*calls: Callable[[], Any]) -> list[Any]:
-    """What calls return that wait for nobody."""
-    with ThreadPoolExecutor(1) as other:
-        return [other.submit(call).result(timeout=30) for call in calls]
-
-
-def online(make: Any, folder: Path | None = None, **options: Any) -> seqdec.OnlineAgent:
-    return seqdec.OnlineAgent(make, exceptions.SITE, **{"seed": 0, "folder": folder, **options})
-
-
-def copied(folder: Path, to: Path) -> Path:
-    """The log as a kill would leave it now, without a snapshot."""
-    return Path(shutil.copytree(folder, to, ignore=shutil.ignore_patterns("state*", ".*")))
 
 
 def some(rows: int = 5) -> Log:
@@ -97,11 +37,12 @@ def some(rows: int = 5) -> Log:
 
 
 def test_a_start_learns_in_blocks_what_came_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with online(LINEAR, tmp_path / "a") as one:
-        for place in range(300):
+    with service(tmp_path / "a") as one:
+        for place in range(40):
             one.learn(one.decide(X[place % 4] + place / 100).token, np.sin(place))
-        one.learn_many([(decision.token, 0.5) for decision in one.decide_many(X)])
-        expected = exceptions.bits(one)
+        one.learn_many([(decision.token, 0.5) for decision in one.decide_many(X[:4])])
+        expected = bits(one)
+        monkeypatch.setattr("seqdec.service.learner._BATCHES", 32)
         calls: list[int] = []
         stacked = model._filled_up
 
@@ -110,9 +51,9 @@ def test_a_start_learns_in_blocks_what_came_one_by_one(tmp_path: Path, monkeypat
             return stacked(lessons, parts, *rest)
 
         monkeypatch.setattr("seqdec.service.model._filled_up", counted)
-        with online(LINEAR, copied(tmp_path / "a", tmp_path / "b")) as again:
-            assert exceptions.bits(again) == expected
-        assert sum(calls) == 304 and len(calls) == 2
+        with service(copied(tmp_path / "a", tmp_path / "b")) as again:
+            assert bits(again) == expected
+        assert sum(calls) == 41 and len(calls) == 3
         plan = one._store.database.connection.execute(
             "EXPLAIN QUERY PLAN SELECT * FROM rewards WHERE batch > 3 ORDER BY batch, sequence"
         )
@@ -121,9 +62,9 @@ def test_a_start_learns_in_blocks_what_came_one_by_one(tmp_path: Path, monkeypat
 
 def test_calls_go_on_while_an_arm_is_added(tmp_path: Path) -> None:
     gate = Gate()
-    with online(gated(gate), tmp_path / "a", capacity=4) as one:
+    with service(tmp_path / "a", gated(gate), capacity=4) as one:
         old = np.ones(3, bool)
-        for decision in one.decide_many(np.tile(X, (10, 1))):
+        for decision in one.decide_many(np.tile(X[:4], (10, 1))):
             one.learn(decision.token, 1.0)
         assert one.add_arm() == 3
         late = one.decide(X[0])
@@ -134,17 +75,17 @@ def test_calls_go_on_while_an_arm_is_added(tmp_path: Path) -> None:
             copied(tmp_path / "a", tmp_path / "killed")
         assert added.result() == 4 and one.arms == (0, 2, 3, 4)
         assert one.learn(late.token, -5.0) == "learned"
-        expected = exceptions.bits(one)
-        with online(gated(gate), copied(tmp_path / "a", tmp_path / "b")) as again:
-            assert again.arms == one.arms and exceptions.bits(again) == expected
-        with online(gated(gate), tmp_path / "killed") as killed:
+        expected = bits(one)
+        with service(copied(tmp_path / "a", tmp_path / "b"), gated(gate)) as again:
+            assert again.arms == one.arms and bits(again) == expected
+        with service(tmp_path / "killed", gated(gate)) as killed:
             assert killed.arms == (0, 2, 3) and killed.counts["rewards"] == 41
             assert killed.learn(late.token, -5.0) == "learned" and killed.add_arm() == 4
 
 
 def test_two_arms_at_once() -> None:
     gate = Gate()
-    one = online(gated(gate), capacity=4)
+    one = service(make=gated(gate), capacity=4)
     one.add_arm()
     with beside(gate, one.add_arm) as first, ThreadPoolExecutor(1) as other:
         second = other.submit(one.add_arm)
@@ -158,38 +99,35 @@ def test_an_arm_that_cannot_be_added_leaves_all_as_it_was(tmp_path: Path) -> Non
     def full() -> None:
         raise MemoryError
 
-    with online(gated(full), tmp_path, capacity=4) as one:  # pyright: ignore[reportArgumentType]
+    with service(tmp_path, gated(full), capacity=4) as one:
         one.add_arm()
         one.learn(one.decide(X[0]).token, 1.0)
-        expected = exceptions.bits(one)
+        expected = bits(one)
         with pytest.raises(MemoryError):
             one.add_arm()
-        assert one.arms == (0, 1, 2, 3) and exceptions.bits(one) == expected
+        assert one.arms == (0, 1, 2, 3) and bits(one) == expected
     gate = Gate()
-    one = online(gated(gate), tmp_path)
+    one = service(tmp_path, gated(gate))
     with beside(gate, one.add_arm) as added:
         at_once(one.close)
     with pytest.raises(RuntimeError, match="this agent is closed"):
         added.result()
-    with online(exceptions.means, tmp_path) as again:
-        assert again.arms == (0, 1, 2, 3) and exceptions.bits(again) == expected
+    with service(tmp_path) as again:
+        assert again.arms == (0, 1, 2, 3) and bits(again) == expected
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("half_life", [None, 40])
-def test_a_regression_for_each_arm_is_widened(half_life: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make = lambda spaces: LINEAR(spaces, half_life=half_life)  # noqa: E731
-    with online(make, tmp_path / "a") as one:
+def test_a_regression_for_each_arm_is_widened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with service(tmp_path / "a", "linear") as one:
         assert one._learner.model.outputs == 3
-        for place in range(50):
-            one.learn(one.decide(X[place % 4] + place / 100).token, np.sin(place))
+        for place in range(12):
+            one.learn(one.decide(X[place]).token, np.sin(place))
         with monkeypatch.context() as patch:
             patch.setattr(Model, "learn", None)  # nothing is learned again
             assert one.add_arm() == 3
         assert one._learner.model.outputs == 6
         mask = np.array([False, False, False, True])
         assert one.learn(one.decide(X[0], mask).token, 1.0) == "learned"
-        with online(make, copied(tmp_path / "a", tmp_path / "b")) as again:
+        with service(copied(tmp_path / "a", tmp_path / "b"), "linear") as again:
             for known, learned in zip(jax.tree.leaves(one.state), jax.tree.leaves(again.state), strict=True):
                 np.testing.assert_allclose(known, learned, atol=1e-6)
         assert [one.add_arm() for _ in range(2)] == [4, 5]
@@ -200,31 +138,35 @@ def test_a_regression_for_each_arm_is_widened(half_life: Any, tmp_path: Path, mo
 
 
 def test_outputs_to_spare(tmp_path: Path) -> None:
-    make = lambda spaces: seqdec.agents.ekf(spaces, model=seqdec.models.MLP(int(spaces.action_space.n), ()))  # noqa: E731
-    with online(make, tmp_path) as one:
+    def make(site: HasSpaces) -> Agent:
+        return small(site)._replace(spaces=Spaces(site.observation_space, site.action_space))
+
+    with service(tmp_path, make) as one:
         assert one._learner.model.outputs == 4
         mask = np.array([True, False, False])
         one.add_arm()
-        assert {decision.action for decision in one.decide_many(X, np.tile(mask, (4, 1)))} == {0}
+        assert {decision.action for decision in one.decide_many(X[:4], np.tile(mask, (4, 1)))} == {0}
         assert one.decide(X[0], mask).action == 0
         with pytest.raises(ValueError, match=r"must be bool of shape \(4,\).*got bool of shape \(2,\)"):
             one.decide(X[0], mask[:2])
-    with online(make, tmp_path) as again:
+    with service(tmp_path, make) as again:
         assert again._learner.model.outputs == 4
 
 
-@pytest.mark.parametrize("make", [exceptions.means, lambda _: seqdec.agents.ekf(exceptions.SITE)])
+def of_three(site: HasSpaces) -> Agent:
+    if site.action_space != SITE.action_space:
+        raise ValueError("a network of three outputs")
+    return small(site)
+
+
+@pytest.mark.parametrize("make", [small, lambda _: small(SITE)._replace(spaces=SITE), of_three])
 def test_no_outputs_to_spare_where_the_agent_may_have_a_fixed_number(make: Any) -> None:
-    assert online(make)._learner.model.outputs == 3
-
-
-def test_no_outputs_to_spare_in_a_network_of_fixed_size() -> None:
-    network = seqdec.models.MLP(3, (4,))
-    one = online(lambda spaces: seqdec.agents.hilofi(spaces, model=network, rank=2))
+    one = service(make=make)
     assert one._learner.model.outputs == 3
-    with pytest.raises(ValueError, match=r"output has shape \(3,\); for Discrete\(6\)"):
-        one.add_arm()
-    assert one.arms == (0, 1, 2)
+    if make is of_three:
+        with pytest.raises(ValueError, match="three outputs"):
+            one.add_arm()
+        assert one.arms == (0, 1, 2)
 
 
 @pytest.mark.parametrize("place", ["seqdec.service.learner.save", "seqdec.service.logs.make_log"])
@@ -250,14 +192,14 @@ def test_calls_go_on_while_a_file_is_written_or_read(
             assert at_once(lambda: one.learn(decision.token, 3.0)) == ["learned"]
             assert not done.done()
         done.result()
-        expected = exceptions.bits(one)
+        expected = bits(one)
     with service(tmp_path) as again:
-        assert exceptions.bits(again) == expected
+        assert bits(again) == expected
 
 
 def test_a_decision_learns_little_of_what_is_due(clock: Clock) -> None:
     one = service(**CLICKS)
-    one.decide_many(np.tile(X, (5, 1)))
+    one.decide_many(np.tile(X[:4], (5, 1)))
     clock.seconds += 61
     for expected in (8, 16):
         one.decide(X[0])
@@ -270,7 +212,7 @@ def test_decisions_go_on_while_what_is_due_is_learned(clock: Clock, monkeypatch:
     gate = Gate()
     one = service(**CLICKS)
     one.warm_up()
-    one.decide_many(np.tile(X, (10, 1)))
+    one.decide_many(np.tile(X[:4], (10, 1)))
     clock.seconds += 61
     wait(monkeypatch, "is_more_due", gate, after=True)
     with beside(gate, lambda: one.counts) as counts:
@@ -281,7 +223,7 @@ def test_decisions_go_on_while_what_is_due_is_learned(clock: Clock, monkeypatch:
 
 def test_decisions_with_rewards_are_looked_at_once(clock: Clock) -> None:
     one = service(**CLICKS)
-    one.learn_many([(decision.token, 1.0) for decision in one.decide_many(X)])
+    one.learn_many([(decision.token, 1.0) for decision in one.decide_many(X[:4])])
     clock.seconds += 61
     assert one.counts["rewards"] == 4 and one._rewards._ended == 4
 
@@ -291,13 +233,13 @@ def test_a_log_is_learned_once(tmp_path: Path) -> None:
     with service(tmp_path) as one:
         one.warm_start(log)
         assert (tmp_path / "state.safetensors").is_file()
-        expected = exceptions.bits(one)
+        expected = bits(one)
         one.warm_start(log)
         assert one.counts["rewards"] == 40
         log.save(tmp_path / "log.parquet")
     with service(tmp_path) as again:
         again.warm_start(Log.load(tmp_path / "log.parquet"))
-        assert again.counts["rewards"] == 40 and exceptions.bits(again) == expected
+        assert again.counts["rewards"] == 40 and bits(again) == expected
         again.warm_start(log._replace(reward=log.reward + 1))
         assert again.counts["rewards"] == 80
 

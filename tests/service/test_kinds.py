@@ -1,6 +1,5 @@
 """Every kind of service: its state is that of its log, after a kill, from a snapshot or from the beginning."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,21 +15,21 @@ import seqdec
 from seqdec.core import Action, Agent, HasSpaces, Spaces
 from seqdec.features import Categorical, Encoder, Numeric
 from seqdec.service import Catalog, Decision, read_history, read_log
-from tests.service.services import Clock, exceptions
+from tests.service.services import SITE, Clock, bits, copied, exceptions, killed, shop, small
 
 WEIGHTS = {"click": 1.0, "revenue": 0.5}
 ENCODER = Encoder({"age": Numeric(40, 12), "city": Categorical(("Oslo", "Rome"))})
-ARMS = exceptions.SITE.action_space
+ARMS = SITE.action_space
 OFFER = spaces.Dict({"features": spaces.Box(-5, 5, (3, 2)), "kind": spaces.Box(0, 9, (3,), np.int32)})
 RNG = np.random.default_rng(0)
 FLOATS = RNG.normal(size=(40, 2))
 
 
 def points(site: HasSpaces) -> Agent:
-    """Draws points of a Box around the mean of the rewarded ones."""
+    """Draws points of a Box around the sum of the rewarded ones."""
 
     def act(key: Any, state: Any, x: Any) -> Action:
-        return Action(jnp.clip(state[:2] + jax.random.normal(key, (2,)), -1, 1), jnp.float32(jnp.nan))
+        return Action(jnp.clip(state + jax.random.normal(key, (2,)), -1, 1), jnp.float32(jnp.nan))
 
     def update(state: Any, x: Any, action: Any, reward: Any) -> tuple[Any, Any]:
         good = jnp.isfinite(reward)
@@ -46,7 +45,7 @@ class Kind(NamedTuple):
     context: Callable[[int], Any]
     """of the decision of that number"""
     stacked: Callable[[list[Any]], Any] = np.stack
-    make: Any = exceptions.means
+    make: Any = small
     options: dict[str, Any] = {}  # noqa: RUF012
     reward: Callable[[int], Any] = lambda number: number / 4
     items: Any = None
@@ -57,8 +56,8 @@ def named(number: int) -> dict[str, float]:
 
 
 KINDS: dict[str, Kind] = {
-    "arms": Kind(exceptions.SITE, lambda i: FLOATS[i]),
-    "arms with a batch size": Kind(exceptions.SITE, lambda i: FLOATS[i], options={"batch_size": 2}),
+    "arms": Kind(SITE, lambda i: FLOATS[i]),
+    "arms with a batch size": Kind(SITE, lambda i: FLOATS[i], options={"batch_size": 2}),
     "no features": Kind(Spaces(spaces.Box(-1, 1, (0,)), ARMS), lambda i: np.zeros(0)),
     "a number": Kind(Spaces(spaces.Discrete(4, start=2), ARMS), lambda i: 2 + i % 4),
     "candidates": Kind(
@@ -70,19 +69,19 @@ KINDS: dict[str, Kind] = {
         Spaces(ENCODER.space, ARMS), lambda i: {"age": i, "city": "Rome"}, pd.DataFrame, options={"encoder": ENCODER}
     ),
     "points": Kind(Spaces(spaces.Box(-5, 5, (2,)), spaces.Box(-1, 1, (2,))), lambda i: FLOATS[i], make=points),
-    "named": Kind(exceptions.SITE, lambda i: FLOATS[i], options={"reward_weights": WEIGHTS}, reward=named),
+    "named": Kind(SITE, lambda i: FLOATS[i], options={"reward_weights": WEIGHTS}, reward=named),
     "collected": Kind(
-        exceptions.SITE,
+        SITE,
         lambda i: FLOATS[i],
         options={"reward_weights": WEIGHTS, "reward_after": 60, "reward_default": {"click": 0.0, "revenue": 0.0}},
         reward=named,
     ),
-    "sums": Kind(exceptions.SITE, lambda i: FLOATS[i], options={"reward_after": 60, "rewards": "sum"}),
+    "sums": Kind(SITE, lambda i: FLOATS[i], options={"reward_after": 60, "rewards": "sum"}),
     "items": Kind(
         Catalog(spaces.Box(-5, 5, (2,))),
         lambda i: None,
         lambda rows: np.zeros((len(rows), 0)),
-        make=exceptions.rows,
+        make=shop,
         items={"lamp": [1.0, 0.0], "chair": [0.0, 1.0], 7: [0.5, 0.5]},
     ),
 }
@@ -126,25 +125,23 @@ def test_the_state_is_that_of_the_log(kind: str, tmp_path: Path, clock: Clock) -
             one.add_items(how.items)
         decisions = play(one, kind, clock)
         assert one.counts["decisions"] == len(decisions) == 17 and one.counts["rewards"] in (13, 17)
-        expected, counts = exceptions.bits(one), one.counts
-        shutil.copytree(tmp_path / "log", tmp_path / "killed")
-        shutil.copytree(tmp_path / "log", tmp_path / "bare", ignore=shutil.ignore_patterns("state*"))
+        expected, counts = bits(one), one.counts
+        kept = killed(tmp_path / "log", tmp_path / "killed"), copied(tmp_path / "log", tmp_path / "bare")
         history = read_history(tmp_path / "log")
         assert history["token"].tolist() == [decision.token for decision in decisions]
         assert history["reward"].notna().sum() == counts["rewards"]
+        np.testing.assert_array_equal(history["propensity"], [decision.propensity for decision in decisions])
         if kind != "points":
             log = one.log()
             assert history["action"].tolist() == [decision.action for decision in decisions]
             assert log.reward.tolist() == read_log(tmp_path / "killed").reward.tolist()
             assert log.reward.tolist() == history["reward"].dropna().tolist()
         answers = answered(one, kind)
-    for kept in ("killed", "bare"):
-        with made(kind, tmp_path / kept) as again:
-            assert exceptions.bits(again) == expected and again.arms == one.arms and again.items == one.items
+    for folder in kept:
+        with made(kind, folder) as again:
+            assert bits(again) == expected and again.arms == one.arms and again.items == one.items
             assert [again.counts[name] for name in ("decisions", "rewards")] == [17, counts["rewards"]]
             assert answered(again, kind) == answers
-            assert {again.learn(decision.token, how.reward(0)) for decision in decisions[1:6]} <= {
-                "repeated",
-                "expired",
-            }
-            assert again.learn("1-00", how.reward(0)) == "unknown" and exceptions.bits(again) == expected
+            results = {again.learn(decision.token, how.reward(0)) for decision in decisions[1:6]}
+            assert results <= {"repeated", "expired"}
+            assert again.learn("1-00", how.reward(0)) == "unknown" and bits(again) == expected

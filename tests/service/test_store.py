@@ -1,12 +1,17 @@
 """The log by itself: what is appended is found and read in order, whole or not at all, in this process and the next."""
 
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from seqdec.service import store
+from seqdec.service import read_history, read_log, store
 from seqdec.service.store import COLLECTED, DEFAULT, REPORTED, Arm, Entry, Store
+from tests.service.services import Clock, X, service
 
 
 def entry(place: int) -> Entry:
@@ -52,24 +57,6 @@ def test_the_last_batch_is_as_the_log_has_it() -> None:
     log.recover()  # which forgets it
     assert log.batches_after(1, 9) == latest
     assert str(latest[0][1][0].reward) == "0.0"  # SQLite does not keep the sign
-
-
-FULL = "CREATE TRIGGER full BEFORE INSERT ON decisions WHEN NEW.number = 8 BEGIN SELECT RAISE(ABORT, 'full'); END"
-HALVES: dict[str, Any] = {
-    "decisions": lambda log: log.append_decisions([entry(7), entry(8)]),
-    "rewards": lambda log: log.append_rewards([(log.find(4), 1.0, REPORTED)] * 2),  # of which a decision has one
-}
-
-
-@pytest.mark.parametrize("table", HALVES)
-def test_what_cannot_be_written_whole_is_not_written(table: str, tmp_path: Path) -> None:
-    log = filled(tmp_path)
-    log.database.execute(FULL)
-    before = seen(log)
-    with pytest.raises(ValueError, match=r"decisions\.sqlite"):
-        HALVES[table](log)
-    assert seen(log) == before and not log.database.connection.in_transaction
-    log.close()
 
 
 def test_decisions_without_a_reward_are_looked_at_in_order_of_time() -> None:
@@ -133,7 +120,46 @@ def test_the_disk_is_waited_for_where_asked(fsync: bool, expected: int, tmp_path
     log.close()
 
 
-def test_another_database_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / store.FILE).write_bytes(b"no database, and longer than a header of one hundred bytes" * 3)
-    with pytest.raises(ValueError, match="damaged or no log of decisions"):
-        Store(tmp_path)
+def stored(read: Callable[[Store], Any]) -> Callable[[Path], Any]:
+    def opened(folder: Path) -> Any:
+        with closing(Store(folder)) as log:
+            return read(log)
+
+    return opened
+
+
+BATCHES, FIRST = stored(lambda log: log.batches_after(0, 9)), stored(lambda log: log.find(1))
+FLIPPED: list[tuple[str, str, list[Callable[[Path], Any]]]] = [
+    ("facts", "value checksum", [stored(lambda log: log.facts())]),
+    ("arms", "id output removed checksum", [stored(lambda log: log.arms())]),
+    ("decisions", "number time nonce context mask action propensity checksum", [BATCHES, read_log, read_history]),
+    ("decisions", "time nonce context action checksum", [FIRST]),
+    ("rewards", "sequence number batch reward time source checksum", [BATCHES, read_log]),
+    ("rewards", "sequence batch reward time source checksum", [read_history]),
+    ("reports", "sequence reward time checksum", [stored(lambda log: log.reports(1)), read_history]),
+]
+
+
+def flipped(value: Any) -> Any:
+    """A value with another bit."""
+    if isinstance(value, bytes):
+        return bytes([value[0] ^ 1]) + value[1:]
+    return chr(ord(value[0]) ^ 1) + value[1:] if isinstance(value, str) else value + 8
+
+
+def test_a_bit_that_flips_in_the_log_is_noticed(tmp_path: Path, clock: Clock) -> None:
+    with service(tmp_path / "log", rewards="sum", reward_after=60) as one:
+        one.learn(one.decide(X[0]).token, 1.0)
+        clock.seconds += 61
+        one.decide(X[1])
+    for table, columns, reads in FLIPPED:
+        for column in columns.split():
+            folder = tmp_path / f"{table} {column} {len(reads)}"
+            folder.mkdir()
+            shutil.copy(tmp_path / "log" / store.FILE, folder)
+            with closing(sqlite3.connect(folder / store.FILE, isolation_level=None)) as database:
+                (old,) = database.execute(f"SELECT {column} FROM {table} LIMIT 1").fetchone()
+                database.execute(f"UPDATE {table} SET {column} = ? WHERE {column} IS ?", (flipped(old), old))
+            for read in reads:
+                with pytest.raises(ValueError, match=rf"damaged: the row .* of its table {table} .*; restore it"):
+                    print(column, read(folder))
