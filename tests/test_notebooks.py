@@ -1,7 +1,6 @@
 """Every notebook is its source with outputs, and every source runs from its first cell to its last."""
 
 import base64
-import re
 
 import jupytext
 import nbformat
@@ -38,13 +37,8 @@ def test_a_pair_has_the_same_cells_and_clean_outputs(source, path):
 
 
 @pairs
-def test_headings_and_links_of_a_notebook(source, path):
+def test_links_of_a_notebook_lead_somewhere(source, path):
     text = "\n".join(cell.source for cell in jupytext.read(source).cells if cell.cell_type == "markdown")
-    levels = [len(marks) for marks in re.findall(r"^(#+) ", text, re.MULTILINE)]
-    assert levels[0] == 1 and set(levels[1:]) == {2}
-    assert "**What you learn:**" in text and "**Time:**" in text
-    last = text.rpartition("\n## ")[2]
-    assert last.startswith("Where to go next\n") and "](../docs/" in last
     assert [*broken_links(path, text)] == []
 
 

@@ -4,7 +4,6 @@ import ast
 import importlib.metadata
 import importlib.util
 import os
-import re
 import subprocess
 import sys
 import tomllib
@@ -110,15 +109,10 @@ def test_rooms_at_the_root_are_linked_and_refuse_their_bare_name(room):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 
-def requirements() -> list[Requirement]:
-    extras = PROJECT["project"]["optional-dependencies"]
-    texts = sum(extras.values(), PROJECT["project"]["dependencies"])
-    return [Requirement(text) for text in texts if text != "seqdec[full]"]
-
-
 def test_requirements_have_a_lower_bound_and_nothing_else():
-    wrong = [one for one in requirements() if one.url or [part.operator for part in one.specifier] != [">="]]
-    assert wrong == [] and PROJECT["project"]["requires-python"] == ">=3.11"
+    texts = sum(PROJECT["project"]["optional-dependencies"].values(), PROJECT["project"]["dependencies"])
+    for one in (Requirement(text) for text in texts if text != "seqdec[full]"):
+        assert not one.url and [part.operator for part in one.specifier] == [">="], one
 
 
 def test_every_package_that_the_library_imports_is_declared():
@@ -140,40 +134,6 @@ def test_version_is_the_same_everywhere():
     assert CITATION["version"] == seqdec.__version__
 
 
-def test_license_citation_and_project_agree():
-    license = (ROOT / "LICENSE").read_text(encoding="utf-8")
-    (holder,) = re.findall(r"^Copyright \(c\) \d{4} (.+)$", license, re.MULTILINE)
-    assert [{"name": holder}] == CITATION["authors"] == PROJECT["project"]["authors"]
-    assert license.startswith(f"{CITATION['license']} License\n")
-    assert CITATION["license"] == PROJECT["project"]["license"]
-    assert CITATION["repository-code"] == PROJECT["project"]["urls"]["Source"]
-
-
-def workflow_steps() -> Iterator[dict]:
-    """The steps of all jobs of all workflows."""
-    for path in sorted((ROOT / ".github" / "workflows").glob("*.yml")):
-        for job in yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].values():
-            yield from job["steps"]
-
-
-def test_workflows_run_the_commands_that_contributors_run():
-    known = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("CONTRIBUTING.md", ".ci/run"))
-    run = [step["run"] for step in workflow_steps() if "run" in step and "name" not in step]
-    assert {".ci/run", "pytest", "python -m build"} <= set(run)
-    assert [command for command in run if command not in known] == []
-    assert os.access(ROOT / ".ci" / "run", os.X_OK)
-
-
-def test_workflows_test_every_python_that_the_project_names():
-    tests = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8"))["jobs"]
-    tested = tests["newest"]["strategy"]["matrix"]["python"]
-    prefix = "Programming Language :: Python :: 3."
-    named = [f"3.{text.removeprefix(prefix)}" for text in PROJECT["project"]["classifiers"] if text.startswith(prefix)]
-    assert named == tested[: len(named)]
-    lowest = [step["with"]["python-version"] for step in tests["lowest"]["steps"] if "with" in step]
-    assert [f">={version}" for version in (*lowest, named[0])] == [PROJECT["project"]["requires-python"]] * 2
-
-
 def test_command_and_types_are_installed():
     (command,) = importlib.metadata.entry_points(group="console_scripts", name="seqdec")
     assert callable(command.load())
@@ -183,8 +143,13 @@ def test_command_and_types_are_installed():
 
 def test_importing_is_silent_changes_no_configuration_and_imports_nothing_heavy(tmp_path):
     program = (
-        "import sys, jax; before = dict(jax.config.values);"
-        "import gymnasium, seqdec; seqdec.envs.make('digits');"
+        "import os, sys, warnings, jax; before = dict(jax.config.values);"
+        "import gymnasium, seqdec; from seqdec.runtime import check_process;"
+        "warnings.filterwarnings('ignore', 'os.fork');"
+        "child = os.fork();"  # before anything is computed
+        "child or (check_process(), os._exit(0));"
+        "assert os.waitpid(child, 0)[1] == 0;"
+        "seqdec.envs.make('digits'); assert len(jax.devices()) == 1;"
         "assert all(hasattr(seqdec, name) for name in seqdec.__all__);"
         "assert 'envs' not in sys.modules and 'agents' not in sys.modules;"
         "changed = {name for name, value in jax.config.values.items() if name in before and value != before[name]};"
@@ -192,7 +157,8 @@ def test_importing_is_silent_changes_no_configuration_and_imports_nothing_heavy(
         "print(*[name for name in gymnasium.registry if name.startswith('seqdec/')])"
     )
     command = [sys.executable, "-W", "error", "-c", program]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    variables = {**os.environ, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert {f"seqdec/{title}-v0" for title in GYMNASIUM_IDS.split()} <= set(done.stdout.split())
     assert {id_of(name) for name in envs.names()} == set(done.stdout.split())

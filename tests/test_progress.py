@@ -61,12 +61,11 @@ def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> 
 
 
 def minimize() -> None:
-    seqdec.minimize(lambda x: float(x[0] ** 2), [(-1, 1)], n_calls=4, seed=0)
+    seqdec.minimize(lambda x: float(x[0] ** 2), [(-1, 1)], n_calls=4, initial=9, seed=0)
 
 
-def host_run() -> None:
-    env = seqdec.envs.make("linear")
-    seqdec.run(seqdec.agents.make("linear", env), env, 5, seed=0)
+def run() -> None:
+    seqdec.run(toy_agent(), toy_env(), 5, seed=0)
 
 
 def relearn(folder: Path) -> None:
@@ -85,8 +84,7 @@ def tuning(folder: Path) -> None:
     assert len(list(experiment.play(plan, []))) == 1
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("call", [minimize, host_run, relearn, tuning])
+@pytest.mark.parametrize("call", [minimize, run, relearn, tuning])
 def test_everything_long_tells_its_progress(
     call: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -130,12 +128,11 @@ def test_a_download_tells_its_progress(tmp_path: Path, monkeypatch: pytest.Monke
     assert [(shown.desc, shown.n, shown.total) for shown in made] == [("table.csv", 10, 10)]
 
 
-@pytest.mark.parametrize("command", [[], ["run"], *([name] for name in cli.COMMANDS), ["run", "digits"]])
+@pytest.mark.parametrize("command", [[], *([name] for name in cli.COMMANDS), ["run", "digits"]])
 def test_every_help_names_the_options_of_every_command(command: list[str], capsys: Any) -> None:
     assert cli.main([*command, "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    for word in ("--resume DIR", "--compilation-cache [DIR]"):
-        assert word in shown
+    assert "--resume DIR" in shown and "--compilation-cache [DIR]" in shown
     assert ("--version" in shown) == (command == [])
 
 
@@ -144,7 +141,7 @@ def test_the_version_is_that_of_the_package(capsys: Any) -> None:
     assert capsys.readouterr().out == f"seqdec {seqdec.__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [["list"], ["--help"], ["--version"], ["run", "digits", "--help"], ["report"]])
+@pytest.mark.parametrize("arguments", [["list"], ["--help"], ["report"]])
 def test_a_reader_that_ends_is_left_quietly(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch, capfd: Any, tmp_path: Path
 ) -> None:

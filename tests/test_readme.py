@@ -59,20 +59,6 @@ def elsewhere(tmp_path, monkeypatch):
     seqdec.compilation_cache(folder)
 
 
-def test_first_example_ends_within_thirty_lines():
-    assert README.index("```python") < len("\n".join(README.splitlines()[:30]))
-    assert README.splitlines()[:30].count("```") == 1
-
-
-def test_the_blocks_of_a_tutorial_are_one_program_at_their_lines(tmp_path):
-    page = tmp_path / "tutorial-of-errors.md"
-    page.write_text("one\n\n```python\na = 3\n```\ntwo\n```python\nassert a == 4\n```\n")
-    (program,) = programs_of(page)
-    with pytest.raises(AssertionError) as caught:
-        exec(compile(program, "page.md", "exec"), {})
-    assert caught.tb.tb_next.tb_lineno == 8
-
-
 def test_every_block_defines_the_names_that_it_uses(tmp_path):
     for name, (_, block) in BLOCKS.items():
         (tmp_path / f"{name}.py").write_text(block, encoding="utf-8")

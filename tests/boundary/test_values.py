@@ -42,9 +42,9 @@ def assert_same_bits(one: Any, other: Any) -> None:
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", RANKS)
-@pytest.mark.parametrize("rate", [100.0, 10_000.0])
-def test_a_surprising_first_count_does_not_end_learning(name: str, rate: float) -> None:
+def test_a_surprising_first_count_does_not_end_learning(name: str) -> None:
     """At the tangent of exp(0), a count of 100 would move the log rate by up to 99."""
+    rate = 10_000.0
     flt, belief = started(name, POISSON)
     update, rng = jax.jit(lambda belief, y: flt.update(belief, AT, y, 0)), np.random.default_rng(0)
     belief, info = update(belief, rate)
@@ -66,9 +66,9 @@ def test_a_batch_of_surprising_counts_is_learned() -> None:
     np.testing.assert_allclose(flt.moments(belief, AT).mean[0], 10_000, rtol=0.02)
 
 
-@pytest.mark.parametrize("rate", [0.2, 2.0])
-def test_small_rates_are_learned_as_by_the_plain_recursion(rate: float) -> None:
+def test_small_rates_are_learned_as_by_the_plain_recursion() -> None:
     """Once certain, a belief takes every count by its tangent; also after a count that no rate explains."""
+    rate = 0.2
     counts, rates = np.random.default_rng(3).poisson(rate, 1000), []
     for likelihood, first in ((POISSON, None), (POISSON._replace(mode=None), None), (POISSON, 1e30)):
         flt, belief = started("ekf", likelihood)
@@ -219,19 +219,14 @@ def agent_of(name: str) -> tuple[seqdec.core.Agent, Any]:
 @pytest.mark.parametrize(
     ("context", "message"),
     [
-        ([0.5, np.nan, 0.5, 0.5], r"context must hold finite numbers below 1e\+15; got nan"),
-        (np.array([0.5, 1e300, 0.5, 0.5]), r"finite numbers below 1e\+15; got 1e\+300"),
-        (np.array([0.5, 1e15, 0.5, 0.5], np.float32), r"finite numbers below 1e\+15; got 9.99"),
-        (np.ones((1, 4)), r"context must have shape \(4,\), as Box.*; got shape \(1, 4\)"),
-        ([[1.0], [1.0, 2.0]], "rows of different lengths"),
         (Masked(GOOD, np.ones(3, bool)), r"mask must have shape \(5,\) for Discrete\(5\); got shape \(3,\)"),
         (Masked(GOOD, np.zeros(ARMS, bool)), "the mask allows no action"),
         (Masked(GOOD, np.full(ARMS, 0.5)), "the mask must hold bools"),
     ],
 )
-def test_what_no_action_can_be_chosen_for_is_refused(context: Any, message: str) -> None:
-    compiled, state = agent_of("hilofi")
-    for agent in (compiled, make("hilofi")):
+def test_a_mask_that_is_none_is_refused(context: Any, message: str) -> None:
+    compiled, state = agent_of("linear")
+    for agent in (compiled, make("linear")):
         with pytest.raises((TypeError, ValueError), match=message):
             agent.act(KEY, state, context)
 
@@ -260,26 +255,9 @@ def test_in_compiled_code_what_no_action_can_be_chosen_for_has_no_propensity(nam
     ],
 )
 def test_feedback_of_another_shape_is_refused(context: Any, action: Any, reward: Any, message: str) -> None:
-    for name in ("auto", "linear"):
-        compiled, state = agent_of(name)
-        for agent in (compiled, make(name)):
-            with pytest.raises((TypeError, ValueError), match=message):
-                agent.update(state, context, action, reward)
-
-
-@pytest.mark.parametrize(
-    ("offer", "message"),
-    [
-        (OFFER | {"video": np.array([0, 1, 2, 3, 7], np.int32)}, "must hold integers of Box.*; got 7"),
-        (OFFER | {"features": np.zeros((3, 2))}, r"context\['features'\] must have shape \(5, 2\)"),
-        ({"video": OFFER["video"]}, r"a dict with the entries \['features', 'video'\]; got \['video'\]"),
-        (np.zeros(3), "a dict with the entries"),
-    ],
-)
-def test_candidates_that_do_not_fit_are_refused(offer: Any, message: str) -> None:
-    agent = agents.ekf(CANDIDATES)
-    with pytest.raises((TypeError, ValueError), match=message):
-        agent.act(KEY, jax.eval_shape(agent.init, KEY), offer)
+    for agent in (seqdec.compiled(make("linear")), make("linear"), make("auto")):
+        with pytest.raises((TypeError, ValueError), match=message):
+            agent.update(jax.eval_shape(agent.init, KEY), context, action, reward)
 
 
 def test_rows_of_no_table_teach_nothing_in_compiled_code() -> None:
@@ -293,26 +271,22 @@ def test_rows_of_no_table_teach_nothing_in_compiled_code() -> None:
 
 
 def test_members_of_a_discrete_space_are_checked() -> None:
-    agent = agents.hilofi(Spaces(spaces.Discrete(4, start=2), spaces.Discrete(3)), rank=3, process_noise_hidden=0.0)
+    agent = agents.linear(Spaces(spaces.Discrete(4, start=2), spaces.Discrete(3)))
     state = jax.jit(agent.init)(KEY)
     with pytest.raises(ValueError, match=r"must hold integers of Discrete\(4, start=2\); got 1"):
         agent.act(KEY, state, 1)
     with pytest.raises(TypeError, match="context must be an integer"):
         agent.act(KEY, state, 2.5)
     act, update = jax.jit(agent.act), jax.jit(agent.update)
-    assert [bool(np.isnan(act(KEY, state, jnp.int32(at)).propensity)) for at in (1, 2, 5, 6)] == [
-        True,
-        False,
-        False,
-        True,
-    ]
-    assert [bool(update(state, jnp.int32(at), 0, 1.0)[1].rejected) for at in (1, 2, 5, 6)] == [True, False, False, True]
+    for at, member in ((1, False), (2, True), (5, True), (6, False)):
+        assert np.isfinite(act(KEY, state, jnp.int32(at)).propensity) == member
+        assert update(state, jnp.int32(at), 0, 1.0)[1].rejected != member
 
 
 def test_an_agent_of_other_spaces_is_not_run() -> None:
     env = seqdec.envs.linear(np.eye(3, WIDTH, dtype=np.float32))
-    with pytest.raises(ValueError, match=r"hilofi was built for .* action_space is Discrete\(5\), .* Discrete\(3\)"):
-        seqdec.run(agents.hilofi(SITE, rank=4), env, 5, seed=0)
+    with pytest.raises(ValueError, match=r"linear was built for .* action_space is Discrete\(5\), .* Discrete\(3\)"):
+        seqdec.run(agents.linear(SITE), env, 5, seed=0)
     wide = Spaces(spaces.Box(-1, 1, (9,), np.float32), spaces.Discrete(3))
     with pytest.raises(ValueError, match=r"observation_space is Box\(-1.0, 1.0, \(9,\).*; build the agent from"):
         seqdec.run(agents.linear(wide), seqdec.envs.FunctionalEnv(env), 5, seed=0)
