@@ -7,11 +7,13 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 import seqdec
 from seqdec.persistence import check_writable, clear, write_file
-from seqdec.runtime import available_cores, step_options
+from seqdec.runtime import step_options
 
 _CACHED = """
 import sys, jax, jax.numpy as jnp, seqdec
@@ -33,6 +35,7 @@ def run(program: str, *arguments: str, **variables: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.extended
 def test_a_later_process_loads_the_programs_that_an_earlier_one_compiled(tmp_path: Path) -> None:
     folder = tmp_path / "programs" / "here"
     told, hits = run(_CACHED, str(folder))
@@ -42,12 +45,15 @@ def test_a_later_process_loads_the_programs_that_an_earlier_one_compiled(tmp_pat
 
 
 def test_programs_are_kept_in_the_users_cache_folder_by_default(tmp_path: Path, monkeypatch) -> None:
+    """Also of a process that has compiled others before."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    before = os.environ["JAX_COMPILATION_CACHE_DIR"]
     try:
-        assert seqdec.compilation_cache() == tmp_path / "seqdec" / "programs"
+        folder = seqdec.compilation_cache()
+        jax.jit(lambda x: jnp.cos(x) * 3)(jnp.ones(5))
     finally:
-        seqdec.compilation_cache(before)
+        seqdec.compilation_cache(os.environ["JAX_COMPILATION_CACHE_DIR"])
+    assert folder == tmp_path / "seqdec" / "programs"
+    assert any("jit__lambda" in file.name for file in folder.iterdir())
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
@@ -86,27 +92,12 @@ def test_a_temporary_folder_that_another_process_is_about_to_remove_is_not_used(
     assert [(item.name, item.read_text()) for item in tmp_path.iterdir()] == [("file", "kept")]
 
 
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize(
-    ("before", "flags", "wanted"),
-    [
-        ("", "", available_cores()),
-        ("", "--xla_force_host_platform_device_count=3", 3),
-        ("jax.config.update('jax_num_cpu_devices', 3)", "", 3),
-        ("jax.numpy.zeros(1)", "", 1),
-    ],
-)
-def test_every_core_is_a_device_unless_the_user_says_otherwise(before: str, flags: str, wanted: int) -> None:
-    program = f"import jax, seqdec\n{before}\nseqdec.use_all_cores()\nprint(len(jax.devices()))"
-    assert run(program, XLA_FLAGS=flags) == [str(wanted)]
-
-
-def test_the_blas_of_factorizations_is_limited_to_one_thread_and_released() -> None:
+def test_every_core_is_a_device_and_the_blas_of_factorizations_has_one_thread_until_it_is_released() -> None:
     """In a process of its own, where no BLAS but NumPy's is loaded before."""
-    script = """if True:
+    program = """if True:
+        import jax, seqdec
         from threadpoolctl import threadpool_info
-        import seqdec
-        from seqdec.runtime import one_blas_thread
+        from seqdec.runtime import available_cores, one_blas_thread, use_all_cores
 
         def threads():
             return [pool["num_threads"] for pool in threadpool_info() if "scipy.libs" in pool["filepath"]]
@@ -114,10 +105,25 @@ def test_the_blas_of_factorizations_is_limited_to_one_thread_and_released() -> N
         assert threads() == []
         with one_blas_thread():
             assert threads() == [1], threads()
-        print(threads())
+        assert threads() == [2], threads()
+        use_all_cores()
+        assert len(jax.devices()) == available_cores()
         """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run(program, XLA_FLAGS="", OPENBLAS_NUM_THREADS="2")
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize(
+    ("before", "flags", "wanted"),
+    [
+        ("", "--xla_force_host_platform_device_count=3", 3),
+        ("jax.config.update('jax_num_cpu_devices', 3)", "", 3),
+        ("jax.numpy.zeros(1)", "", 1),
+    ],
+)
+def test_the_user_may_choose_another_number_of_devices(before: str, flags: str, wanted: int) -> None:
+    program = f"import jax, seqdec\n{before}\nseqdec.use_all_cores()\nprint(len(jax.devices()))"
+    assert run(program, XLA_FLAGS=flags) == [str(wanted)]
 
 
 @pytest.mark.parametrize(

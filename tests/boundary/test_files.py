@@ -264,6 +264,12 @@ def test_a_working_directory_that_was_deleted(tmp_path: Path, monkeypatch: pytes
         LOG.save("x")
 
 
+def test_a_state_of_any_layout_is_saved(tmp_path: Path) -> None:
+    state = {"parts": np.arange(6, dtype=">f8").reshape(2, 3)[:, ::2], "bools": np.array([True, False])[::-1]}
+    seqdec.save(tmp_path / "state", state)
+    jax.tree.map(np.testing.assert_array_equal, seqdec.load(tmp_path / "state", state), state)
+
+
 def test_a_state_with_what_a_file_cannot_hold(tmp_path: Path) -> None:
     series, masked = pd.Series([0.5, None], dtype="Float64"), np.ma.masked_equal([1.0, 2.0], 2.0)
     for leaf, message in (

@@ -297,7 +297,7 @@ def test_ctrl_c_is_quiet_and_keeps_the_finished_runs(tmp_path: Path) -> None:
 
     for folder, at_once in (("now", True), ("later", False)):
         out = tmp_path / folder
-        arguments = ("run", "digits", "--seeds", "1", "--agents", "random,linear", "--steps", "200000")
+        arguments = ("run", "digits", "--seeds", "1", "--agents", "random,linear", "--steps", "20000")
         with subprocess.Popen(
             [COMMAND, *arguments, "--out", str(out)],
             stdout=subprocess.PIPE,
