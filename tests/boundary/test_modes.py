@@ -186,8 +186,8 @@ def test_environments(name: str) -> None:
         jax.eval_shape(env.step, jax.random.key(1), state, shown(env.action_space), env.params)
 
 
-def whole(folder: Path) -> Any:
-    """From a run to an estimate, a service and a search; what was chosen."""
+def played(folder: Path) -> Any:
+    """From a run to an estimate and a service; what was chosen."""
     env = envs.linear([[1.0, 0.0], [0.0, 1.0]])
     run = seqdec.run(agents.linear(env), env, 6, seed=0, num_seeds=2, diagnostics=("observation",), progress=False)
     log = run.log(0)
@@ -195,21 +195,26 @@ def whole(folder: Path) -> Any:
     with seqdec.OnlineAgent(agents.linear, env, seed=0, folder=folder / "site") as service:
         decision = service.decide([0, 1])
         assert service.learn(decision.token, True) == "learned"
+    return run.actions, decision.action
+
+
+def searched() -> Any:
     found = seqdec.minimize(
         lambda x: float(np.sum(x)), [(0, 1)], n_calls=3, initial=2, surrogate="lrkf", search=QUICK, seed=0
     )
-    return run.actions, decision.action, found.x_iters
+    return found.x_iters
 
 
 def test_the_whole_way_in_a_mode(tmp_path: Path) -> None:
     """The same choices where mistakes are looked for; in double precision random numbers are others."""
-    plain = whole(tmp_path / "plain")
+    plain = played(tmp_path / "plain"), searched()
     with strict(), jax.debug_nans(True):
-        jax.tree.map(np.testing.assert_array_equal, whole(tmp_path / "strict"), plain)
+        jax.tree.map(np.testing.assert_array_equal, (played(tmp_path / "strict"), searched()), plain)
     with jax.enable_x64(True):
-        whole(tmp_path / "double")
+        played(tmp_path / "double")
 
 
+@pytest.mark.extended
 def test_without_compilation() -> None:
     """Where `jax.disable_jit` holds, values can be looked at within an agent."""
     seen, plain = [], toy_agent()

@@ -255,9 +255,11 @@ def test_in_compiled_code_what_no_action_can_be_chosen_for_has_no_propensity(nam
     ],
 )
 def test_feedback_of_another_shape_is_refused(context: Any, action: Any, reward: Any, message: str) -> None:
-    for agent in (seqdec.compiled(make("linear")), make("linear"), make("auto")):
-        with pytest.raises((TypeError, ValueError), match=message):
-            agent.update(jax.eval_shape(agent.init, KEY), context, action, reward)
+    for plain in (make("linear"), make("auto")):
+        state = jax.eval_shape(plain.init, KEY)
+        for agent in (plain, seqdec.compiled(plain)):
+            with pytest.raises((TypeError, ValueError), match=message):
+                agent.update(state, context, action, reward)
 
 
 def test_rows_of_no_table_teach_nothing_in_compiled_code() -> None:
