@@ -1,13 +1,13 @@
-"""Time of an `OnlineAgent` and of the HTTP service in examples/: HiLoFi, rank 10, on contexts of the size of digits.
+"""Times of an `OnlineAgent`, all calls durable.
 
-    python benchmarks/online_service.py [--ranks 10 50] [--requests 500]
-
-Milliseconds of a call in the process, all calls durable; requests per second of eight threads, in another process, over
-HTTP; programs compiled after the start; seconds from the start of the service with a filled compilation cache to its
-first answer.
+calls     HiLoFi on contexts of the size of digits: decide, learn, and both for many rows
+http      the service of examples/ in a process of its own: requests per second, programs compiled by them, seconds
+          from its start to its first answer
+load      decisions of threads that do nothing else, alone and while another thread writes a snapshot, reads the log
+          or adds an arm; starts from long logs. Contexts of 20 numbers, ten arms
+catalog   `auto` among the items of a catalog, and among 50 of them; run it on one core, with taskset -c 0
 """
 
-import argparse
 import contextlib
 import http.client
 import json
@@ -17,43 +17,45 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import tyro
+from gymnasium import spaces
+from harness import milliseconds, table
 
 import seqdec
 from seqdec.core import Spaces
+from seqdec.ope import make_log
 from seqdec.runtime import one_blas_thread
+from seqdec.service import Catalog
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 sys.path.insert(0, str(EXAMPLES))
+RNG = np.random.default_rng(0)
 
 
-def milliseconds(call, times: int) -> str:
-    """Median and 99% quantile of a call."""
-    taken = []
-    for index in range(times):
-        began = time.perf_counter()
-        call(index)
-        taken.append(1e3 * (time.perf_counter() - began))
-    return "p50 {:.2f} ms, p99 {:.2f} ms".format(*np.quantile(taken, [0.5, 0.99]))
-
-
-def in_process(rank: int) -> None:
-    """Print the time of each kind of call."""
-    site = Spaces(seqdec.envs.make("digits").observation_space, seqdec.envs.make("digits").action_space)
-    contexts = np.random.default_rng(0).uniform(0, 1, (1000, 64))
-    with tempfile.TemporaryDirectory() as folder, one_blas_thread():
-        make = lambda spaces: seqdec.agents.hilofi(spaces, rank=rank)  # noqa: E731
-        with seqdec.OnlineAgent(make, site, seed=0, folder=folder) as service:
+def calls(ranks: tuple[int, ...] = (10, 50)) -> None:
+    """Median and 99% of each kind of call."""
+    env, contexts = seqdec.envs.make("digits"), RNG.uniform(0, 1, (1000, 64))
+    row = table("rank", "decide", "learn", "decide_many(1,000)", "learn_many(16)")
+    for rank in ranks:
+        make = lambda spaces, rank=rank: seqdec.agents.hilofi(spaces, rank=rank)  # noqa: E731
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            one_blas_thread(),
+            seqdec.OnlineAgent(make, env, seed=0, folder=folder) as service,
+        ):
             service.warm_up()
-            decisions = []
-            print(f"rank {rank}: decide", milliseconds(lambda i: decisions.append(service.decide(contexts[i])), 1000))
-            print(f"rank {rank}: learn", milliseconds(lambda i: service.learn(decisions[i].token, i % 2), 1000))
-            print(f"rank {rank}: decide_many(1,000)", milliseconds(lambda i: service.decide_many(contexts), 30))
-            several = [[(d.token, 1) for d in service.decide_many(contexts[:16])] for _ in range(100)]
-            print(f"rank {rank}: learn_many(16)", milliseconds(lambda i: service.learn_many(several[i]), 100))
+            asked, decisions = milliseconds(service.decide, contexts), service.decide_many(contexts)
+            told = milliseconds(lambda one: service.learn(one.token, one.action % 2), decisions)
+            many = milliseconds(service.decide_many, [contexts] * 30)
+            several = [[(one.token, 1) for one in service.decide_many(contexts[:16])] for _ in range(100)]
+            row(rank, asked, told, many, milliseconds(service.learn_many, several))
 
 
 def answered(port: int, process: subprocess.Popen) -> None:
@@ -83,38 +85,118 @@ def started(folder: Path, log: Path) -> tuple[subprocess.Popen, int, float]:
     return process, port, time.perf_counter() - began
 
 
-def over_http(threads: int, requests: int) -> None:
-    """Print what clients see of the service, started with nothing cached and then again."""
+def over_http(threads: int = 8, requests: int = 500) -> None:
+    """What clients see of the service, started with nothing cached and then again."""
     from client import load
 
     with tempfile.TemporaryDirectory() as home:
-        folder, log = Path(home) / "service", Path(home) / "log"
-        process, port, seconds = started(folder, log)
-        print(f"first answer, nothing cached: {seconds:.1f} s")
-        before = log.read_text().count("Finished XLA compilation")
-        print(", ".join(f"{name} {value:,.2f}" for name, value in load(port, threads, requests).items()))
-        print(
-            "programs compiled by",
-            2 * threads * requests,
-            "requests:",
-            log.read_text().count("XLA compilation") - before,
-        )
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
-        for _ in range(3):
-            process, _, seconds = started(folder, log)
-            print(f"first answer, programs in the cache: {seconds:.1f} s")
+        log = Path(home, "log")
+        for cached in (False, True, True, True):
+            process, port, seconds = started(Path(home, "service"), log)
+            print(f"first answer, {'programs in the cache' if cached else 'nothing cached'}: {seconds:.1f} s")
+            if not cached:
+                before = log.read_text().count("XLA compilation")
+                print(", ".join(f"{name} {value:,.2f}" for name, value in load(port, threads, requests).items()))
+                print("programs compiled by the requests:", log.read_text().count("XLA compilation") - before)
             process.send_signal(signal.SIGTERM)
             process.wait(60)
 
 
+def under_load(service: seqdec.OnlineAgent, threads: int, work: Callable[[], Any]) -> str:
+    """Times of decisions in so many threads while `work` is done in another, for five seconds at least."""
+    contexts, over = RNG.normal(size=(1000, 20)).clip(-5, 5), threading.Event()
+    taken: list[list[float]] = [[] for _ in range(threads)]
+
+    def decide(times: list[float]) -> None:
+        while not over.is_set():
+            began = time.perf_counter()
+            service.decide(contexts[len(times) % len(contexts)])
+            times.append(1e3 * (time.perf_counter() - began))
+
+    running = [threading.Thread(target=decide, args=(times,)) for times in taken]
+    for thread in running:
+        thread.start()
+    began, count = time.perf_counter(), 0
+    while not count or time.perf_counter() < began + 5:
+        work()
+        count += 1
+    seconds = (time.perf_counter() - began) / count
+    over.set()
+    for thread in running:
+        thread.join()
+    times = np.concatenate(taken)
+    middle, high = np.quantile(times, [0.5, 0.99])
+    return f"{seconds:.1f} s, decide: median {middle:.1f} ms, 99% {high:.1f}, longest {times.max():.1f}"
+
+
+def under_work(
+    agents: tuple[str, ...] = ("linear", "auto"),
+    threads: int = 8,
+    rows: int = 5000,
+    rewards: int = 150_000,
+    decisions: int = 1_000_000,
+) -> None:
+    """Decisions beside other work, with `rows` in the log; starts without a snapshot, and with rewards unknown."""
+    site = Spaces(spaces.Box(-5, 5, (20,)), spaces.Discrete(10))
+
+    def log(rows: int) -> Any:
+        contexts, actions = RNG.normal(size=(rows, 20)).clip(-5, 5), RNG.integers(10, size=rows)
+        reward = (contexts[np.arange(rows), actions] > 0).astype(float)
+        return make_log(action=actions, reward=reward, propensity=np.full(rows, 0.1), context=contexts, num_actions=10)
+
+    def opened(name: str, folder: Path, **options: Any) -> seqdec.OnlineAgent:
+        return seqdec.OnlineAgent(name, site, seed=0, folder=folder, **options)
+
+    with tempfile.TemporaryDirectory() as home:
+        for name in agents:
+            with opened(name, Path(home, name), capacity=10) as service:
+                service.warm_up()
+                service.warm_start(log(rows))
+
+                def grown(service: seqdec.OnlineAgent = service) -> None:
+                    outputs = service._learner.model.outputs
+                    while service._learner.model.outputs == outputs:
+                        service.add_arm()
+
+                works = {
+                    "alone": lambda: time.sleep(1), "snapshot": service.snapshot, "log": service.log, "add_arm": grown
+                }  # fmt: skip
+                for what, work in works.items():
+                    print(f"{name}, {what}: {under_load(service, threads, work)}", flush=True)
+        long, wide = Path(home, "rewards"), Path(home, "decisions")
+        with opened("linear", long) as service:
+            service.warm_start(log(rewards))
+        (long / "state.safetensors").unlink()
+        with opened("linear", wide) as service:
+            for _ in range(decisions // 1000):
+                service.decide_many(RNG.normal(size=(1000, 20)).clip(-5, 5))
+        for folder in (long, wide):
+            size, began = sum(file.stat().st_size for file in folder.iterdir()), time.perf_counter()
+            with opened("linear", folder) as service:
+                seconds = time.perf_counter() - began
+                print(f"start from {service.counts}, {size / 1e6:,.0f} MB: {seconds:.1f} s", flush=True)
+
+
+def catalog(items: int = 20_000, numbers: int = 10, decisions: int = 100) -> None:
+    """Median and 99% of decisions among all items and among 50, of learning, and of adding an item."""
+    features = RNG.normal(size=(items, numbers)).astype(np.float32)
+    site, count = Catalog(spaces.Box(-10, 10, (numbers,))), range(decisions)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        one_blas_thread(),
+        seqdec.OnlineAgent("auto", site, seed=0, folder=folder) as service,
+    ):
+        print("all items", milliseconds(lambda _: service.add_items(dict(enumerate(features))), [0]))
+        service.warm_up()
+        some = [RNG.integers(items, size=50).tolist() for _ in count]
+        made = [service.decide(items=ids) for ids in some]
+        told = lambda one: service.learn(one.token, float(np.tanh(features[one.action]).sum()))  # noqa: E731
+        print(f"decide among {items:,}", milliseconds(lambda _: service.decide(), count))
+        print("decide among 50", milliseconds(lambda ids: service.decide(items=ids), some))
+        print("learn", milliseconds(told, made))
+        print("add an item", milliseconds(lambda i: service.add_items({items + i: RNG.normal(size=numbers)}), count))
+
+
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=8)
-    parser.add_argument("--requests", type=int, default=500, help="decisions of each thread")
-    parser.add_argument("--ranks", type=int, nargs="*", default=[10, 50])
-    parser.add_argument("--http-only", action="store_true")
-    options = parser.parse_args()
-    for rank in [] if options.http_only else options.ranks:
-        in_process(rank)
-    over_http(options.threads, options.requests)
+    commands = {"calls": calls, "http": over_http, "load": under_work, "catalog": catalog}
+    tyro.extras.subcommand_cli_from_dict(commands, description=__doc__)
