@@ -77,15 +77,11 @@ ZIPPED = gzip.compress(GOOD * 100, mtime=0)  # else the names of tests hold the 
     ("content", "reason"),
     [
         (ZIPPED[:-20], "truncated or damaged"),
-        (ZIPPED[:15], "truncated or damaged"),
-        (ZIPPED[:12] + b"\xff\xff\xff" + ZIPPED[15:], "truncated or damaged"),
         (ZIPPED[:-8] + bytes(8), "truncated or damaged"),
         (b"", "it starts with nothing"),
-        (b"<html>no such file</html>", "no idx file"),
         (b"\0\0\x0a\x01" + bytes(8), "no idx file"),
         (GOOD[:7], "header of 12 bytes ends after 7"),
         (GOOD[:-1], r"shape \(2, 3\) needs 6 bytes; it holds 5"),
-        (GOOD + b"\0", r"shape \(2, 3\) needs 6 bytes; it holds 7"),
         (pack(8, "B", (2**32 - 1, 2**32 - 1), []), "needs 18446744065119617025 bytes; it holds 0"),
     ],
 )
@@ -94,11 +90,6 @@ def test_damaged_files_are_refused(tmp_path: Path, content: bytes, reason: str) 
     path.write_bytes(content)
     with pytest.raises(ValueError, match=rf"{path}: .*{reason}.*Delete the file and copy or download it again"):
         read_idx(path)
-
-
-def test_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        read_idx(tmp_path / "nowhere")
 
 
 def test_folder(folder: Path) -> None:
@@ -143,11 +134,6 @@ def test_bad_folders_are_refused(folder: Path, name: str, content: bytes | None,
         load_idx_folder(folder)
 
 
-def test_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no folder .*nowhere; put train-images"):
-        load_mnist(tmp_path / "nowhere")
-
-
 @pytest.mark.skipif(not REAL_MNIST.is_dir(), reason="needs MNIST under SEQDEC_DATA")
 def test_real_mnist() -> None:
     data = load_mnist()
@@ -164,11 +150,18 @@ def test_real_mnist() -> None:
 def test_other_data_under_the_name_are_refused(folder: Path, monkeypatch, load, name: str) -> None:
     with pytest.raises(ValueError, match=rf"is not {name}: train images must be \(60000, 28, 28\); got \(3, 2, 2\)"):
         load(folder)
-    home = folder / "home"
-    (home / name).mkdir(parents=True)
-    monkeypatch.setenv("SEQDEC_DATA", str(home))
+    with pytest.raises(FileNotFoundError, match=r"no folder .*nowhere; put train-images"):
+        load(folder / "nowhere")
+    monkeypatch.setattr(mnist, "_download", None)  # a folder that is there is taken, or refused
+    monkeypatch.setenv("SEQDEC_DATA", str(folder / "home"))
+    home = folder / "home" / name
+    home.mkdir(parents=True)
     with pytest.raises(FileNotFoundError, match=f"home/{name} has no file for train-images"):
-        load()  # a folder that is there but not complete is a mistake to be told, not to be downloaded over
+        load()
+    for part, content in small_files().items():
+        (home / part).write_bytes(content)
+    with pytest.raises(ValueError, match=f"is not {name}"):
+        load()
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -262,16 +255,6 @@ def test_failed_download_says_what_to_put_where(server: Server, source: mnist.So
     )
     assert all(f"{part}.gz" in message for part in PARTS)
     assert f"{server.url}/bad/{PARTS[0]}.gz: HTTPError: 404" in message and "127.0.0.1:9" in message
-
-
-def test_data_under_seqdec_data_are_taken_before_any_download(
-    server: Server, source, folder: Path, monkeypatch
-) -> None:
-    folder.rename(folder.parent / "small")
-    monkeypatch.setenv("SEQDEC_DATA", str(folder.parent))
-    with pytest.raises(ValueError, match="is not small"):
-        mnist._load(source, None)
-    assert server.asked == []
 
 
 @pytest.mark.parametrize("moved", [False, True], ids=["read", "by scikit-learn"])

@@ -112,67 +112,42 @@ def test_gaps_and_repetitions_are_left_out_and_counted(folder: Path) -> None:
     assert np.isfinite(log.features).all()
 
 
-BAD: dict[str, tuple[str, Any, str]] = {
-    "missing column": (
-        "small_matrix.csv",
-        lambda path: edit(path, 1, "watch_ratio", "ratio"),
-        r"small_matrix.csv, line 1: there is no column watch_ratio; it holds user_id, .*published",
-    ),
-    "wrong separator": (
-        "small_matrix.csv",
-        lambda path: path.write_text(path.read_text().replace(",", ";")),
-        r"small_matrix.csv, line 1: its columns are separated by ';'; separate them by commas",
-    ),
-    "NaN reward": (
-        "small_matrix.csv",
-        lambda path: edit(path, 5, "0.2", "NaN"),
-        r"small_matrix.csv, line 5, column watch_ratio: not a finite number from 0 on. Remove the line",
-    ),
-    "unknown video": (
-        "small_matrix.csv",
-        lambda path: edit(path, 4, "14,9,", "14,77,"),
-        r"small_matrix.csv, line 4, column video_id: a video that has no features on any day. Remove",
-    ),
-    "duplicate time": (
-        "small_matrix.csv",
-        lambda path: path.write_text(path.read_text() + "14,7,1,1000,x,20200705,1600000014.0,0.9\n"),
-        r"small_matrix.csv, line 12, column timestamp: the same user, video and timestamp .* Keep one of the two",
-    ),
-    "not a number": (
-        "small_matrix.csv",
-        lambda path: edit(path, 6, "14,8,", "14,eight,"),
-        r"small_matrix.csv, line 6, column video_id: .*'eight'.* Correct or remove",
-    ),
-    "no id": (
-        "small_matrix.csv",
-        lambda path: edit(path, 6, "14,8,", "14,,"),
-        r"small_matrix.csv, line 6, column video_id: no value",
-    ),
-    "a line that ends early": (
-        "small_matrix.csv",
-        lambda path: edit(path, 3, ",20200705", ""),
-        r"small_matrix.csv, line 3: .*8 columns, got 7",
-    ),
-    "no rows": (
-        "small_matrix.csv",
-        lambda path: path.write_text(path.read_text().splitlines()[0] + "\n"),
-        r"small_matrix.csv holds no rows",
-    ),
-    "a day that is none": (
-        "item_daily_features.csv",
-        lambda path: edit(path, 2, "20200704", "20201304"),
-        r"item_daily_features.csv, column date: 20201304 is no day",
-    ),
-}
+BAD = [
+    (1, "watch_ratio", "ratio", r"line 1: there is no column watch_ratio; it holds user_id, .*published"),
+    (5, "0.2", "NaN", "line 5, column watch_ratio: not a finite number from 0 on. Remove the line"),
+    (4, "14,9,", "14,77,", "line 4, column video_id: a video that has no features on any day. Remove"),
+    (6, "14,8,", "14,eight,", "line 6, column video_id: .*'eight'.* Correct or remove"),
+    (6, "14,8,", "14,,", "line 6, column video_id: no value"),
+    (3, ",20200705", "", "line 3: .*8 columns, got 7"),
+    (3, "14,5,", "14,7,1,1000,x,20200705,1600000014.0,0.9\n14,5,", r"line 3, column timestamp: the same user, video "),
+]
+"""A change of a line of small_matrix.csv, and what is said of it."""
 
 
-@pytest.mark.parametrize("what", BAD)
-def test_a_bad_file_is_refused_with_place_and_remedy(folder: Path, what: str) -> None:
-    name, spoil, message = BAD[what]
-    spoil(folder / name)
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize(("line", "old", "new", "message"), BAD)
+def test_a_bad_line_is_refused_with_place_and_remedy(folder: Path, line: int, old: str, new: str, message: str) -> None:
+    edit(folder / "small_matrix.csv", line, old, new)
+    with pytest.raises(ValueError, match=rf"small_matrix\.csv, {message}"):
         load_kuairec(folder, size=2)
     assert not (folder / "cache").exists()
+
+
+def test_other_bad_files_are_refused(folder: Path) -> None:
+    path, daily = folder / "small_matrix.csv", folder / "item_daily_features.csv"
+    whole = path.read_text()
+    for content, message in (
+        (whole.replace(",", ";"), "line 1: its columns are separated by ';'; separate them by commas"),
+        (whole.splitlines()[0] + "\n", r"small_matrix\.csv holds no rows"),
+    ):
+        path.write_text(content)
+        with pytest.raises(ValueError, match=message):
+            load_kuairec(folder, size=2)
+    path.write_text(whole)
+    with pytest.raises(ValueError, match="no block of 10 candidates is left of 10 rows"):
+        load_kuairec(folder)
+    edit(daily, 2, "20200704", "20201304")
+    with pytest.raises(ValueError, match=r"item_daily_features\.csv, column date: 20201304 is no day"):
+        load_kuairec(folder, size=2)
 
 
 def test_missing_files_come_with_directions(tmp_path: Path) -> None:
@@ -180,11 +155,6 @@ def test_missing_files_come_with_directions(tmp_path: Path) -> None:
         load_kuairec(tmp_path)
     with pytest.raises(FileNotFoundError, match="SEQDEC_DATA"):
         load_random_exposures(tmp_path / "nothing.txt")
-
-
-def test_too_few_rows_for_a_block(folder: Path) -> None:
-    with pytest.raises(ValueError, match="no block of 10 candidates is left of 10 rows"):
-        load_kuairec(folder)
 
 
 def test_the_subfolders_of_the_archive_are_looked_into(folder: Path) -> None:

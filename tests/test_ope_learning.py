@@ -161,68 +161,64 @@ def test_the_lower_bound_selects() -> None:
     assert ope.select(JUDGE, both, seed=0, predicted=np.full((2000, 3), 0.5)).chosen == "learned"
 
 
+FIVE = Spaces(Box(0, 1, (5,)), Discrete(3))
+NAMED = Spaces(Dict({"a": Box(0, 1, (4,))}), Discrete(3))
+WRONG_SETTINGS: list[tuple[dict[str, Any], Any, str]] = [
+    ({"model": models.MLP(4)}, ValueError, r"output has shape \(4,\); it must be \(3,\)"),
+    ({"model": LogisticRegression()}, TypeError, "model must be a module of flax"),
+    ({"optimizer": 0.1}, TypeError, "optimizer must be one of optax"),
+    ({"objective": "mse"}, ValueError, "objective"),
+    ({"predicted": np.zeros((5, 3))}, ValueError, r"\(600, 3\); got \(5, 3\)"),
+    ({"objective": "ips", "predicted": np.zeros((600, 3))}, ValueError, "no effect"),
+    ({"epsilon": 1.5}, ValueError, r"epsilon must lie in \[0, 1\]"),
+    ({"held_out": 1.0}, ValueError, "held_out"),
+    ({"batch_size": 0}, ValueError, "batch_size"),
+    ({"spaces": FIVE}, ValueError, "observations of 4 numbers and 3 actions"),
+    ({"spaces": NAMED}, TypeError, "Box observations and Discrete actions"),
+]
+
+
+@pytest.mark.parametrize(("given", "error", "message"), WRONG_SETTINGS)
+def test_settings_that_do_not_fit_are_refused_before_any_work(
+    given: dict[str, Any], error: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ope.learned, "predict_rewards", None)
+    with pytest.raises(error, match=message):
+        ope.learn(LOG, seed=0, **given)
+
+
+def test_a_diverging_objective_is_told() -> None:
+    with pytest.raises(ValueError, match="smaller learning rate"):
+        ope.learn(LOG, seed=0, objective="ips", optimizer=optax.sgd(1e38))
+
+
+SHIFTED, NOTHING = LOG._replace(reward=LOG.reward - 1), LOG._replace(reward=0 * LOG.reward)
 UNKNOWN = LOG._replace(propensity=np.full(600, np.nan))
+OTHER: Any = seqdec.agents.random(FIVE)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "error", "message"),
+    ("method", "given", "error", "message"),
     [
-        (lambda: ope.learn(UNKNOWN, seed=0), ValueError, r"learn needs propensities.*estimate_propensities"),
-        (lambda: ope.learn_by_classification(UNKNOWN), ValueError, r"needs propensities.*estimate_propensities"),
-        (lambda: ope.learn(LOG.rows(np.arange(2)), seed=0), ValueError, "2 rows teaches no choice among 3 actions"),
-        (lambda: ope.learn(LOG.context, seed=0), TypeError, r"must be a seqdec\.ope\.Log"),  # pyright: ignore[reportArgumentType]
-        (
-            lambda: ope.learn(LOG, seed=0, model=models.MLP(4)),
-            ValueError,
-            r"output has shape \(4,\); it must be \(3,\)",
-        ),
-        (lambda: ope.learn(LOG, seed=0, model=LogisticRegression()), TypeError, "model must be a module of flax"),  # pyright: ignore[reportArgumentType]
-        (lambda: ope.learn(LOG, seed=0, optimizer=0.1), TypeError, "optimizer must be one of optax"),  # pyright: ignore[reportArgumentType]
-        (lambda: ope.learn(LOG, seed=0, objective="mse"), ValueError, "objective"),
-        (lambda: ope.learn(LOG, seed=0, predicted=np.zeros((5, 3))), ValueError, r"\(600, 3\); got \(5, 3\)"),
-        (lambda: ope.learn(LOG, seed=0, objective="ips", predicted=np.zeros((600, 3))), ValueError, "no effect"),
-        (lambda: ope.learn(LOG, seed=0, epsilon=1.5), ValueError, r"epsilon must lie in \[0, 1\]"),
-        (lambda: ope.learn(LOG, seed=0, held_out=1.0), ValueError, "held_out"),
-        (lambda: ope.learn(LOG, seed=0, batch_size=0), ValueError, "batch_size"),
-        (
-            lambda: ope.learn(LOG, seed=0, spaces=Spaces(Box(0, 1, (5,)), Discrete(3))),
-            ValueError,
-            "observations of 4 numbers and 3 actions",
-        ),
-        (
-            lambda: ope.learn(LOG, seed=0, spaces=Spaces(Dict({"a": Box(0, 1, (4,))}), Discrete(3))),
-            TypeError,
-            "Box observations and Discrete actions",
-        ),
-        (
-            lambda: ope.learn(LOG, seed=0, objective="ips", optimizer=optax.sgd(1e38)),
-            ValueError,
-            "smaller learning rate",
-        ),
-        (lambda: ope.learn_by_classification(LOG, KNeighborsClassifier()), TypeError, "takes sample_weight"),
-        (
-            lambda: ope.learn_by_classification(LOG._replace(reward=LOG.reward - 1)),
-            ValueError,
-            r"must be >= 0; got -1 in row \d+: pass log\._replace",
-        ),
-        (lambda: ope.learn_by_classification(LOG._replace(reward=0 * LOG.reward)), ValueError, "two actions"),
-        (lambda: ope.select(LOG, {}, seed=0), ValueError, "at least one policy"),
-        (lambda: ope.select(LOG, [np.ones((600, 3)) / 3], seed=0), TypeError, "must be a dict"),  # pyright: ignore[reportArgumentType]
-        (lambda: ope.select(LOG, {"a": np.ones((5, 3))}, seed=0), ValueError, r"\(600, 3\); got \(5, 3\)"),
-        (lambda: ope.target_of(np.ones(3), LOG, seed=0), TypeError, "must be a seqdec.core.Agent"),  # pyright: ignore[reportArgumentType]
-        (
-            lambda: ope.target_of(seqdec.agents.random(Spaces(Box(0, 1, (5,)), Discrete(3))), LOG, seed=0),
-            ValueError,
-            "the log has 4 features, 3 actions",
-        ),
-        (lambda: ope.learn_by_classification(made(100, 0, context=None)[0]), ValueError, "no contexts"),
+        (ope.learn, (UNKNOWN,), ValueError, r"learn needs propensities.*estimate_propensities"),
+        (ope.learn, (LOG.rows(np.arange(2)),), ValueError, "2 rows teaches no choice among 3 actions"),
+        (ope.learn, (LOG.context,), TypeError, r"must be a seqdec\.ope\.Log"),
+        (ope.learn_by_classification, (UNKNOWN,), ValueError, r"needs propensities.*estimate_propensities"),
+        (ope.learn_by_classification, (LOG, KNeighborsClassifier()), TypeError, "takes sample_weight"),
+        (ope.learn_by_classification, (SHIFTED,), ValueError, r"be >= 0; got -1 in row \d+: pass log\._replace"),
+        (ope.learn_by_classification, (NOTHING,), ValueError, "two actions"),
+        (ope.learn_by_classification, (made(100, 0, context=None)[0],), ValueError, "no contexts"),
+        (ope.select, (LOG, {}), ValueError, "at least one policy"),
+        (ope.select, (LOG, [np.ones((600, 3)) / 3]), TypeError, "must be a dict"),
+        (ope.select, (LOG, {"a": np.ones((5, 3))}), ValueError, r"\(600, 3\); got \(5, 3\)"),
+        (ope.target_of, (np.ones(3), LOG), TypeError, "must be a seqdec.core.Agent"),
+        (ope.target_of, (OTHER, LOG), ValueError, "the log has 4 features, 3 actions"),
+        (ope.warm_start, (OTHER, LOG), ValueError, "the log has 4 features, 3 actions"),
     ],
 )
-def test_bad_input_is_refused(wrong: Any, error: Any, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if "learning rate" not in message:
-        monkeypatch.setattr(ope.learned, "predict_rewards", None)  # nothing is computed before
+def test_logs_and_candidates_that_do_not_fit_are_refused(method: Any, given: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
-        wrong()
+        method(*given, **({} if method is ope.learn_by_classification else {"seed": 0}))
 
 
 def test_any_agent_that_knows_its_policy_is_a_target() -> None:
@@ -259,9 +255,3 @@ def test_an_agent_that_has_learned_a_log_begins_with_what_it_knows(name: str, tm
     value = np.sum(ope.target_of(agent, JUDGE, seed=0) * CHANCES, axis=1).mean()
     before = np.sum(ope.target_of(fresh, JUDGE, seed=0) * CHANCES, axis=1).mean()
     assert value > before + 0.1
-
-
-def test_a_log_of_other_actions_warms_no_agent() -> None:
-    spaces = Spaces(Box(-np.inf, np.inf, (4,), np.float32), Discrete(5))
-    with pytest.raises(ValueError, match="the log has 4 features, 3 actions"):
-        ope.warm_start(seqdec.agents.linear(spaces), LOG, seed=0)

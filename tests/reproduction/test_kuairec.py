@@ -67,16 +67,15 @@ def test_only_generated_files_are_marked(tmp_path: Path, monkeypatch: Any, capsy
 
 
 def test_published_agents_have_the_settings_of_the_paper(small: None) -> None:
-    names = "hilofi,hilofi.published,lrkf.published,lrkf:3+ucb.published,last_layer_laplace.published"
-    options = kuairec.KuaiRec(agents=names, published=True)
+    options = kuairec.KuaiRec(agents="hilofi,hilofi.published,lrkf:3+ucb.published", published=True)
     env, team, steps, days = options.check()
     assert days is not None and days["period"].max() == 50 and steps == len(days)
     chosen = ("rank", "noise_variance", "process_noise_hidden", "policy")
     assert [team["hilofi.published"].settings[key] for key in chosen] == [20, 1e-4, 0.0, "thompson"]
     assert team["hilofi"].settings == kuairec.KuaiRec(agents="hilofi").check().agents["hilofi"].settings
     assert options.of_paper("hilofi", env)["model"].tables == ()
-    assert [team["lrkf.published"].settings[key] for key in ("noise_variance", "process_noise")] == [1e-2, 0.0]
-    assert [team["lrkf:3+ucb.published"].settings[key] for key in ("rank", "policy")] == [3, "ucb"]
+    chosen = ("rank", "policy", "noise_variance", "process_noise")
+    assert [team["lrkf:3+ucb.published"].settings[key] for key in chosen] == [3, "ucb", 1e-2, 0.0]
     stated = options.of_paper("last_layer_laplace", env)
     assert (stated["buffer"], stated["inner_steps"]) == (10, 50)
     with pytest.raises(
