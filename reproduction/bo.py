@@ -25,7 +25,7 @@ from seqdec.envs.objectives import Objective
 from seqdec.persistence import read_table
 from seqdec.progress import bar
 from seqdec.registry import unknown
-from seqdec.statistics import mean_and_margin
+from seqdec.statistics import summarized
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -261,15 +261,14 @@ def summarize(trials: pd.DataFrame) -> pd.DataFrame:
     groups: Any = trials.groupby(["function", "method"], sort=False)
     for (function, method), group in groups:
         runs = group.groupby("run")
-        best, margin = mean_and_margin(runs["best"].min().to_numpy())
+        found = summarized({"best": runs["best"].min()})
         rows.append(
             {
                 "function": function,
                 "method": method,
                 "runs": runs.ngroups,
-                "best": float(best),
-                "best_95": float(margin),
-                "regret": float(best - group["minimum"].iloc[0]),
+                **found,
+                "regret": float(found["best"] - group["minimum"].iloc[0]),
                 "ms_per_query": 1e3 * float(group.loc[~group["initial"], "seconds"].median()),
                 "seconds": float(runs["seconds"].sum().median()),
             }

@@ -27,7 +27,7 @@ from seqdec.commands.folder import load_runs, write_summary
 from seqdec.core import Environment, Network
 from seqdec.filters import Numerics
 from seqdec.results import Run, compare, readable
-from seqdec.statistics import mean_and_margin, with_margin
+from seqdec.statistics import column_text, mean_and_margin, summarized
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -100,12 +100,12 @@ class Classification(Options):
         """Figures by file name."""
         from seqdec import figures
 
-        shown = {"comparison.png": figures.comparison(runs), "accuracy.png": accuracy_figure(runs)}
+        drawn = {"comparison.png": figures.comparison(runs), "accuracy.png": accuracy_figure(runs)}
         if len(_by_rank(runs)) > 0:
-            shown["ranks.png"] = ranks_figure(runs)
+            drawn["ranks.png"] = ranks_figure(runs)
         if any(name in run.diagnostics for name in _TERMS for run in runs.values()):
-            shown["bounds.png"] = bounds_figure(runs)
-        return shown
+            drawn["bounds.png"] = bounds_figure(runs)
+        return drawn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,16 +181,17 @@ def cross_entropy(network: Network) -> Head:
     return point(network)._replace(loss=loss)
 
 
-def write_accuracies(folder: Path, runs: Mapping[str, Run], shown: Mapping[str, "Figure"]) -> str:
+def write_accuracies(folder: Path, runs: Mapping[str, Run], pictures: Mapping[str, "Figure"]) -> str:
     """Write summary.csv and the figures of `runs`; returns the accuracies as text."""
     import pandas as pd
 
-    table, accuracies = compare(runs), _accuracies(runs)
-    write_summary(folder, pd.DataFrame(accuracies, index=table.index).join(table), shown)
-    titles = {"accuracy": "accuracy / %", "recent_accuracy": f"last {recent(runs):,} steps / %"}
-    cells = {
-        title: with_margin(100 * accuracies[name], 100 * accuracies[f"{name}_95"]) for name, title in titles.items()
-    }
+    table, last = compare(runs), recent(runs)
+    rewards = [run.rewards.astype(np.float64) for run in runs.values()]
+    samples = [{"accuracy": one.mean(axis=1), "recent_accuracy": one[:, -last:].mean(axis=1)} for one in rewards]
+    accuracies = pd.DataFrame([summarized(one) for one in samples], index=table.index)
+    write_summary(folder, accuracies.join(table), pictures)
+    titles = {"accuracy": "accuracy / %", "recent_accuracy": f"last {last:,} steps / %"}
+    cells = {title: column_text(accuracies, name, 100) for name, title in titles.items()}
     readable_cells = pd.DataFrame(cells, index=table.index).rename_axis(None)
     return readable_cells.join(readable(table)[["s / 1,000 steps", "compile s", "rejected"]]).to_string()
 
@@ -198,15 +199,6 @@ def write_accuracies(folder: Path, runs: Mapping[str, Run], shown: Mapping[str, 
 def recent(runs: Mapping[str, Run]) -> int:
     """How many of the last steps the table reports: a sixth of the longest run, at most 10,000."""
     return max(1, min(10_000, max(run.rewards.shape[1] for run in runs.values()) // 6))
-
-
-def _accuracies(runs: Mapping[str, Run]) -> dict[str, np.ndarray]:
-    """One-step-ahead accuracy of each run over all steps and over the recent ones, with 95% half-widths over seeds."""
-    columns = {}
-    for name, start in (("accuracy", 0), ("recent_accuracy", -recent(runs))):
-        rows = [mean_and_margin(run.rewards[:, start:].mean(axis=1, dtype=np.float64)) for run in runs.values()]
-        columns |= {name: np.array([row[0] for row in rows]), f"{name}_95": np.array([row[1] for row in rows])}
-    return columns
 
 
 def _ranked(name: str, ranks: list[str]) -> list[str]:

@@ -35,7 +35,7 @@ from seqdec.commands.base import Choice, Located, check_choices, check_seeds, sp
 from seqdec.commands.folder import key_of, read_manifest, save_parts, saved_parts, write_manifest, write_summary
 from seqdec.core import Filter
 from seqdec.persistence import read_table
-from seqdec.statistics import mean_and_margin, with_margin
+from seqdec.statistics import column_text, summarized
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -205,11 +205,11 @@ class InBetween(Located):
         read_manifest(folder)
         bands = read_table(folder / _BANDS)[0]
         table = summarize(bands)
-        shown = {"deviation.png": deviation_figure(bands)}
+        drawn = {"deviation.png": deviation_figure(bands)}
         for data in dict.fromkeys(bands["data"]):
             kinds = dict.fromkeys(kind_of(name) for name in bands["filter"])
-            shown |= {f"{data}-{kind}.png": bands_figure(bands, data, kind) for kind in kinds}
-        write_summary(folder, table, shown)
+            drawn |= {f"{data}-{kind}.png": bands_figure(bands, data, kind) for kind in kinds}
+        write_summary(folder, table, drawn)
         return readable(table).to_string()
 
 
@@ -365,8 +365,8 @@ def single_pass(data: Data, seed: int, filter_programs: Programs) -> pd.DataFram
     key, learned = jax.random.key(checks.seed_bits(seed)), data.y.astype(np.float32)
     parts = []
     for observations, epochs, belief in filter_programs.stages(key, scaled, learned, data.noise):
-        shown = filter_programs.predict(belief, padded, jnp.float32(data.noise))
-        mean, variance, noise = (np.asarray(part)[: len(inputs)] for part in shown)
+        found = filter_programs.predict(belief, padded, jnp.float32(data.noise))
+        mean, variance, noise = (np.asarray(part)[: len(inputs)] for part in found)
         band = {"mean": mean, "std": np.sqrt(variance), "noise": noise}
         stage = {"observations": observations, "epochs": epochs}
         parts.append(pd.DataFrame({**stage, "where": where, "x": inputs, "y": responses, **band}))
@@ -398,12 +398,8 @@ def summarize(bands: pd.DataFrame) -> pd.DataFrame:
     rows = []
     groups: Any = final(bands).groupby(["data", "filter"], sort=False)
     for (data, name), group in groups:
-        seeds = [_measures(run) for _, run in group.groupby("seed")]
-        row: dict[str, Any] = {"data": data, "filter": name}
-        for key in seeds[0]:
-            mean, margin = mean_and_margin(np.array([seed[key] for seed in seeds]))
-            row |= {key: float(mean), f"{key}_95": float(margin)}
-        rows.append(row)
+        seeds = pd.DataFrame([_measures(run) for _, run in group.groupby("seed")])
+        rows.append({"data": data, "filter": name, **summarized({key: seeds[key] for key in seeds})})
     return pd.DataFrame(rows).set_index(["data", "filter"])
 
 
@@ -446,10 +442,7 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
         "gap_coverage": ("in the gap / %", 100),
         "rmse": ("error", 1),
     }
-    cells = {
-        title: with_margin(factor * table[name].to_numpy(), factor * table[f"{name}_95"].to_numpy())
-        for name, (title, factor) in titles.items()
-    }
+    cells = {title: column_text(table, name, unit) for name, (title, unit) in titles.items()}
     return pd.DataFrame(cells, index=table.index)
 
 

@@ -20,7 +20,7 @@ from seqdec.commands.base import check_minimum
 from seqdec.commands.folder import load_runs, read_manifest, write_summary
 from seqdec.core import Environment
 from seqdec.results import Run, compare, readable
-from seqdec.statistics import mean_and_margin, with_margin
+from seqdec.statistics import column_text, summarized
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,9 +64,7 @@ class Nonstationary(Images):
         shown = {"comparison.png": figures.comparison(runs), "recovery.png": recovery_figure(runs, period)}
         write_summary(folder, found.join(table), shown)
         titles = {"before": "reward a step before", "after": "in the period after", "recovered": "steps to recover"}
-        cells = {
-            title: with_margin(found[name].to_numpy(), found[f"{name}_95"].to_numpy()) for name, title in titles.items()
-        }
+        cells = {title: column_text(found, name) for name, title in titles.items()}
         return pd.DataFrame(cells, index=found.index).rename_axis(None).join(readable(table)).to_string()
 
 
@@ -99,10 +97,8 @@ def recovery(runs: Mapping[str, Run], period: int) -> pd.DataFrame:
         means = figures.rolling(later.reshape(-1, period), length).reshape(*later.shape[:2], -1)
         reached = means >= _LEVEL * level[:, :, None]
         first = np.where(reached.any(axis=2), length + reached.argmax(axis=2), period)
-        rows[name] = {}
-        for key, values in (("before", level), ("after", later.mean(axis=2)), ("recovered", first)):
-            mean, margin = mean_and_margin(values.mean(axis=1, dtype=np.float64))
-            rows[name] |= {key: float(mean), f"{key}_95": float(margin)}
+        measures = {"before": level, "after": later.mean(axis=2), "recovered": first}
+        rows[name] = summarized({key: values.mean(axis=1, dtype=np.float64) for key, values in measures.items()})
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("agent")
 
 

@@ -50,7 +50,7 @@ from seqdec.optim.common import promoting
 from seqdec.persistence import read_table, write_file
 from seqdec.progress import advance, bar, compiling
 from seqdec.runtime import ahead
-from seqdec.statistics import mean_and_margin, with_margin
+from seqdec.statistics import column_text, mean_and_margin, summarized
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -203,16 +203,16 @@ class Optimizers(Located):
         names = split_names("task", self.tasks)
         runs = self.rates * len(self.weight_decays()) + self.seeds
         total = len(names) * len(chosen) * runs
-        with bar(total, "", "run") as shown:
+        with bar(total, "", "run") as progress:
             for task_name in names:
                 task = tasks.make(task_name)
                 for name in chosen:
-                    shown.set_description(f"{task_name} {name}")
+                    progress.set_description(f"{task_name} {name}")
                     if (task_name, name) in done:
-                        shown.update(runs)
+                        progress.update(runs)
                         continue
-                    compiling(shown)
-                    yield _contest(task, name, self, functools.partial(advance, shown))
+                    compiling(progress)
+                    yield _contest(task, name, self, functools.partial(advance, progress))
 
     def save(self, parts: list[pd.DataFrame]) -> None:
         """Write the curves and the manifest. Raises OSError where that is impossible."""
@@ -362,10 +362,8 @@ def summary(curves: pd.DataFrame) -> pd.DataFrame:
                 np.exp(_test_loss(b)) - np.exp(_test_loss(run)) for run, b in zip(runs, base_runs, strict=True)
             ],
         }
-        for key, values in samples.items():
-            with np.errstate(invalid="ignore"):  # of runs that diverged
-                mean, margin = mean_and_margin(np.asarray(values, float))
-            row |= {key: float(mean), f"{key}_95": float(margin)}
+        with np.errstate(invalid="ignore"):  # of runs that diverged
+            row |= summarized(samples)
         row["ms_per_step"] = column(group, "ms_per_step").min()
         row["time_ratio"] = row["ms_per_step"] / column(base, "ms_per_step").min()
         row["state"] = column(group, "state")[0] / column(group, "parameters")[0]
@@ -429,17 +427,18 @@ def markdown(task: str, table: pd.DataFrame) -> str:
         ahead = {"test_accuracy": "ahead_accuracy", "perplexity": "ahead_perplexity"}[order]
         cells["decay"] = [f"{decay:.2g}" for decay in table["best_decay"]]
         title, unit = ("perplexity", 1) if order == "perplexity" else ("test accuracy / %", 100)
-        cells[title] = with_margin(unit * table[order].to_numpy(), unit * table[f"{order}_95"].to_numpy())
-        cells["ahead of AdamW"] = with_margin(unit * table[ahead].to_numpy(), unit * table[f"{ahead}_95"].to_numpy())
-        cells["train loss"] = with_margin(table["loss"].to_numpy(), table["loss_95"].to_numpy())
-        return _rows(task, cells | _costs(table))
-    cells |= {
-        "train loss": with_margin(table["loss"].to_numpy(), table["loss_95"].to_numpy()),
-        "test loss": with_margin(table["test_loss"].to_numpy(), table["test_loss_95"].to_numpy()),
-        "test accuracy": with_margin(table["test_accuracy"].to_numpy(), table["test_accuracy_95"].to_numpy()),
-        "ahead of AdamW, steps": with_margin(table["ahead_steps"].to_numpy(), table["ahead_steps_95"].to_numpy()),
-        "ahead, time": with_margin(table["ahead_time"].to_numpy(), table["ahead_time_95"].to_numpy()),
-    }
+        cells[title] = column_text(table, order, unit)
+        cells["ahead of AdamW"] = column_text(table, ahead, unit)
+        cells["train loss"] = column_text(table, "loss")
+    else:
+        titles = {
+            "loss": "train loss",
+            "test_loss": "test loss",
+            "test_accuracy": "test accuracy",
+            "ahead_steps": "ahead of AdamW, steps",
+            "ahead_time": "ahead, time",
+        }
+        cells |= {title: column_text(table, name) for name, title in titles.items()}
     return _rows(task, cells | _costs(table))
 
 
@@ -550,9 +549,9 @@ def _smooth(losses: np.ndarray) -> np.ndarray:
 def _range(drawn: pd.DataFrame, unit: str) -> tuple[float, float] | None:
     """Limits of a logarithmic axis: from the least to a little above where the runs begin; None without any above 0."""
     values, steps = column(drawn, "drawn"), column(drawn, "step")
-    shown = np.isfinite(values) & (values > 0)
-    if not shown.any():
+    known = np.isfinite(values) & (values > 0)
+    if not known.any():
         return None
-    first = steps[shown] == steps[shown].min()
-    low, high = 0.8 * max(float(values[shown].min()), 1e-4), 1.5 * float(np.median(values[shown][first]))
+    first = steps[known] == steps[known].min()
+    low, high = 0.8 * max(float(values[known].min()), 1e-4), 1.5 * float(np.median(values[known][first]))
     return low, max(2 * low, min(high, 1.0) if unit == "error rate" else high)

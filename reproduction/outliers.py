@@ -22,7 +22,7 @@ from seqdec.commands.bandits import Plan
 from seqdec.commands.folder import load_runs, write_summary
 from seqdec.core import Environment
 from seqdec.results import Run
-from seqdec.statistics import mean_and_margin, percent, with_margin
+from seqdec.statistics import column_text, percent, summarized
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,9 +62,7 @@ class Outliers(Images):
         table = losses(runs)
         write_summary(folder, table, {"loss.png": loss_figure(runs)} if len(table) else {})
         titles = {"clean": "clean reward", "reward": "with outliers", "lost": "lost", "lost_share": "lost / %"}
-        cells = {
-            title: with_margin(table[name].to_numpy(), table[f"{name}_95"].to_numpy()) for name, title in titles.items()
-        }
+        cells = {title: column_text(table, name) for name, title in titles.items()}
         return pd.DataFrame(cells, index=table.index).rename_axis(None).to_string()
 
 
@@ -98,12 +96,8 @@ def losses(runs: Mapping[str, Run]) -> pd.DataFrame:
         best = clean.regret.shape[1]
         without, with_outliers = (best - run.regret.sum(axis=1, dtype=np.float64) for run in (clean, flipped))
         lost = without - with_outliers
-        rows[name] = {}
-        for key, values in (
-            ("clean", without), ("reward", with_outliers), ("lost", lost), ("lost_share", percent(lost, without)),
-        ):  # fmt: skip
-            mean, margin = mean_and_margin(values)
-            rows[name] |= {key: float(mean), f"{key}_95": float(margin)}
+        samples = {"clean": without, "reward": with_outliers, "lost": lost, "lost_share": percent(lost, without)}
+        rows[name] = summarized(samples)
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("agent")
 
 

@@ -32,7 +32,7 @@ from seqdec.core import Action, Agent, Array, Environment
 from seqdec.loop._run import run
 from seqdec.persistence import write_table
 from seqdec.results import Run
-from seqdec.statistics import mean_and_margin, percent, with_margin
+from seqdec.statistics import column_text, percent, summarized
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -239,11 +239,10 @@ def summarize(runs: Mapping[str, Mapping[str, Run]]) -> pd.DataFrame:
         for name, done in team.items():
             steps = min(done.regret.shape[1], team[UNIFORM].regret.shape[1])
             own, even = (one.regret[: len(done.seeds), :steps].sum(axis=1) for one in (done, team[UNIFORM]))
-            mean, margin = mean_and_margin(percent(own, even))
-            seconds = 1000 * done.run_seconds / done.rewards.size
-            rows.append((table, name, float(mean), float(margin), len(done.seeds), steps, seconds))
-    names = ("table", "agent", "regret", "regret_95", "seeds", "steps", "seconds_per_1000_steps")
-    return pd.DataFrame(rows, columns=pd.Index(names)).set_index(["table", "agent"])
+            facts = {"seeds": len(done.seeds), "steps": steps}
+            facts["seconds_per_1000_steps"] = 1000 * done.run_seconds / done.rewards.size
+            rows.append({"table": table, "agent": name, **summarized({"regret": percent(own, even)}), **facts})
+    return pd.DataFrame(rows).set_index(["table", "agent"])
 
 
 def write_comparison(folder: Path, summary: pd.DataFrame) -> str:
@@ -255,9 +254,8 @@ def write_comparison(folder: Path, summary: pd.DataFrame) -> str:
 
 def _readable(summary: pd.DataFrame) -> pd.DataFrame:
     """Agents by tables, "mean ± half-width"."""
-    cells = with_margin(summary["regret"].to_numpy(), summary["regret_95"].to_numpy())
-    shown = pd.Series(cells, index=summary.index).unstack("table", sort=False)
-    return shown.rename_axis(index=None, columns="regret / % of uniform")
+    cells = pd.Series(column_text(summary, "regret"), index=summary.index).unstack("table", sort=False)
+    return cells.rename_axis(index=None, columns="regret / % of uniform")
 
 
 def regret_figure(summary: pd.DataFrame) -> "Figure":

@@ -1,6 +1,12 @@
 """Means over seeds with 95% intervals."""
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def mean_and_margin(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -13,6 +19,15 @@ def mean_and_margin(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return samples[0], np.full(samples.shape[1:], np.nan)
     quantile = special.stdtrit(count - 1, 0.975)
     return samples.mean(axis=0), quantile * samples.std(axis=0, ddof=1) / np.sqrt(count)
+
+
+def summarized(samples: Mapping[str, Any]) -> dict[str, float]:
+    """The row of a table: the mean of each sample by its name, and the half-width by "NAME_95"."""
+    row = {}
+    for name, values in samples.items():
+        mean, margin = mean_and_margin(np.asarray(values, float))
+        row |= {name: float(mean), f"{name}_95": float(margin)}
+    return row
 
 
 def percent(parts: np.ndarray, wholes: np.ndarray) -> np.ndarray:
@@ -29,3 +44,8 @@ def with_margin(means: np.ndarray, margins: np.ndarray) -> list[str]:
         "-" if np.isnan(mean) else f"{mean:,.{digits}f}" + ("" if np.isnan(margin) else f" ± {margin:,.{digits}f}")
         for mean, margin in zip(means, margins, strict=True)
     ]
+
+
+def column_text(table: "pd.DataFrame", name: str, unit: float = 1.0) -> list[str]:
+    """`with_margin` of the columns NAME and NAME_95, in multiples of `unit`."""
+    return with_margin(unit * table[name].to_numpy(float), unit * table[f"{name}_95"].to_numpy(float))

@@ -29,7 +29,7 @@ from seqdec.core import Environment
 from seqdec.loop._run import run
 from seqdec.persistence import read_table, read_text, versions, write_file, write_table
 from seqdec.registry import Registry, unknown
-from seqdec.statistics import mean_and_margin, with_margin
+from seqdec.statistics import column_text, summarized
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -128,10 +128,10 @@ class Sweep(Located):
         write_manifest(self.out, replace(self, config=kept), cells=list(cells))
         saved = [key for key in cells if _file(self.out, key).is_file()]
         failed: dict[str, BaseException] = {}
-        with bar(len(cells), "sweep", "cell", initial=len(saved)) as shown:
+        with bar(len(cells), "sweep", "cell", initial=len(saved)) as progress:
             yield from ((key, None) for key in saved)
             for key, outcome in self._completed({key: cells[key] for key in cells if key not in saved}):
-                shown.update()
+                progress.update()
                 if isinstance(outcome, BaseException):
                     failed[key] = outcome
                 else:
@@ -301,10 +301,11 @@ def summarize(table: pd.DataFrame) -> pd.DataFrame:
     rows = []
     cell: Any
     for cell, group in table.groupby(CELL, sort=False):
-        row: dict[str, Any] = {**dict(zip(CELL, cell, strict=True)), "seeds": len(group)}
-        for name in _MEASURES:
-            mean, margin = mean_and_margin(group[name].to_numpy())
-            row |= {name: float(mean), f"{name}_95": float(margin)}
+        row = {
+            **dict(zip(CELL, cell, strict=True)),
+            "seeds": len(group),
+            **summarized({one: group[one] for one in _MEASURES}),
+        }
         rows.append(row | {"rejected": int(group["rejected"].to_numpy().sum())})
     return pd.DataFrame(rows)
 
@@ -318,8 +319,7 @@ def readable(summary: pd.DataFrame) -> pd.DataFrame:
         "agent": ordered["agent"],
         "settings": [short(settings) for settings in ordered["settings"]],
     }
-    for name, title in _MEASURES.items():
-        columns[title] = with_margin(ordered[name].to_numpy(), ordered[f"{name}_95"].to_numpy())
+    columns |= {title: column_text(ordered, name) for name, title in _MEASURES.items()}
     return pd.DataFrame({**columns, "rejected": ordered["rejected"]})
 
 
