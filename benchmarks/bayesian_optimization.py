@@ -307,8 +307,7 @@ def progress_figure(rows: pd.DataFrame) -> Any:
     figures.legend(figure, axes, methods)
     runs = rows["run"].nunique()
     title = f"Best value so far, smaller is better · {runs} runs, mean and 95% band"
-    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
-    return figure
+    return figures.titled(figure, title)
 
 
 def _curves(rows: pd.DataFrame, name: str, method: str) -> np.ndarray:

@@ -314,8 +314,7 @@ def progress_figure(trials: pd.DataFrame) -> "Figure":
     figures.legend(figure, axes, [*methods, figures.OPTIMUM])
     runs: Any = trials["run"].nunique()
     title = f"Best value so far, smaller is better · {figures.bands(runs, 'run')}"
-    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
-    return figure
+    return figures.titled(figure, title)
 
 
 def time_figure(table: pd.DataFrame) -> "Figure":
@@ -351,5 +350,4 @@ def time_figure(table: pd.DataFrame) -> "Figure":
     count: Any = table["runs"].max()
     shown = f"{count} runs, mean and 95% interval" if count > 1 else "1 run"
     title = f"Best value against time, smaller is better · {shown}"
-    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
-    return figure
+    return figures.titled(figure, title)

@@ -252,8 +252,7 @@ def ranks_figure(runs: Mapping[str, Run]) -> "Figure":
         axis.margins(x=0.05)
     figures.legend(figure, [accuracy], list(groups))
     title = figures.title(runs, figures.mean_and_interval)
-    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
-    return figure
+    return figures.titled(figure, title)
 
 
 def bounds_figure(runs: Mapping[str, Run]) -> "Figure":
@@ -277,5 +276,4 @@ def bounds_figure(runs: Mapping[str, Run]) -> "Figure":
     figures.finish_axis(axes[-1], "", "step", "")
     figures.accuracy_axis(axes[-1], f"Accuracy, mean of the last {length:,} steps")
     figures.legend(figure, axes, list(bounded))
-    figure.suptitle(figures.title(bounded), fontsize=12, fontweight="bold", x=0.01, ha="left")
-    return figure
+    return figures.titled(figure, figures.title(bounded))

@@ -480,8 +480,7 @@ def bands_figure(bands: pd.DataFrame, data: str, kind: str) -> "Figure":
     reach = 3 * float(np.abs(first.loc[first["where"] == "data", "y"]).max())
     axes[0, 0].set_ylim(-reach, reach)
     title = f"{data} · {kind} · first seed, mean, 95% bands of the mean and of an observation"
-    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
-    figures.note(figure, _PUBLISHED[kind])
+    figures.note(figures.titled(figure, title), _PUBLISHED[kind])
     return figure
 
 
@@ -515,5 +514,4 @@ def deviation_figure(bands: pd.DataFrame) -> "Figure":
         axis.set_ylim(bottom=0)
     figures.legend(figure, axes, filters_shown)
     title = f"Deviation of the expected response · {figures.bands(last['seed'].nunique())}"
-    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
-    return figure
+    return figures.titled(figure, title)

@@ -261,5 +261,4 @@ def daily_figure(days: pd.DataFrame, table: pd.DataFrame, log: str) -> "Figure":
     clock.yaxis.set_major_formatter(FixedFormatter(names))
     figures.legend(figure, [mean, total], names)
     title = f"{log} · {figures.bands(int(table['seeds'].to_numpy().max()))}"
-    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
-    return figure
+    return figures.titled(figure, title)

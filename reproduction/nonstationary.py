@@ -118,5 +118,4 @@ def recovery_figure(runs: Mapping[str, Run], period: int) -> "Figure":
     title = f"Reward after the labels are permuted, mean of the last {length:,} steps"
     figures.finish_axis(axis, title, "steps since the change", "reward per step")
     figures.legend(figure, [axis], list(runs))
-    figure.suptitle(figures.title(runs), fontsize=12, fontweight="bold", x=0.01, ha="left")
-    return figure
+    return figures.titled(figure, figures.title(runs))

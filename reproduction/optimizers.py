@@ -516,8 +516,7 @@ def picture(curves: pd.DataFrame, table: pd.DataFrame) -> "Figure":
     figures.legend(figure, [by_step], list(colors))
     task = str(curves["task"].iloc[0])
     seeds = curves.loc[~curves["sweep"], "seed"].nunique()
-    figure.suptitle(f"{task} · {figures.mean_and_interval(seeds)}", fontsize=12, fontweight="bold", x=0.01, ha="left")
-    return figure
+    return figures.titled(figure, f"{task} · {figures.mean_and_interval(seeds)}")
 
 
 _LABELS = {

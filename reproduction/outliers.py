@@ -116,8 +116,4 @@ def loss_figure(runs: Mapping[str, Run]) -> "Figure":
     figures.finish_axis(lost, "True reward lost to outliers", "step", "reward")
     figures.finish_axis(regret, "Regret of the true rewards; pale: clean", "step", "regret")
     figures.legend(figure, [lost], list(both))
-    figure.suptitle(
-        figures.title({name: flipped for name, (_, flipped) in both.items()}), fontsize=12, fontweight="bold", x=0.01,
-        ha="left",
-    )  # fmt: skip
-    return figure
+    return figures.titled(figure, figures.title({name: flipped for name, (_, flipped) in both.items()}))

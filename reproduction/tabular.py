@@ -278,5 +278,4 @@ def regret_figure(summary: pd.DataFrame) -> "Figure":
         axis.set_title(table, **figures.TITLE)
         axis.set_xlabel("cumulative regret / % of uniform play")
         axis.set_xlim(0, 1.2 * axis.get_xlim()[1])
-    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
-    return figure
+    return figures.titled(figure, title)

@@ -96,8 +96,7 @@ def comparison(runs: Mapping[str, Run]) -> Figure:
     cumulative_regret(axes[1, 0], runs)
     regret_against_time(axes[1, 1], runs)
     legend(figure, [axes[0, 0]], list(runs))
-    figure.suptitle(title(runs), fontsize=12, fontweight="bold", x=0.01, ha="left")
-    return figure
+    return titled(figure, title(runs))
 
 
 def regret(runs: Mapping[str, Run]) -> Figure:
@@ -337,8 +336,7 @@ def single(
                 va="center",
                 arrowprops={"arrowstyle": "-", "color": style["color"], "lw": 0.6, "alpha": 0.6},
             )
-    figure.suptitle(title(runs), fontsize=12, fontweight="bold", x=0.01, ha="left")
-    return figure
+    return titled(figure, title(runs))
 
 
 def note(figure: Figure, text: str) -> None:
@@ -383,3 +381,9 @@ def title(runs: Mapping[str, Run], shown: Callable[[int], str] = bands) -> str:
     steps = max(run.rewards.shape[1] for run in runs.values())
     seeds = max(len(run.seeds) for run in runs.values())
     return f"{', '.join(environments)} · {steps:,} steps · {shown(seeds)}"
+
+
+def titled(figure: Figure, text: str) -> Figure:
+    """The figure with its headline."""
+    figure.suptitle(text, fontsize=12, fontweight="bold", x=0.01, ha="left")
+    return figure

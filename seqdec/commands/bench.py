@@ -377,6 +377,5 @@ def picture(table: pd.DataFrame, repeats: int) -> "Figure":
         axes.grid(True, which="major", alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
     title = f"Time of a step · median of {repeats} measurement{'' if repeats == 1 else 's'}"
-    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
     figures.legend(figure, figure.axes[:1], figure.axes[0].get_legend_handles_labels()[1])
-    return figure
+    return figures.titled(figure, title)

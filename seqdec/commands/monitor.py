@@ -206,8 +206,7 @@ def monitor_figure(history: pd.DataFrame, found: Summary, title: str) -> Figure:
     figures.finish_axis(drift, "Drift: first against last quarter of the log", "distance (KS)", "", "no context")
     drift.set_yticks(range(len(top)), [str(name)[:28] for name in top.index])
     drift.set_xlim(0, 1)
-    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
-    return figure
+    return figures.titled(figure, title)
 
 
 def _tables(found: Summary) -> list[tuple[str, pd.DataFrame]]:

@@ -354,5 +354,4 @@ def rewards_figure(summary: pd.DataFrame) -> "Figure":
         axis.set_xlabel("reward of all steps")
     title = f"Sweep · {figures.mean_and_interval(int(summary['seeds'].to_numpy().max()))}"
     title += f" · {_ENVIRONMENTS} of {len(groups)} environments" if len(groups) > _ENVIRONMENTS else ""
-    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
-    return figure
+    return figures.titled(figure, title)

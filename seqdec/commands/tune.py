@@ -230,5 +230,4 @@ def _picture(trials: pd.DataFrame, options: Mapping[str, Any]) -> "Figure":
     figures.legend(figure, [axis], list(groups))
     seeds = f"{options['seeds']} seed{'' if options['seeds'] == 1 else 's'}"
     title = f"{options['experiment']} · {options['steps']:,} steps · {seeds}"
-    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
-    return figure
+    return figures.titled(figure, title)

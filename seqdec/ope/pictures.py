@@ -31,14 +31,14 @@ def estimates_figure(
             axis.axvspan(line[0] - 1.96 * line[1], line[0] + 1.96 * line[1], color=color, alpha=0.12, lw=0)
     axis.set_xlabel("mean reward per decision, 95% intervals")
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
-    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
-    return figure
+    return figures.titled(figure, title)
 
 
 def weights_figure(weights: np.ndarray, title: str = "Weights of the rows") -> "Figure":
     """Distribution of weights (n,) of `check_target(log, target)`, and the heaviest rows' share."""
     from matplotlib.figure import Figure
 
+    from seqdec import figures
     from seqdec.ticks import plain_ticks
 
     figure = Figure(figsize=(8.2, 3.6), dpi=140, layout="constrained")
@@ -57,5 +57,4 @@ def weights_figure(weights: np.ndarray, title: str = "Weights of the rows") -> "
     right.set_ylabel("share of all weight")
     for axis in (left, right):
         axis.spines[["top", "right"]].set_visible(False)
-    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
-    return figure
+    return figures.titled(figure, title)
