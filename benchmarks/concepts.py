@@ -8,13 +8,13 @@ concepts-sampling.png     on the last of these beliefs: one decision of three sa
 concepts-policies.png     propensities of every policy on one belief over three actions
 """
 
-import argparse
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from harness import command
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -202,11 +202,9 @@ def policies_picture(posterior: Posterior) -> Figure:
     return figure
 
 
-def main() -> None:
-    """Draw the three pictures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("docs"), help="folder for the pictures")
-    out, seen, (flt, first) = parser.parse_args().out, data(), start()
+def main(out: Path = Path("docs")) -> None:
+    """Draw the three pictures into a folder."""
+    seen, (flt, first) = data(), start()
     found = beliefs(flt, first, seen)
     save_figure(out / "concepts-belief.png", belief_picture(flt, found, seen))
     save_figure(out / "concepts-sampling.png", sampling_picture(filters.posterior(flt, found[-1])))
@@ -214,4 +212,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

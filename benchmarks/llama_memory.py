@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from harness import command, table
 
 from seqdec import optim
 
@@ -47,7 +48,7 @@ def llama(size: str) -> dict[str, Any]:
 
 def main() -> None:
     """Print the table, here / paper."""
-    print("| |", " | ".join(LLAMA), "|\n|---" + "|---" * len(LLAMA) + "|")
+    row = table("", *LLAMA)
     for name, published in MEMORY.items():
         cells = []
         for size, figure in zip(LLAMA, published, strict=True):
@@ -55,7 +56,7 @@ def main() -> None:
             numbers = sum(leaf.size for leaf in jax.tree.leaves(params))
             state = 2 * numbers if name == "adam" else _state_numbers(name, params, rank)
             cells.append(f"{2 * (numbers + state) / 2**30:.2f} / {figure:.2f}")
-        print(f"| {name} |", " | ".join(cells), "|", flush=True)
+        row(name, *cells)
 
 
 def _state_numbers(name: str, params: Any, rank: int) -> int:
@@ -66,4 +67,4 @@ def _state_numbers(name: str, params: Any, rank: int) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

@@ -12,13 +12,13 @@ from the other four folds; all rows together judge it. Clicks are too rare in 10
 --peer adds the learner of Open Bandit Pipeline with its defaults, which is installed in FOLDER as for peer_ope.py.
 """
 
-import argparse
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from harness import command
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
@@ -59,7 +59,7 @@ def learned(make: Callable[[ope.Log], Any]) -> Policy:
     return lambda log, judge: ope.target_of(make(log), judge, seed=0)
 
 
-def peer(folder: str) -> Policy:
+def of_peer(folder: str) -> Policy:
     """IPW learning by Open Bandit Pipeline."""
     from peer_ope import installed
 
@@ -126,21 +126,16 @@ def open_bandit(campaign: str, policies: dict[str, Policy]) -> pd.DataFrame:
     return pd.DataFrame.from_dict(found, orient="index", columns=columns)
 
 
-def main() -> None:
+def main(seeds: int = 10, campaign: Literal["all", "men", "women"] | None = None, peer: str | None = None) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--campaign", choices=data.open_bandit.CAMPAIGNS)
-    parser.add_argument("--peer", metavar="FOLDER")
-    options = parser.parse_args()
     policies = dict(POLICIES)
-    if options.peer:
-        policies["IPW by Open Bandit Pipeline"] = peer(options.peer)
-    if options.campaign:
-        print(open_bandit(options.campaign, policies).round(4).to_string())
+    if peer is not None:
+        policies["IPW by Open Bandit Pipeline"] = of_peer(peer)
+    if campaign is not None:
+        print(open_bandit(campaign, policies).round(4).to_string())
     else:
-        print(digits(options.seeds, policies).round(3).to_string())
+        print(digits(seeds, policies).round(3).to_string())
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

@@ -6,7 +6,6 @@
 The file has five contexts; target and predicted rewards are functions of them.
 """
 
-import argparse
 import resource
 import tempfile
 import time
@@ -14,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import parquet
+from harness import command
+from pyarrow.parquet import ParquetWriter
 from scipy.special import softmax
 
 from seqdec import ope
@@ -58,7 +58,7 @@ def from_file(path: Path, rows: int, actions: int) -> None:
     for start in range(0, rows, GROUP):
         log = draw(min(GROUP, rows - start), actions, rng)
         table = pa.Table.from_pandas(log._replace(timestamp=log.timestamp + start).to_pandas(), preserve_index=False)
-        writer = writer or parquet.ParquetWriter(path, table.schema)
+        writer = writer or ParquetWriter(path, table.schema)
         writer.write_table(table)
     assert writer is not None
     writer.close()
@@ -77,21 +77,15 @@ def from_file(path: Path, rows: int, actions: int) -> None:
     )
 
 
-def main() -> None:
-    """Print times and memory."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--actions", type=int, default=10)
-    parser.add_argument("--parquet", action="store_true")
-    options = parser.parse_args()
-    if options.parquet:
+def main(rows: int = 1_000_000, actions: int = 10, parquet: bool = False) -> None:
+    """Print times and memory, from a file of row groups if `parquet`."""
+    if parquet:
         with tempfile.TemporaryDirectory() as folder:
-            from_file(Path(folder) / "log.parquet", options.rows, options.actions)
+            from_file(Path(folder) / "log.parquet", rows, actions)
     else:
-        in_memory(options.rows, options.actions)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"largest resident memory {peak:.1f} GiB")
+        in_memory(rows, actions)
+    print(f"largest resident memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB")
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

@@ -6,16 +6,17 @@
 What that package imports and does not need here (torch, seaborn, ...) is replaced by empty modules.
 """
 
-import argparse
 import importlib
 import importlib.abc
 import importlib.machinery
 import sys
 import types
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
+import tyro
+from harness import command
 
 from seqdec import ope
 
@@ -231,28 +232,19 @@ def installed(folder: str) -> Any:
     return importlib.import_module("obp")
 
 
-def main() -> None:
-    """Print the differences."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", help="where Open Bandit Pipeline is installed")
-    obp = installed(parser.parse_args().folder)
-    print(f"Open Bandit Pipeline {obp.__version__}")
-    largest: dict[str, float] = {}
-
-    def compare(found: dict[str, tuple[float, float]]) -> None:
-        for name, (ours, theirs) in found.items():
-            largest[name] = max(largest.get(name, 0.0), abs(ours - theirs) / max(abs(theirs), 1e-12))
-
-    kinds = [(k, r, p, b) for k in (3, 20) for r in ("binary", "continuous") for p, b in KINDS]
-    for kind in kinds:
-        compare(bandits(obp.ope, obp.dataset, *kind))
-    compare(slates(obp.ope))
-    compare(numbers(obp.ope))
-    print(f"largest relative difference over {len(kinds)} kinds of logs, and one of slates and of numbers")
-    print(pd.Series(largest).map("{:.1e}".format).to_string())
-
-
 KINDS = (("uniform", 1.0), ("linear", 1.0), ("linear", -1.0))
 
+
+def main(folder: Annotated[str, tyro.conf.Positional]) -> None:
+    """Print the largest relative differences to Open Bandit Pipeline in a folder."""
+    obp = installed(folder)
+    print(f"Open Bandit Pipeline {obp.__version__}")
+    kinds = [(k, r, p, b) for k in (3, 20) for r in ("binary", "continuous") for p, b in KINDS]
+    found = [*(bandits(obp.ope, obp.dataset, *kind) for kind in kinds), slates(obp.ope), numbers(obp.ope)]
+    apart = [{name: abs(a - b) / max(abs(b), 1e-12) for name, (a, b) in pairs.items()} for pairs in found]
+    print(f"largest relative difference over {len(kinds)} kinds of logs, and one of slates and of numbers")
+    print(pd.DataFrame(apart).max().map("{:.1e}".format).to_string())
+
+
 if __name__ == "__main__":
-    main()
+    command(main)

@@ -8,12 +8,14 @@ Each prints one line per filter and setting; `--filters lrkf hilofi` runs some o
 LoFi without process noise, whose precisions grow for ever.
 """
 
-import argparse
 import functools
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import tyro
+from harness import command
 from sklearn.datasets import load_digits
 
 from seqdec import filters, likelihoods, linalg, models
@@ -168,11 +170,15 @@ def drift(steps: int, names: list[str]) -> None:
             )
 
 
+def main(
+    what: Annotated[Literal["equality", "million", "drift"], tyro.conf.Positional],
+    steps: int | None = None,
+    filters: tuple[str, ...] = NAMES,
+) -> None:
+    """Print the lines of one measurement; None is its own number of steps."""
+    measure, usual = {"equality": (equality, 1000), "million": (million, 1_000_000), "drift": (drift, 100_000)}[what]
+    measure(steps or usual, list(filters))
+
+
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("equality", "million", "drift"))
-    parser.add_argument("--steps", type=int, default=None)
-    parser.add_argument("--filters", nargs="+", choices=(*NAMES, "lofi"), default=NAMES)
-    options = parser.parse_args()
-    defaults = {"equality": 1000, "million": 1_000_000, "drift": 100_000}
-    globals()[options.what](options.steps or defaults[options.what], options.filters)
+    command(main)

@@ -16,13 +16,13 @@ The functions, from (-1.5, 2): (x^2 + 25 y^2) / 2, and Rosenbrock's (1 - x)^2 + 
 its constants nor its starting points, so that only the order of the families compares.
 """
 
-import argparse
 import functools
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from harness import command, table
 
 DECAY = 0.9
 TINY = 1e-30
@@ -86,29 +86,23 @@ def losses(function: Callable, region: Callable, steps: int, budget: jax.Array) 
     return jnp.where(jnp.isfinite(values), values, jnp.inf)
 
 
-def main() -> None:
-    """Read the arguments, search, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--budgets", type=int, default=181)
-    options = parser.parse_args()
+def main(steps: int = 200, budgets: int = 181) -> None:
+    """Print a row for each function and family, with the best of so many budgets."""
     jax.config.update("jax_enable_x64", True)
-    budgets = jnp.logspace(-6, 3, options.budgets)
-    shown = [step for step in (10, 30, 100) if step < options.steps] + [options.steps]
-    print("| function | family | budget |", " | ".join(f"loss, step {step}" for step in shown), "|")
-    print("|---" * (3 + len(shown)) + "|")
+    tried = jnp.logspace(-6, 3, budgets)
+    shown = [step for step in (10, 30, 100) if step < steps] + [steps]
+    row = table("function", "family", "budget", *(f"loss, step {step}" for step in shown))
     for title, function in FUNCTIONS.items():
         for family, regions in FAMILIES.items():
             curves = {}
             for suffix, region in regions.items():
-                run = jax.vmap(functools.partial(losses, function, region, options.steps))
-                found = np.asarray(jax.jit(run)(budgets))
+                run = jax.vmap(functools.partial(losses, function, region, steps))
+                found = np.asarray(jax.jit(run)(tried))
                 best = int(np.argmin(found[:, -1]))
-                curves[f"{budgets[best]:.2g}{suffix}"] = found[best]
+                curves[f"{tried[best]:.2g}{suffix}"] = found[best]
             setting = min(curves, key=lambda name: curves[name][-1])
-            cells = " | ".join(f"{curves[setting][step]:.1e}" for step in shown)
-            print(f"| {title} | {family} | {setting} | {cells} |", flush=True)
+            row(title, family, setting, *(f"{curves[setting][step]:.1e}" for step in shown))
 
 
 if __name__ == "__main__":
-    main()
+    command(main)
