@@ -21,6 +21,12 @@ def mean_and_margin(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return samples.mean(axis=0), quantile * samples.std(axis=0, ddof=1) / np.sqrt(count)
 
 
+def standard_error(values: np.ndarray) -> float:
+    """S / sqrt(n) of (n,) values; NaN for n = 1."""
+    count = len(values)
+    return float(values.std(ddof=1) / np.sqrt(count)) if count > 1 else float("nan")
+
+
 def summarized(samples: Mapping[str, Any]) -> dict[str, float]:
     """The row of a table: the mean of each sample by its name, and the half-width by "NAME_95"."""
     row = {}

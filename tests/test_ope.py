@@ -246,15 +246,6 @@ def test_contexts_are_standardized() -> None:
     np.testing.assert_array_equal(log.context[:, 0], np.arange(6))
 
 
-def test_the_logging_policy_is_worth_the_mean_of_its_log() -> None:
-    log = six(propensity=np.full(6, 1 / 3))
-    table = ope.evaluate(log, np.full((6, 3), 1 / 3), np.ones((6, 3)), seed=1, samples=50)
-    exact = ["ips", "snips", "ips(max_weight='bound')", "dr", "sndr", "switch_dr", "replay"]
-    np.testing.assert_allclose(table.loc[exact, "value"], 1.0, rtol=1e-12)  # their mean
-    seen = ope.overlap(log, np.full((6, 3), 1 / 3))
-    assert seen.effective_sample_size == pytest.approx(6) and seen.mean_weight == pytest.approx(1)
-
-
 CONTEXTS, ARMS = 3, 4
 LOGGING = np.array([[0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1], [0.05, 0.05, 0.45, 0.45]])
 EVALUATED = np.array([[0.7, 0.1, 0.1, 0.1], [0.0, 0.0, 0.5, 0.5], [0.5, 0.5, 0.0, 0.0]])
@@ -347,6 +338,7 @@ def test_overlap_warns() -> None:
     good = ope.overlap(log, target)
     w = ope.check_target(log, target).weights
     assert good.warnings == () and good.effective_sample_size == pytest.approx(w.sum() ** 2 / (w**2).sum())
+    assert good.mean_weight_error == pytest.approx(w.std(ddof=1) / 5000**0.5, rel=1e-9)
     assert {type(field) for field in good} == {int, float, tuple, str}  # no scalars of NumPy, whose repr names them
     wrong = ope.overlap(log._replace(propensity=np.full(5000, 0.25)), target)
     assert any("should be 1" in text for text in wrong.warnings)
@@ -686,6 +678,7 @@ def test_the_command_reads_a_policy_from_a_file_and_rebuilds_its_report(tmp_path
     arguments = ["ope", str(tmp_path / "log.parquet"), *options]
     assert cli.main([*arguments, "--policy", str(tmp_path / "p.csv")]) == 0
     printed = capsys.readouterr().out
+    assert "the log itself: 1, standard error 0.58, 6 rows" in printed
     assert "warning: the log is short: 6 rows are worth" in printed
     (tmp_path / "out" / "estimates.csv").unlink()
     assert cli.main(["report", str(tmp_path / "out")]) == 0

@@ -24,6 +24,7 @@ def test_a_bootstrap_of_a_mean_is_the_interval_of_theory(name: str) -> None:
     table = ope.evaluate(*one_action(x), seed=0, estimators=["ips"], interval=name, samples=20_000)
     low, high = stats.t.interval(0.95, 199, x.mean(), x.std(ddof=1) / math.sqrt(200))
     width = high - low
+    assert table.loc["ips", "std_error"] == pytest.approx(x.std(ddof=1) / math.sqrt(200), rel=1e-9)
     assert abs(table.loc["ips", "low"] - low) < 0.03 * width and abs(table.loc["ips", "high"] - high) < 0.03 * width
     assert table.loc["ips", "interval"] == name
 

@@ -18,22 +18,24 @@ def tuned(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         plain = Options.agent
         patch.setattr(Options, "agent", lambda self, *rest, **other: built.append(rest) or plain(self, *rest, **other))
-        arguments = ["--agent", "adamw", "--budget", "2", "--steps", "30", "--out", str(folder)]
+        arguments = ["--agent", "adamw", "--budget", "2", "--steps", "30", "--seeds", "2", "--out", str(folder)]
         assert main(["tune", "digits", *arguments]) == 0
     return folder, built
 
 
-@pytest.mark.extended
 def test_trials_begin_with_the_present_settings_and_the_best_is_kept(tuned):
     trials = pd.read_parquet(tuned[0] / "trials.parquet")
     assert trials["trial"].tolist() == [0, 1]
     assert trials["learning_rate"][0] == pytest.approx(Digits.tuned["adamw"]["learning_rate"])
     assert trials["learning_rate"].between(1e-5, 1e-1).all()
     assert trials["learning_rate"].nunique() == 2
+    options = Digits(agents="adamw", seed=1000, seeds=2, steps=30)
+    ((_, run),) = options.play(options.check(), [])
+    assert trials["reward"][0] == pytest.approx(run.rewards.mean())
     entry = read_settings(tuned[0] / "settings.json", "digits")["adamw"]
     best = trials.loc[trials["reward"].idxmax()]
     assert entry["settings"] == {"learning_rate": best["learning_rate"]}
-    assert (entry["budget"], entry["steps"], entry["seed"]) == (2, 30, 1000)
+    assert (entry["budget"], entry["steps"], entry["seed"], entry["seeds"]) == (2, 30, 1000, 2)
     assert (tuned[0] / "tuning.png").is_file()
 
 

@@ -31,6 +31,7 @@ from seqdec.ope import Log, Overlap
 from seqdec.ope.estimators import parsed
 from seqdec.persistence import located, read_any_table, read_table, write_table
 from seqdec.service.logs import is_database, read_log
+from seqdec.statistics import standard_error
 
 _LOGGED = ("uniform", "bts")
 """Policies without a belief."""
@@ -256,7 +257,7 @@ def _is_policy(name: str) -> bool:
 
 
 def _mean(rewards: np.ndarray) -> tuple[float, float]:
-    return float(rewards.mean()), float(rewards.std(ddof=1) / np.sqrt(len(rewards)))
+    return float(rewards.mean()), standard_error(rewards)
 
 
 def _facts(

@@ -8,6 +8,7 @@ import numpy as np
 from seqdec.boundary import checks
 from seqdec.ope.contract import Target, check_target
 from seqdec.ope.log import Log
+from seqdec.statistics import standard_error
 
 _ENOUGH = 30
 """Least effective sample size to decide by."""
@@ -93,7 +94,7 @@ def overlap(log: Log, target: np.ndarray | Target) -> Overlap:
         verdict = (
             f"The log decides only in part: {unsupported:.1%} of the policy's decisions are actions it never played."
         )
-    elif abs(w.mean() - 1) > 4 * error_of(w) + checks.TOLERANCE:
+    elif abs(w.mean() - 1) > 4 * standard_error(w) + checks.TOLERANCE:
         verdict = "The log decides only in part: weights show that it leaves out decisions of the policy."
     elif hardly:
         verdict = f"The log hardly decides: {worth}; only a large difference would show."
@@ -106,7 +107,7 @@ def overlap(log: Log, target: np.ndarray | Target) -> Overlap:
         effective,
         float(w.max()),
         float(w.mean()),
-        error_of(w),
+        standard_error(w),
         unsupported,
         weakest,
         off,
@@ -132,16 +133,11 @@ def biases(log: Log, w: np.ndarray, law: np.ndarray) -> Iterator[str]:
             f"has ({listed}): IPS counts these decisions as rewards of 0, SNIPS and Replay leave them out, "
             "estimators with a model rest on it in them"
         )
-    elif abs(w.mean() - 1) > 4 * error_of(w) + checks.TOLERANCE:
+    elif abs(w.mean() - 1) > (margin := 4 * standard_error(w)) + checks.TOLERANCE:
         yield (
-            f"the mean weight is {w.mean():.3f} and should be 1 within {4 * error_of(w):.3f}: the propensities are not "
-            "those of the logging policy, or the log supports only a part of the policy"
+            f"the mean weight is {w.mean():.3f} and should be 1 within {margin:.3f}: the propensities are not those of "
+            "the logging policy, or the log supports only a part of the policy"
         )
-
-
-def error_of(w: np.ndarray) -> float:
-    """Standard error of the mean weight; NaN for one row."""
-    return float(w.std(ddof=1) / np.sqrt(len(w))) if len(w) > 1 else float("nan")
 
 
 def _effective(w: np.ndarray) -> float:

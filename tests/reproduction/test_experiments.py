@@ -303,6 +303,7 @@ def test_in_between_from_options_to_pictures(tmp_path: Path, monkeypatch: pytest
     assert "gap / data" in printed
     bands = pd.read_parquet(tmp_path / "bands.parquet")
     assert np.isfinite(bands[["mean", "std"]]).all(axis=None) and set(bands["observations"]) == {10, 30, 120}
+    assert set(bands["seed"]) == {0, 1}
     grid = bands[bands["where"] == "grid"]
     filtered: Any = grid[grid["filter"] != "vbll.published"]
     early, late = (filtered.loc[filtered["observations"] == count, "std"].mean() for count in (10, 120))

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from seqdec.boundary import checks
+from seqdec.statistics import standard_error
 
 RULES = ("slope", "bound")
 _C = math.sqrt(6) - 1
@@ -54,10 +55,10 @@ def chosen(
     if not isinstance(setting, str):
         return setting
     settings = candidates(w)
-    estimates = [_moments(direct + weigh(w, one) * residual) for one in settings]
+    estimates = [_mean_and_error(direct + weigh(w, one) * residual) for one in settings]
     if setting == "slope":
         return settings[slope(*zip(*estimates, strict=True))]
-    biases = [_moments((w - weigh(w, one)) * residual) for one in settings]
+    biases = [_mean_and_error((w - weigh(w, one)) * residual) for one in settings]
     errors = [s**2 + max(0.0, b**2 - e**2) for (_, s), (b, e) in zip(estimates, biases, strict=True)]
     return settings[int(np.argmin(errors))]
 
@@ -71,6 +72,5 @@ def slope(values: Sequence[float], errors: Sequence[float]) -> int:
     return len(t) - 1 if np.isfinite(t).all() else 0
 
 
-def _moments(x: np.ndarray) -> tuple[float, float]:
-    count = len(x)
-    return float(x.mean()), float(x.std(ddof=1) / math.sqrt(count)) if count > 1 else math.nan
+def _mean_and_error(x: np.ndarray) -> tuple[float, float]:
+    return float(x.mean()), standard_error(x)
