@@ -6,7 +6,6 @@ are traced and not compiled, with results of the right shapes that are made up; 
 
 import functools
 import importlib.util
-import re
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -362,25 +361,6 @@ def test_every_value_of_every_option(name: str, line: list[str], traced: Path, c
         assert code == 2 and ("is no bandit" in err or "has no setting" in err), err
     else:
         assert code == 0 and "seqdec: " not in err, f"seqdec {' '.join(words(name, line))}: {err}"
-
-
-PAGES = [
-    Path(__file__).resolve().parents[1] / "docs" / f"{name}.md" for name in ("reproduction", "reproduction-optimizers")
-]
-REPRODUCED = sorted(
-    {" ".join(found.split()) for page in PAGES for found in re.findall(r"`seqdec run ([^`]+)`", page.read_text())}
-)
-"""The experiments of the pages on reproduction, with their options."""
-
-
-@pytest.mark.sampled(14)
-@pytest.mark.parametrize("line", REPRODUCED)
-def test_a_quick_run_of_every_command_on_reproduction(line: str, traced: Path, capsys: Any) -> None:
-    name, *options = line.split()
-    given = list(options)
-    for option in {flag(size) for size in SMALL} & set(given):
-        del given[given.index(option) : given.index(option) + 2]
-    done(["run", name, *given, "--quick", *sizes(name, given), "--out", "out"], capsys)
 
 
 @pytest.mark.sampled(6)
