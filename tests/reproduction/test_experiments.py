@@ -295,7 +295,7 @@ def test_in_between_from_options_to_pictures(tmp_path: Path, monkeypatch: pytest
     small = models.network(models.MLP(1, (6,)), jnp.zeros(1))
     monkeypatch.setattr(in_between, "network", lambda published: small)
     monkeypatch.setattr(in_between, "plain", lambda: small)
-    monkeypatch.setattr(in_between, "_EPOCHS", (1, 300))
+    monkeypatch.setattr(in_between, "_EPOCHS", (1, 3000))
     filters = "hilofi:2,lrkf:2.published,vbll.published"
     arguments = ["--data", "clusters", "--filters", filters, "--seeds", "2"]
     assert cli.main(["run", "in-between", *arguments, "--out", str(tmp_path)]) == 0
@@ -309,7 +309,7 @@ def test_in_between_from_options_to_pictures(tmp_path: Path, monkeypatch: pytest
     early, late = (filtered.loc[filtered["observations"] == count, "std"].mean() for count in (10, 120))
     assert early > late
     trained = bands[(bands["filter"] == "vbll.published") & (bands["where"] == "data")]
-    assert set(trained["observations"]) == {120} and set(trained["epochs"]) == {1, 300}
+    assert set(trained["observations"]) == {120} and set(trained["epochs"]) == {1, 3000}
     first, last = (part for _, part in trained.groupby("epochs"))
     assert np.mean((last["mean"] - last["y"]) ** 2) < 0.9 * np.mean((first["mean"] - first["y"]) ** 2)
     assert {path.name for path in tmp_path.glob("*.png")} == {
