@@ -216,12 +216,6 @@ def has_ended(pid: int) -> bool:
         return True
 
 
-@pytest.mark.parametrize(("workers", "error"), [(0, ValueError), (1.5, TypeError), (True, TypeError)])
-def test_what_is_no_number_of_processes_is_refused(workers: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match="workers must be"):
-        Local(workers)
-
-
 def test_workers_keep_programs_in_a_folder_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false")
     found = executors.worker_environment()
@@ -345,7 +339,10 @@ def test_a_stopped_search_cancels_what_waits_for_a_worker() -> None:
     assert result.optimizer.trials_dataframe()["state"].tolist() == ["complete"] + ["pending"] * 3
 
 
-def test_an_executor_of_unknown_width_needs_a_batch_size() -> None:
+def test_impossible_numbers_of_workers_are_refused() -> None:
+    for workers, error in ((0, ValueError), (1.5, TypeError), (True, TypeError)):
+        with pytest.raises(error, match="workers must be"):
+            Local(workers)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match=r"batch_size must say how many points <.*Inline"):
         search(bowl, Inline())
     assert executors.width(ThreadPoolExecutor(3)) == 3

@@ -44,7 +44,7 @@ CONTRACTS = {
     "filter": ("tests/test_agents.py", 20),
     "optimizer": ("tests/contracts/test_optimizers.py", 4),
     "policy": ("tests/contracts/test_policies.py", 4),
-    "surrogate": ("tests/test_bo.py", 1),
+    "surrogate": ("tests/contracts/test_surrogates.py", 1),
 }
 """Kind -> files with the contract tests of the registry, and how many of them a new name passes at least."""
 

@@ -153,12 +153,6 @@ class Forecast(NamedTuple):
     warp: Warp
     """of the values times `sign`"""
 
-    @classmethod
-    def decoded(cls, fields: Sequence[Any]) -> "Forecast":
-        """With tuples for a file's lists."""
-        levels, means, cov, noise, best, sign, warp = fields
-        return cls(tuple(levels), tuple(means), tuple(map(tuple, cov)), noise, best, sign, Warp(*warp))
-
     def chance(self, curve: Sequence[float]) -> float:
         """The probability that a learning curve ends better than the best value known.
 

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, CancelledError
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,45 +63,37 @@ class _FunError(Exception):
     """`args`: an exception that ends the search, its trial, the outcome."""
 
 
+@dataclass(eq=False)
 class Run:
-    """One run of `seqdec.minimize`.
+    """One run of `seqdec.minimize`."""
 
-    Args:
-        optimizer, progress: of the search so far.
-        limits: where it ends.
-        workers: who evaluates.
-        number: trials under evaluation at a time.
-        given: points to start from.
-        callback: (result so far) -> True to end the search.
-        bar: of progress.
-        path: of the study's file.
-    """
+    optimizer: BayesianOptimizer
+    progress: Progress
+    limits: Limits
+    workers: Workers
+    number: int
+    """trials under evaluation at a time"""
+    given: list[Point]
+    """points to start from"""
+    callback: "Callable[[OptimizeResult], Any] | None"
+    """(result so far) -> True to end the search"""
+    bar: "tqdm"
+    path: Path | None
+    """of the study's file"""
+    choosing: float = 0.0
+    """seconds to choose the last point"""
+    gain: float = math.nan
+    """expected of the last point, for the bar"""
+    looked: float = -math.inf
+    """when the gain was computed"""
+    late: bool = False
+    """whether a worker found the time over"""
+    error: BaseException | None = None
+    """of the callback"""
 
-    def __init__(
-        self,
-        optimizer: BayesianOptimizer,
-        progress: Progress,
-        limits: Limits,
-        workers: Workers,
-        number: int,
-        given: list[Point],
-        callback: "Callable[[OptimizeResult], Any] | None",
-        bar: "tqdm",
-        path: Path | None,
-    ) -> None:
-        self.optimizer, self.progress = optimizer, progress
-        self.limits, self.workers, self.number, self.callback = limits, workers, number, callback
-        self.given, self.bar, self.path = given, bar, path
-        self.asked = list(optimizer.pending)
-        self.choosing = 0.0
-        """seconds to choose the last point"""
-        self.gain = math.nan
-        """expected of the last point, for the bar"""
-        self.looked = -math.inf
-        self.late = False
-        """whether a worker found the time over"""
-        self.error: BaseException | None = None
-        self.signs = optimizer.settings.signs[: optimizer.outputs.objectives]
+    def __post_init__(self) -> None:
+        self.asked = list(self.optimizer.pending)
+        self.signs = self.optimizer.settings.signs[: self.optimizer.outputs.objectives]
         values = np.reshape(self.optimizer.evaluations()[1], (-1, len(self.signs)))
         self.front = values[self.optimizer.feasibility()] * self.signs
         """(k, objectives) feasible values, larger is better, among them the best"""

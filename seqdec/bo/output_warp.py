@@ -144,9 +144,7 @@ def fit(x: np.ndarray, y: np.ndarray) -> Warp:
     rows = np.unique(np.linspace(0, len(y) - 1, min(len(y), _MOST)).astype(int))
     warp = _among(x[rows], y[rows] / identity.scale)
     origin, scale, fence = (part * identity.scale for part in (warp.origin, warp.scale, warp.fence))
-    warp = Warp(origin, scale, warp.power, fence=fence)
-    inner = warp.forward(y[y >= fence])
-    return warp._replace(mean=float(inner.mean()), std=float(inner.std()) or 1.0, fitted=len(y))
+    return _standard(Warp(origin, scale, warp.power, fence=fence), y)
 
 
 def fit_outcome(x: np.ndarray, y: np.ndarray) -> Warp:
@@ -159,10 +157,12 @@ def fit_outcome(x: np.ndarray, y: np.ndarray) -> Warp:
     scales = np.geomspace(np.quantile(sizes, _SMALL), sizes.max(), _SCALES)
     warps = [Warp(), *(Warp(scale=float(scale), symmetric=True) for scale in scales)]
     _, warp = _best(x[rows], y[rows] / identity.scale, warps)
-    if not warp.symmetric:
-        return identity
-    warp = warp._replace(scale=warp.scale * identity.scale)
-    inner = warp.forward(y)
+    return _standard(warp._replace(scale=warp.scale * identity.scale), y) if warp.symmetric else identity
+
+
+def _standard(warp: Warp, y: np.ndarray) -> Warp:
+    """With mean 0 and variance 1 of the warps of `y` that are no outliers."""
+    inner = warp.forward(y[y >= warp.fence])
     return warp._replace(mean=float(inner.mean()), std=float(inner.std()) or 1.0, fitted=len(y))
 
 

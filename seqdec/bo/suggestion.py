@@ -201,10 +201,9 @@ def _region(method: Method, known: Observations, warps: tuple[Warp, ...]) -> tup
     columns = method.space.columns
     if not method.trust_region:
         return np.zeros(columns), np.ones(columns)
-    inside = np.flatnonzero(known.inside)
-    merits = _merits(method, warps, _told(method, known, warps)[inside])
-    stage = trust_region.stage(merits, method.initial, columns)
-    best = known.told[inside[stage.start + int(np.argmax(merits[stage.start :]))]]
+    stage, merits = _stage(method, known, warps)
+    inside = [point for point in known.told if point.inside]
+    best = inside[stage.start + int(np.argmax(merits[stage.start :]))]
     confined = method.space.continuous & method.space.active(best.x)
     return trust_region.box(best.unit, stage.edge, confined)
 
@@ -212,10 +211,14 @@ def _region(method: Method, known: Observations, warps: tuple[Warp, ...]) -> tup
 def _is_new_region(method: Method, known: Observations, warps: tuple[Warp, ...]) -> bool:
     if not method.trust_region:
         return False
-    inside = known.inside
-    merits = _merits(method, warps, _told(method, known, warps)[inside])
-    start = trust_region.stage(merits, method.initial, method.space.columns).start
-    return start > 0 and known.trials - np.sum(~inside) < start + method.initial
+    start = _stage(method, known, warps)[0].start
+    return start > 0 and known.trials - np.sum(~known.inside) < start + method.initial
+
+
+def _stage(method: Method, known: Observations, warps: tuple[Warp, ...]) -> tuple[trust_region.Stage, np.ndarray]:
+    """Where the trust region is, and the merits of the told points of the space."""
+    merits = _merits(method, warps, _told(method, known, warps)[known.inside])
+    return trust_region.stage(merits, method.initial, method.space.columns), merits
 
 
 def _told(method: Method, known: Observations, warps: tuple[Warp, ...]) -> np.ndarray:

@@ -9,15 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from seqdec.bo import BayesianOptimizer, Categorical, Conditional, Integer, Linear, Real, Search, checkpoint
-
-QUICK = Search(raw_samples=64, num_restarts=4, steps=10)
+from seqdec.bo import BayesianOptimizer, Categorical, Conditional, Integer, Linear, Real, checkpoint
+from tests.bo.common import BOX, QUICK, SQUARE, quick
 
 
 def asked(reference_point: Any) -> np.ndarray:
     """The point after six values with a curved front."""
-    options: dict[str, Any] = {"objectives": 2, "initial": 6, "capacity": 32, "warp": False, "search": QUICK}
-    optimizer = BayesianOptimizer([(0.0, 1.0), (0.0, 1.0)], seed=0, reference_point=reference_point, **options)
+    optimizer = quick(SQUARE, objectives=2, initial=6, warp=False, reference_point=reference_point)
     for values in VALUES:
         optimizer.tell(optimizer.ask(), list(values))
     return np.asarray(optimizer.ask().x)
@@ -32,7 +30,6 @@ def test_the_default_reference_point_is_a_tenth_of_all_values_beyond_the_front()
     np.testing.assert_allclose(asked(None), asked(beyond.tolist()), atol=1e-3)
 
 
-BOX = [(-5.0, 10.0), (0.0, 15.0)]
 TREE = {
     "rate": Real(1e-4, 1.0, log=True),
     "kind": Categorical(("a", (1, 2), None)),

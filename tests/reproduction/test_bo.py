@@ -149,6 +149,17 @@ def test_nonsense_is_refused(arguments: list[str], message: str, tmp_path: Path,
     assert capsys.readouterr().err.startswith(f"seqdec: {message}") and not (tmp_path / "out").exists()
 
 
+def test_pictures_show_known_optima() -> None:
+    names = ("branin", "drawnn50")
+    parts = [bo._table(bo.PROBLEMS[n].build(), n, "random", 0, np.ones(60), np.zeros(60)) for n in names]
+    trials = pd.concat(parts, ignore_index=True)
+    for figure in (bo.progress_figure(trials), bo.time_figure(bo.summarize(trials))):
+        known, unknown = (axis for axis in figure.axes if axis.get_visible())
+        at = [line.get_ydata() for line in known.lines if line.get_label() == "optimum"]
+        assert np.ravel(at).tolist() == pytest.approx([0.397887] * 2, rel=1e-5)
+        assert "optimum" not in [line.get_label() for line in unknown.lines]
+
+
 def test_one_run_has_no_interval() -> None:
     rows = pd.DataFrame(
         {

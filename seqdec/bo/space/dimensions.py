@@ -6,8 +6,9 @@ one column, a Categorical one-hot columns.
 
 import math
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ _LARGEST_INTEGER = 2**53
 
 
 @dataclass(frozen=True)
-class Dimension:
+class Dimension(ABC):
     """What a parameter may be."""
 
     continuous = False
@@ -51,37 +52,33 @@ class Dimension:
         """Itself without limits."""
         return self
 
+    @abstractmethod
     def checked(self, name: str) -> "Dimension":
         """Itself with Python numbers, a Constant if it has one value. Raises ValueError or TypeError, naming it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def values(self) -> Sequence[Any]:
         """All values. Raises ValueError for a Real."""
-        raise NotImplementedError
 
+    @abstractmethod
     def value(self, given: Any, name: str) -> Any:
         """`given` as one of the values. Raises ValueError or TypeError, naming it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def encode(self, value: Any) -> np.ndarray:
         """(width,) columns of a value."""
-        raise NotImplementedError
 
+    @abstractmethod
     def decode(self, part: np.ndarray) -> Any:
         """The value nearest to (width,) columns."""
-        raise NotImplementedError
 
+    @abstractmethod
     def snap(self, part: np.ndarray) -> np.ndarray:
         """(..., width) columns -> the nearest encodings of values."""
-        raise NotImplementedError
 
     def uniform(self, u: np.ndarray) -> np.ndarray:
         """(n,) uniform numbers -> (n, width) values uniform on the scale of search."""
         return self.snap(u[:, None])
-
-    def settings(self) -> tuple[Any, ...]:
-        """What it is made of."""
-        return tuple(getattr(self, field.name) for field in fields(self))
 
 
 @dataclass(frozen=True)

@@ -20,15 +20,13 @@ def independent(surrogates: tuple[Surrogate, ...]) -> Surrogate:
     first, outputs = surrogates[0], len(surrogates)
 
     def init(key: Key, history: History) -> tuple[Any, ...]:
-        return tuple(one.init(key, _of(history, output)) for output, one in enumerate(surrogates))
+        return tuple(one.init(key, of) for one, of in zip(surrogates, _each(history), strict=True))
 
     def fit(state: tuple[Any, ...], history: History) -> tuple[Any, ...]:
-        parts = enumerate(zip(surrogates, state, strict=True))
-        return tuple(one.fit(own, _of(history, output)) for output, (one, own) in parts)
+        return tuple(one.fit(own, of) for one, own, of in zip(surrogates, state, _each(history), strict=True))
 
     def condition_on(state: tuple[Any, ...], history: History) -> tuple[Any, ...]:
-        parts = enumerate(zip(surrogates, state, strict=True))
-        return tuple(one.condition_on(own, _of(history, output)) for output, (one, own) in parts)
+        return tuple(one.condition_on(own, of) for one, own, of in zip(surrogates, state, _each(history), strict=True))
 
     def posterior(state: tuple[Any, ...]) -> Posterior:
         parts = [one.posterior(own) for one, own in zip(surrogates, state, strict=True)]
@@ -59,9 +57,11 @@ def independent(surrogates: tuple[Surrogate, ...]) -> Surrogate:
     )
 
 
-def _of(history: History, output: int) -> History:
-    noise = None if history.noise is None else history.noise[:, output]
-    return history._replace(y=history.y[:, output], noise=noise)
+def _each(history: History) -> list[History]:
+    """Of each output."""
+    outputs = range(history.y.shape[1])
+    noise = [None if history.noise is None else history.noise[:, output] for output in outputs]
+    return [history._replace(y=history.y[:, output], noise=noise[output]) for output in outputs]
 
 
 def select(posterior: Posterior, outputs: int | slice) -> Posterior:

@@ -1,17 +1,20 @@
-"""Figures of a search, and importances of parameters."""
+"""Figures, importances and the page of a search."""
 
+import base64
+import io
 import math
-from io import BytesIO
+import re
+from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib import image
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-import seqdec
-from reproduction import bo
 from seqdec.bo import (
     BayesianOptimizer,
     Categorical,
@@ -20,7 +23,6 @@ from seqdec.bo import (
     Linear,
     Ordinal,
     Real,
-    Search,
     importances,
     model,
     space_from,
@@ -28,9 +30,8 @@ from seqdec.bo import (
 from seqdec.bo.report import figures
 from seqdec.bo.report.importance import total_effects, units
 from seqdec.figures import finish_axis
+from tests.bo.common import BOX, minimum, quick
 
-BOX = [(-5.0, 10.0), (0.0, 15.0)]
-QUICK = Search(raw_samples=64, num_restarts=4, steps=10)
 NAMED = {
     "rate": Real(1e-5, 1.0, log=True),
     "width": Ordinal((32, 64, 128, 256)),
@@ -41,9 +42,13 @@ NAMED = {
 }
 
 
+def bowl(x: Any) -> float:
+    return float(x[0] ** 2 + x[1])
+
+
 def told(fun: Any, bounds: Any = BOX, calls: int = 12, **options: Any) -> BayesianOptimizer:
     """An optimizer with the values of `fun` at its initial points."""
-    optimizer = BayesianOptimizer(bounds, **{"seed": 0, "capacity": 16, "search": QUICK, "initial": calls, **options})
+    optimizer = quick(bounds, initial=calls, **options)
     for trial in optimizer.ask(calls):
         optimizer.tell(trial, fun(trial.x))
     return optimizer
@@ -58,7 +63,7 @@ def loss(x: Any) -> float:
 
 def drawn(figure: Figure) -> Figure:
     """The figure, once it was written as an image."""
-    image = BytesIO()
+    image = io.BytesIO()
     figure.savefig(image, format="png", dpi=40)
     assert image.getvalue().startswith(b"\x89PNG")
     return figure
@@ -90,15 +95,6 @@ def test_the_indices_of_ishigami_s_function_are_the_known_ones() -> None:
     second, together = 7**2 / 8, 0.1**2 * math.pi**8 * (1 / 18 - 1 / 50)
     want = np.array([first + together, second, together]) / (first + second + together)
     assert total_effects(ishigami, 3) == pytest.approx(want, abs=0.005)
-
-
-def test_the_indices_of_a_product_are_the_known_ones() -> None:
-    scales = np.array([0.0, 1.0, 9.0, 99.0])  # Sobol's g-function
-    parts = 1 / (3 * (1 + scales) ** 2)
-    whole = np.prod(1 + parts) - 1
-    want = parts * np.prod(1 + parts) / (1 + parts) / whole
-    got = total_effects(lambda u: np.prod((np.abs(4 * u - 2) + scales) / (1 + scales), axis=1), 4)
-    assert got == pytest.approx(want, abs=0.02)
 
 
 def test_a_constant_has_no_important_parameter() -> None:
@@ -136,11 +132,6 @@ def test_uniform_numbers_become_uniform_points() -> None:
     assert points["nesterov"].mean() == pytest.approx(0.5, abs=0.03)
 
 
-def test_importances_need_two_values() -> None:
-    with pytest.raises(ValueError, match="two values or more"):
-        importances(told(lambda x: math.nan, calls=3))
-
-
 # Figures
 
 
@@ -156,14 +147,14 @@ def test_progress_shows_every_value_the_best_the_failures_and_the_optimum() -> N
 
 
 def test_random_search_is_expected_to_find_the_best_of_as_many_predictions() -> None:
-    optimizer = told(lambda x: x[0] ** 2 + x[1])
+    optimizer = told(bowl)
     study = figures.study_of(optimizer, None)
     expected = figures._random_search(study, 20)
     points = np.random.default_rng(1).random((20_000, 2))
     means = model.predictions(*optimizer.fitted(), points)[:, 0, 0]
     best = np.minimum.accumulate(means.reshape(-1, 20), axis=1)
     assert np.abs(expected - best.mean(0)).max() < 0.05 * means.std()
-    up = told(lambda x: -(x[0] ** 2) - x[1], maximize=True)
+    up = told(lambda x: -bowl(x), maximize=True)
     assert figures._random_search(figures.study_of(up, None), 20) == pytest.approx(-expected, rel=0.01)
 
 
@@ -177,7 +168,7 @@ def test_random_search_keeps_to_the_constraints() -> None:
 
 
 def test_slices_are_the_predictions_around_the_recommended_point() -> None:
-    optimizer = told(lambda x: x[0] ** 2 + x[1])
+    optimizer = told(bowl)
     first, second = axes(drawn(optimizer.plot("slices")))
     assert (first.get_xlabel(), second.get_xlabel()) == ("x[0]", "x[1]")
     x, mean = max((line.get_data() for line in first.lines), key=lambda data: len(data[0]))
@@ -187,7 +178,7 @@ def test_slices_are_the_predictions_around_the_recommended_point() -> None:
 
 
 def test_a_space_with_conditions_logarithms_and_choices_is_drawn() -> None:
-    result = seqdec.minimize(loss, NAMED, n_calls=24, seed=0, search=QUICK, progress=False)
+    result = minimum(loss, NAMED, n_calls=24)
     assert np.isnan(result.func_vals).any()
     figure = drawn(result.plot())
     shown = {axis.get_xlabel(): axis for axis in axes(figure)}
@@ -197,21 +188,15 @@ def test_a_space_with_conditions_logarithms_and_choices_is_drawn() -> None:
     assert "inactive" in texts(figure) and "24 evaluations, " in figure.get_suptitle()
 
 
-def test_each_panel_is_drawn_alone() -> None:
-    optimizer = told(lambda x: x[0] ** 2 + x[1])
-    for name in figures.PANELS.keys() - {"front"}:
-        assert axes(drawn(optimizer.plot(name)))
-
-
 def test_coordinates_are_those_of_the_points_and_the_best_is_darkest() -> None:
-    optimizer = told(lambda x: x[0] ** 2 + x[1])
+    optimizer = told(bowl)
     (axis,) = axes(optimizer.plot("parallel"))
     (collection,) = axis.collections
     order = np.argsort(-optimizer.evaluations()[1])
     heights = np.stack([segment[:, 1] for segment in collection.get_segments()])
     want = np.stack([optimizer.space.point(x).unit for x in optimizer.evaluations()[0]])[order]
     assert heights[:, :2] == pytest.approx(want) and heights[[0, -1], 2].tolist() == [1.0, 0.0]
-    assert to_hex(collection.get_colors()[-1]) == "#440154"
+    assert to_hex(collection.get_colors()[-1]) == "#440154" and axes(drawn(optimizer.plot("importances")))
 
 
 def test_none_is_a_choice_and_not_inactive() -> None:
@@ -222,21 +207,18 @@ def test_none_is_a_choice_and_not_inactive() -> None:
     assert any(len(line.get_xdata()) == 12 for line in shown["b"].lines)
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("values", "note"),
     [
         ([math.nan] * 3, "no value yet"),
         ([1.0], "needs two values or more"),
         ([1.0, 1.0], ""),
-        ([-1.0, -1e9, 0.0], ""),
-        ([-1e-90, -1e250], ""),
+        ([-1e-90, -1e250, 0.0], ""),
         ([1e-90, 1.0, 1e250], ""),
     ],
 )
-@pytest.mark.parametrize("maximize", [False, True])
-def test_few_values_are_drawn(values: list[float], note: str, maximize: bool) -> None:
-    optimizer = BayesianOptimizer(BOX, seed=0, capacity=16, search=QUICK, maximize=maximize)
+def test_few_values_are_drawn(values: list[float], note: str) -> None:
+    optimizer = quick(maximize=values[0] < 0)
     for value in values:
         optimizer.tell(optimizer.ask(), value)
     figure = drawn(optimizer.plot())
@@ -253,7 +235,7 @@ def test_values_of_very_different_size_are_drawn_on_a_logarithmic_scale() -> Non
 
 
 def test_drawing_leaves_the_search_as_it_is() -> None:
-    one, other = (told(lambda x: x[0] ** 2 + x[1]) for _ in range(2))
+    one, other = (told(bowl) for _ in range(2))
     for optimizer in (one, other):
         optimizer.tell(optimizer.ask(), 3.0)
     one.plot()
@@ -267,33 +249,18 @@ def test_what_cannot_be_drawn_is_refused() -> None:
     with pytest.raises(ValueError, match=r"maximum=1\.0 is not drawn: give minimum"):
         optimizer.plot(maximum=1.0)
     with pytest.raises(ValueError, match="nothing to draw"):
-        BayesianOptimizer(BOX, seed=0).plot()
-
-
-# Other pictures
+        quick().plot()
 
 
 def test_the_bar_shows_the_best_value_and_the_time_to_choose_a_point(capsys: Any) -> None:
-    result = seqdec.minimize(lambda x: x[0], BOX, n_calls=3, seed=0, search=QUICK, progress=True)
+    result = minimum(lambda x: x[0], n_calls=3, progress=True)
     shown = capsys.readouterr().err
     assert f"best={result.fun:.6g}, expected gain=" in shown and "s/point" in shown
 
 
-def test_pictures_of_the_experiment_show_known_optima() -> None:
-    parts = [
-        bo._table(bo.PROBLEMS[name].build(), name, "random", 0, np.ones(60), np.zeros(60))
-        for name in ("branin", "drawnn50")
-    ]
-    trials = pd.concat(parts, ignore_index=True)
-    for figure in (bo.progress_figure(trials), bo.time_figure(bo.summarize(trials))):
-        known, unknown = axes(drawn(figure))
-        assert lines(known)["optimum"] == pytest.approx([0.397887] * 2, rel=1e-5)
-        assert "optimum" not in lines(unknown)
-
-
 @pytest.mark.parametrize("objectives", [2, 3])
 def test_several_objectives_have_a_panel_of_pairs(objectives: int) -> None:
-    optimizer = BayesianOptimizer(BOX, seed=0, objectives=objectives, outcome_constraints=1, capacity=16)
+    optimizer = quick(objectives=objectives, outcome_constraints=1)
     with pytest.raises(ValueError, match="nothing to draw"):
         optimizer.plot()
     for i, trial in enumerate(optimizer.ask(8)):
@@ -313,19 +280,13 @@ def test_several_objectives_have_a_panel_of_pairs(objectives: int) -> None:
 
 
 def test_infeasible_values_are_not_the_best() -> None:
-    optimizer = BayesianOptimizer(BOX, seed=0, outcome_constraints=1, capacity=16)
+    optimizer = quick(outcome_constraints=1)
+    optimizer.tell(optimizer.ask(), 4.0, outcomes=[1.0])
+    assert "needs two values or more" in texts(drawn(optimizer.plot()))
     for value, outcome in ((3.0, -1.0), (1.0, 1.0), (2.0, 0.0)):
         optimizer.tell(optimizer.ask(), value, outcomes=[outcome])
-    axis = drawn(optimizer.plot("progress")).axes[0]
-    shown = {line.get_label(): line.get_xydata() for line in axis.lines}
-    assert shown["best so far"][:, 1].tolist() == [3.0, 3.0, 2.0] and len(shown["failed or infeasible"]) == 1
-
-
-def test_without_a_feasible_value_the_figure_says_what_is_missing() -> None:
-    optimizer = BayesianOptimizer(BOX, seed=0, outcome_constraints=1, capacity=16)
-    for trial in optimizer.ask(3):
-        optimizer.tell(trial, 1.0, outcomes=[1.0])
-    assert "needs two values or more" in texts(drawn(optimizer.plot()))
+    shown = {line.get_label(): line.get_xydata() for line in drawn(optimizer.plot("progress")).axes[0].lines}
+    assert shown["best so far"][1:, 1].tolist() == [3.0, 3.0, 2.0] and len(shown["failed or infeasible"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -341,3 +302,86 @@ def test_short_logarithmic_axes_have_plain_numbers(limits: tuple[float, float], 
     assert {tick.get_text() for tick in axis.get_xticklabels()} >= {"1", "2", "3"}
     assert any("10^" in text for text in shown) if expected is None else expected <= shown
     assert not any(tick.get_text() for tick in axis.get_yticklabels(minor=True))
+
+
+# The page
+
+
+class Page(HTMLParser):
+    """The rows of tables by their headings, all texts, and the sources of pictures."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.tables: dict[str, list[list[str]]] = {}
+        self.texts: list[str] = []
+        self.pictures: list[str] = []
+        self.heading, self.tag = "", ""
+        self.feed(file.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.tag = tag
+        if tag == "tr":
+            self.tables.setdefault(self.heading, []).append([])
+        if tag == "img":
+            self.pictures.append(dict(attrs)["src"])
+
+    def handle_data(self, data: str) -> None:
+        if self.tag == "h2" and data.strip():
+            self.heading = data
+        elif self.tag in ("th", "td") and data.strip():
+            self.tables[self.heading][-1].append(data)
+        self.texts.append(data)
+
+
+def test_a_page_holds_the_search(tmp_path: Path) -> None:
+    def loss(x: dict[str, Any]) -> float:
+        if x["net"]["kind"] == "<b>":
+            raise ValueError("no <b>")
+        return (math.log10(x["net"]["rate"]) + 2) ** 2
+
+    space = {"net": {"rate": Real(1e-4, 1, log=True), "kind": Categorical(("<b>", "a")), "depth": (3, 3)}}
+    result = minimum(loss, space, catch=ValueError)
+    page = Page(result.report(tmp_path / "search.html"))
+    assert result.message in page.texts and any("3 parameters" in text for text in page.texts)
+    (heads, *best), (_, *failures) = page.tables["Best trials"], page.tables["Failures"]
+    assert heads == ["number", "value", "net.rate", "net.kind", "net.depth", "seconds"]
+    assert best[0][1] == f"{result.fun:.6g}" and len(best) == result.optimizer.feasibility().sum()
+    assert [float(row[1]) for row in best] == sorted(float(row[1]) for row in best)
+    assert failures == [[str(8 - len(best)), "ValueError: no <b>"]] and len(best) < 8
+    assert ["seed", "0"] in page.tables["Settings"] and ["parameter net.depth", "Constant(3.0)"] in page.tables[
+        "Settings"
+    ]
+    (source,) = page.pictures
+    kind, _, data = source.partition("base64,")
+    assert kind == "data:image/png;" and image.imread(io.BytesIO(base64.b64decode(data))).std() > 0.05
+    assert not re.search(r"(src|href)=.http", (tmp_path / "search.html").read_text())
+
+
+def test_a_page_of_several_objectives_has_the_front(tmp_path: Path) -> None:
+    study = quick([(0, 1)], objectives=2, outcome_constraints=1)
+    for x in (0.1, 0.5, 0.3, 0.9):
+        study.tell([x], (x, abs(x - 0.3)), outcomes=[x - 0.8])
+    rows = Page(study.report(tmp_path / "front.htm")).tables["Front"]
+    assert [float(row[1]) for row in rows[1:]] == [0.1, 0.3]
+
+
+def test_a_page_of_failures_only_and_of_one_call(tmp_path: Path) -> None:
+    study = quick([(0, 1)])
+    study.tell([0.5], math.nan)
+    assert "None." in Page(study.report(tmp_path / "page.html")).texts
+    study.tell([0.1], 2.0)
+    assert Page(study.report(tmp_path / "page.html")).tables["Best trials"][1][:2] == ["1", "2"]
+
+
+def test_what_is_no_page_is_refused_and_leaves_the_file(tmp_path: Path) -> None:
+    study = quick([(0, 1)])
+    file = tmp_path / "page.html"
+    file.write_text("before")
+    with pytest.raises(ValueError, match="there is nothing to draw yet"):
+        study.report(file)
+    study.tell([0.5], 1.0)
+    with pytest.raises(ValueError, match=r"page.png would be a page of HTML with another suffix: call it page.html"):
+        study.report(tmp_path / "page.png")
+    with pytest.raises(ValueError, match="values are minimized here"):
+        study.report(file, maximum=3.0)
+    assert file.read_text() == "before" and [one.name for one in tmp_path.iterdir()] == ["page.html"]

@@ -10,17 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-import seqdec
-from seqdec.bo import BayesianOptimizer, Categorical, Fidelity, Integer, Search
+from seqdec.bo import BayesianOptimizer, Categorical, Fidelity, Integer
 from seqdec.bo.fidelity import Forecast, level_of
 from seqdec.bo.output_warp import Warp
 from seqdec.bo.surrogates import evidence
 from seqdec.bo.workers import Call
 from seqdec.persistence import read_arrays, write_arrays
+from tests.bo.common import SQUARE, minimum, quick
 
-BOX = [(0.0, 1.0), (0.0, 1.0)]
-QUICK = Search(raw_samples=64, num_restarts=2, steps=10)
-OPTIONS: dict[str, Any] = {"seed": 0, "progress": False, "search": QUICK, "fidelity": Fidelity(1, 9)}
+OPTIONS: dict[str, Any] = {"fidelity": Fidelity(1, 9)}
 
 
 def height(x: Any, fidelity: float) -> float:
@@ -38,15 +36,7 @@ def curve(x: Any) -> Iterator[float]:
 
 def told() -> BayesianOptimizer:
     """An optimizer with values at three levels."""
-    optimizer = BayesianOptimizer(
-        BOX,
-        seed=0,
-        search=QUICK,
-        fidelity=Fidelity(1, 9),
-        warp=False,
-        surrogate="gp",
-        surrogate_options={"draws": 1},
-    )
+    optimizer = quick(SQUARE, fidelity=Fidelity(1, 9), warp=False, surrogate="gp", surrogate_options={"draws": 1})
     for number, x in enumerate(np.random.default_rng(0).random((7, 2))):
         optimizer.tell(x, [height(x, epoch) for epoch in range(1, 10)][: (1, 3, 9)[number % 3]])
     return optimizer
@@ -84,7 +74,7 @@ def test_a_question_is_the_level_that_reduces_most_variance_of_the_full_value_pe
 def test_the_shift_that_levels_have_in_common_is_learned_from_points_with_several() -> None:
     found = told().fitted()[1]
     mean, std = found.warps[0].mean, found.warps[0].std
-    shifts = [np.mean([-height(x, level) + height(x, 9) for x in BOX]) / std for level in (9, 3, 1)]
+    shifts = [np.mean([-height(x, level) + height(x, 9) for x in SQUARE]) / std for level in (9, 3, 1)]
     assert np.isfinite(mean) and found.offsets[0, 0] == 0
     np.testing.assert_allclose(found.offsets[:, 0], shifts, rtol=0.15)
 
@@ -110,7 +100,7 @@ def test_the_chance_of_a_curve_is_the_share_of_draws_that_end_better(sign: float
 
 
 def test_a_search_pays_little_for_lower_levels_and_answers_with_values_at_full_fidelity() -> None:
-    result = seqdec.minimize(height, BOX, n_calls=8, **OPTIONS)
+    result = minimum(height, SQUARE, n_calls=8, **OPTIONS)
     table = result.optimizer.trials_dataframe()
     full = table["fidelity"] == 9
     assert result.nfev == len(table) > 10 and set(table["fidelity"]) <= {1, 3, 9}
@@ -118,7 +108,7 @@ def test_a_search_pays_little_for_lower_levels_and_answers_with_values_at_full_f
     assert full.iloc[-1] and full.sum() >= 3 and (table["state"] == np.where(full, "complete", "partial")).all()
     assert result.fun == table["value"][full].min() == height(result.x, 9) < 0.05
     np.testing.assert_array_equal(result.func_vals, table["value"][full])
-    again = seqdec.minimize(height, BOX, n_calls=8, **OPTIONS)
+    again = minimum(height, SQUARE, n_calls=8, **OPTIONS)
     assert table.drop(columns="seconds").equals(again.optimizer.trials_dataframe().drop(columns="seconds"))
 
 
@@ -141,7 +131,7 @@ class Curves:
 
 def test_a_curve_is_closed_at_its_level_or_without_hope() -> None:
     fun = Curves()
-    result = seqdec.maximize(fun, BOX, n_calls=6, **OPTIONS)
+    result = minimum(fun, SQUARE, maximize=True, n_calls=6, **OPTIONS)
     table = result.optimizer.trials_dataframe()
     assert fun.lengths == table["fidelity"].tolist() and fun.closed == result.nfev
     assert result.cost == pytest.approx(sum(fun.lengths) / 9) and result.fun > -0.05
@@ -170,16 +160,16 @@ def raising(x: Any) -> Iterator[float]:
 
 def test_curves_that_diverge_end_or_raise_cost_what_was_made_of_them() -> None:
     options = OPTIONS | {"n_calls": 2, "x0": [[0.2, 0.2], [0.8, 0.8]]}
-    low, high = seqdec.minimize(diverging, BOX, **options).optimizer.trials_dataframe().iloc[:2].itertuples()
+    low, high = minimum(diverging, SQUARE, **options).optimizer.trials_dataframe().iloc[:2].itertuples()
     assert (low.state, low.reason, high.state, high.fidelity) == ("failed", "value nan", "complete", 9)
-    result = seqdec.minimize(ending, BOX, **options | {"fidelity": Fidelity(3, 9)})
+    result = minimum(ending, SQUARE, **options | {"fidelity": Fidelity(3, 9)})
     low, high = result.optimizer.trials_dataframe().iloc[:2].itertuples()
     assert (low.state, low.fidelity, low.value) == ("stopped", 3, height([0.2, 0.2], 3))
     assert high.state == "failed" and "fun yielded 2 values, and the lowest level is 3" in high.reason
-    result = seqdec.minimize(raising, BOX, **options, catch=ArithmeticError, max_failures=2)
+    result = minimum(raising, SQUARE, **options, catch=ArithmeticError, max_failures=2)
     assert result.nfev == 2 and result.cost == pytest.approx(2 / 9) and "diverged" in result.traceback
     with pytest.raises(ArithmeticError, match="diverged") as caught:
-        seqdec.minimize(raising, BOX, **options)
+        minimum(raising, SQUARE, **options)
     assert caught.value.search_result.nfev == 1
 
 
@@ -208,24 +198,24 @@ class Copying:
 def test_a_killed_search_goes_on_with_the_same_result(kind: str, batch: int, at: int, tmp_path: Path) -> None:
     options = OPTIONS | {"n_calls": 5, "batch_size": batch}
     fun = getattr(Copying(tmp_path / "whole", tmp_path / "killed", at), kind)
-    whole = seqdec.minimize(fun, BOX, checkpoint=tmp_path / "whole", **options)
-    result = seqdec.minimize(fun, BOX, checkpoint=tmp_path / "killed", **options)
+    whole = minimum(fun, SQUARE, checkpoint=tmp_path / "whole", **options)
+    result = minimum(fun, SQUARE, checkpoint=tmp_path / "killed", **options)
     expected, found = (one.optimizer.trials_dataframe().drop(columns="seconds") for one in (whole, result))
     assert expected.equals(found) and len(found) > at and result.cost == whole.cost and result.message == whole.message
     with pytest.raises(ValueError, match="fidelity is Grid"):
-        seqdec.minimize(fun, BOX, checkpoint=tmp_path / "killed", **options | {"fidelity": Fidelity(1, 27)})
+        minimum(fun, SQUARE, checkpoint=tmp_path / "killed", **options | {"fidelity": Fidelity(1, 27)})
 
 
 @pytest.mark.extended
 def test_processes_evaluate_curves() -> None:
     options = OPTIONS | {"n_calls": 5, "batch_size": 2}
-    here, there = (seqdec.minimize(curve, BOX, workers=workers, **options) for workers in (1, 2))
+    here, there = (minimum(curve, SQUARE, workers=workers, **options) for workers in (1, 2))
     here, there = (one.optimizer.trials_dataframe().drop(columns="seconds") for one in (here, there))
     assert here.equals(there) and len(here) > 5
 
 
 def test_ask_and_tell_keep_levels_and_curves_in_a_file(tmp_path: Path) -> None:
-    optimizer = BayesianOptimizer(BOX, seed=0, search=QUICK, fidelity=Fidelity(1, 9))
+    optimizer = quick(SQUARE, fidelity=Fidelity(1, 9))
     for _ in range(6):
         trial = optimizer.ask()
         optimizer.tell(trial, height(trial.x, trial.fidelity))
@@ -246,13 +236,13 @@ def test_ask_and_tell_keep_levels_and_curves_in_a_file(tmp_path: Path) -> None:
 
 
 def test_a_file_of_an_earlier_format_is_refused(tmp_path: Path) -> None:
-    options: Any = {"checkpoint": tmp_path / "search", "seed": 0, "progress": False, "search": QUICK}
-    seqdec.minimize(lambda x: height(x, 9), BOX, n_calls=2, **options)
+    options: Any = {"checkpoint": tmp_path / "search"}
+    minimum(lambda x: height(x, 9), SQUARE, n_calls=2, **options)
     tensors, content = read_arrays(tmp_path / "search")
     written = content | {"format": "seqdec optimizer 3", "versions": {"seqdec": "0.1.0"}}
     write_arrays(tmp_path / "search", tensors, json.loads(json.dumps(written)))
     for read in (
-        lambda: seqdec.minimize(lambda x: height(x, 9), BOX, n_calls=3, **options),
+        lambda: minimum(lambda x: height(x, 9), SQUARE, n_calls=3, **options),
         lambda: BayesianOptimizer.load(tmp_path / "search"),
     ):
         with pytest.raises(ValueError, match=r"search has the format 'seqdec optimizer 3'.* seqdec of version 0\.1\.0"):
@@ -266,10 +256,10 @@ def test_finite_spaces_failures_and_earlier_studies_have_levels_too() -> None:
         value = (x["depth"] - 2) ** 2 + (x["kind"] == "b") + 0.1 / fidelity
         return np.nan if x["depth"] == 4 else value
 
-    first = seqdec.minimize(fun, bounds, n_calls=9, **OPTIONS | {"fidelity": Fidelity(0.1, 1.0)})
+    first = minimum(fun, bounds, n_calls=9, **OPTIONS | {"fidelity": Fidelity(0.1, 1.0)})
     assert first.x == {"depth": 2, "kind": "a"} and first.status in (0, 4)
     more = {"fidelity": Fidelity(0.1, 1.0), "earlier": first, "monotone": {"depth": 1}}
-    assert seqdec.minimize(fun, bounds, n_calls=4, **OPTIONS | more).x == first.x
+    assert minimum(fun, bounds, n_calls=4, **OPTIONS | more).x == first.x
 
 
 def test_levels_are_spaced_on_a_logarithmic_scale() -> None:
@@ -309,11 +299,11 @@ WRONG = [
 @pytest.mark.parametrize(("given", "error", "message"), WRONG)
 def test_what_does_not_fit_is_refused_before_a_call(given: dict[str, Any], error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
-        seqdec.minimize(**{"fun": two, "bounds": BOX, "n_calls": 3, "seed": 0} | given)
+        minimum(**{"fun": two, "bounds": SQUARE, "n_calls": 3} | given)
 
 
 def test_values_that_do_not_fit_are_refused_and_change_nothing() -> None:
-    optimizer = BayesianOptimizer(BOX, seed=0, fidelity=Fidelity(3, 9))
+    optimizer = quick(SQUARE, fidelity=Fidelity(3, 9))
     trial = optimizer.ask()
     assert trial.fidelity == 3
     for call, message in [
@@ -323,11 +313,11 @@ def test_values_that_do_not_fit_are_refused_and_change_nothing() -> None:
         (lambda: optimizer.tell(trial, 1.0, fidelity=9), "for a point; trial 0 has a level"),
         (lambda: optimizer.tell(trial, [1.0, 2.0]), "the first 3 to 9 values of a learning curve; got 2"),
         (lambda: optimizer.tell(trial, [1.0] * 10), "learning curve; got 10"),
-        (lambda: BayesianOptimizer(BOX, seed=0).ask(fidelity=3), "needs levels"),
-        (lambda: BayesianOptimizer(BOX, seed=0, fidelity=Fidelity(0.5, 1)).tell([0, 0], [1.0]), "integers"),
+        (lambda: quick(SQUARE).ask(fidelity=3), "needs levels"),
+        (lambda: quick(SQUARE, fidelity=Fidelity(0.5, 1)).tell([0, 0], [1.0]), "integers"),
     ]:
         with pytest.raises(ValueError, match=message):
             call()
     assert optimizer.trials_dataframe()["state"].tolist() == ["pending"]
     with pytest.raises(TypeError, match="one by one"):
-        seqdec.minimize(lambda x: 1.0, BOX, n_calls=2, seed=0, fidelity=Fidelity(1, 9))
+        minimum(lambda x: 1.0, SQUARE, n_calls=2, fidelity=Fidelity(1, 9))

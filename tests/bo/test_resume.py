@@ -1,4 +1,4 @@
-"""`seqdec.minimize(checkpoint=)`: a search that was killed goes on with the same result."""
+"""`minimum(checkpoint=)`: a search that was killed goes on with the same result."""
 
 import math
 import signal
@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import seqdec
 from seqdec.bo import BayesianOptimizer, Categorical, Linear
-from tests.searches import CALLS, differences, search
+from tests.bo.common import SQUARE, minimum
+from tests.bo.searches import CALLS, differences, search
 
-ROOT = Path(__file__).resolve().parents[1]
-BOX = [(0.0, 1.0), (0.0, 1.0)]
-OPTIONS: dict[str, Any] = {"n_calls": 6, "seed": 0, "progress": False}
+ROOT = Path(__file__).resolve().parents[2]
+OPTIONS: dict[str, Any] = {"n_calls": 6}
 PLACES = [
     ("one", "fun", 1), ("batch", "fun", 5), ("thread", "fun", 6), ("processes", "fun", 5), ("local", "fun", 4),
     ("one", "before", 1), ("one", "before", 8), ("batch", "before", 6), ("thread", "before", 9),
@@ -36,7 +35,7 @@ def bowl(x: Any) -> float:
 def test_a_killed_search_goes_on_with_the_same_result(kind: str, place: str, number: int, tmp_path: Path) -> None:
     (whole := tmp_path / "whole").mkdir()
     (folder := tmp_path / "killed").mkdir()
-    command = [sys.executable, "-m", "tests.searches", str(folder), kind, place, str(number)]
+    command = [sys.executable, "-m", "tests.bo.searches", str(folder), kind, place, str(number)]
     assert subprocess.run(command, cwd=ROOT, check=False).returncode == -signal.SIGKILL
     calls = (folder / "calls").read_text().splitlines() if (folder / "calls").exists() else []
     result, expected = search(folder, kind), search(whole, kind)
@@ -60,19 +59,19 @@ def failing(*_: Any) -> float:
 
 def test_a_finished_search_is_answered_at_once_and_goes_on_with_more_calls(tmp_path: Path) -> None:
     path = tmp_path / "study"
-    first = seqdec.minimize(bowl, BOX, checkpoint=path, **OPTIONS)
-    again = seqdec.minimize(failing, BOX, checkpoint=str(path), callback=failing, **OPTIONS)
+    first = minimum(bowl, SQUARE, checkpoint=path, **OPTIONS)
+    again = minimum(failing, SQUARE, checkpoint=str(path), callback=failing, **OPTIONS)
     assert differences(first, again) == []
     np.testing.assert_array_equal(again.seconds, first.seconds)
-    more = seqdec.minimize(bowl, BOX, checkpoint=path, **OPTIONS | {"n_calls": 8, "seed": None})
+    more = minimum(bowl, SQUARE, checkpoint=path, **OPTIONS | {"n_calls": 8, "seed": None})
     assert more.nfev == 8 and more.seed == 0
     np.testing.assert_array_equal(more.x_iters[:6], first.x_iters)
     assert len(BayesianOptimizer.load(path).trials) == 8
 
 
 def test_a_search_without_a_seed_goes_on_with_the_one_it_drew(tmp_path: Path) -> None:
-    first = seqdec.minimize(bowl, BOX, checkpoint=tmp_path / "study", **OPTIONS | {"seed": None})
-    again = seqdec.minimize(failing, BOX, checkpoint=tmp_path / "study", **OPTIONS | {"seed": None})
+    first = minimum(bowl, SQUARE, checkpoint=tmp_path / "study", **OPTIONS | {"seed": None})
+    again = minimum(failing, SQUARE, checkpoint=tmp_path / "study", **OPTIONS | {"seed": None})
     assert differences(first, again) == []
 
 
@@ -85,27 +84,27 @@ def test_points_to_start_from_are_proposed_once(tmp_path: Path) -> None:
         return bowl(x)
 
     with pytest.raises(TimeoutError):
-        seqdec.minimize(interrupted, BOX, x0=x0, checkpoint=tmp_path / "study", **OPTIONS)
-    result = seqdec.minimize(bowl, BOX, x0=x0, checkpoint=tmp_path / "study", **OPTIONS)
-    assert differences(result, seqdec.minimize(bowl, BOX, x0=x0, **OPTIONS)) == []  # the call that raised was repeated
+        minimum(interrupted, SQUARE, x0=x0, checkpoint=tmp_path / "study", **OPTIONS)
+    result = minimum(bowl, SQUARE, x0=x0, checkpoint=tmp_path / "study", **OPTIONS)
+    assert differences(result, minimum(bowl, SQUARE, x0=x0, **OPTIONS)) == []  # the call that raised was repeated
     told = {"x0": x0, "y0": [1, math.nan, 3], "checkpoint": tmp_path / "known"}
-    known = seqdec.minimize(bowl, BOX, **told, **OPTIONS)
+    known = minimum(bowl, SQUARE, **told, **OPTIONS)
     assert known.nfev == 6 and len(known.x_iters) == 9
-    assert differences(known, seqdec.minimize(failing, BOX, **told, **OPTIONS)) == []
+    assert differences(known, minimum(failing, SQUARE, **told, **OPTIONS)) == []
     with pytest.raises(ValueError, match="y0 is another"):
-        seqdec.minimize(failing, BOX, x0=x0, y0=[1, 2, 3], checkpoint=tmp_path / "known", **OPTIONS)
+        minimum(failing, SQUARE, x0=x0, y0=[1, 2, 3], checkpoint=tmp_path / "known", **OPTIONS)
     with pytest.raises(ValueError, match="x0 is another"):
-        seqdec.minimize(failing, BOX, x0=x0[1:], checkpoint=tmp_path / "study", **OPTIONS)
+        minimum(failing, SQUARE, x0=x0[1:], checkpoint=tmp_path / "study", **OPTIONS)
 
 
 def test_a_callback_ends_it_for_good_unless_more_calls_are_asked_for(tmp_path: Path) -> None:
     def third(intermediate_result: Any) -> bool:
         return intermediate_result.nfev == 3
 
-    first = seqdec.minimize(bowl, BOX, callback=third, checkpoint=tmp_path / "study", **OPTIONS)
-    again = seqdec.minimize(failing, BOX, callback=failing, checkpoint=tmp_path / "study", **OPTIONS)
+    first = minimum(bowl, SQUARE, callback=third, checkpoint=tmp_path / "study", **OPTIONS)
+    again = minimum(failing, SQUARE, callback=failing, checkpoint=tmp_path / "study", **OPTIONS)
     assert first.nfev == 3 and differences(first, again) == []
-    more = seqdec.minimize(bowl, BOX, callback=third, checkpoint=tmp_path / "study", **OPTIONS | {"n_calls": 7})
+    more = minimum(bowl, SQUARE, callback=third, checkpoint=tmp_path / "study", **OPTIONS | {"n_calls": 7})
     assert more.nfev == 7
 
 
@@ -115,43 +114,47 @@ RULE = Linear({0: 1.0}, high=0.9)
 @pytest.mark.parametrize(
     ("bounds", "options", "message"),
     [
-        (BOX, {"seed": 1}, "seed is 0 there and 1 here"),
-        (BOX, {"maximize": True}, "maximize is False there and True here"),
-        (BOX, {"objectives": 2}, "objectives is 1 there and 2 here"),
-        (BOX, {"surrogate": "gp"}, "surrogate is 'auto' there and 'gp' here"),
-        (BOX, {"warp": False, "noise_std": 0.1}, "warp is True there and False here; noise_std is None there and 0.1"),
-        (BOX[:1], {}, "the bounds or constraints are others"),
-        (BOX, {"constraints": [RULE]}, "the bounds or constraints are others"),
+        (SQUARE, {"seed": 1}, "seed is 0 there and 1 here"),
+        (SQUARE, {"maximize": True}, "maximize is False there and True here"),
+        (SQUARE, {"objectives": 2}, "objectives is 1 there and 2 here"),
+        (SQUARE, {"surrogate": "gp"}, "surrogate is 'auto' there and 'gp' here"),
+        (
+            SQUARE,
+            {"warp": False, "noise_std": 0.1},
+            "warp is True there and False here; noise_std is None there and 0.1",
+        ),
+        (SQUARE[:1], {}, "the bounds or constraints are others"),
+        (SQUARE, {"constraints": [RULE]}, "the bounds or constraints are others"),
         ({"a": (0, 1), "b": (0, 1)}, {}, "the bounds or constraints are others"),
-        (BOX, {"constraints": [lambda x: True]}, "functions"),
+        (SQUARE, {"constraints": [lambda x: True]}, "functions"),
     ],
 )
 def test_a_checkpoint_of_another_search_is_refused(
     bounds: Any, options: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    seqdec.minimize(bowl, BOX, checkpoint=tmp_path / "study", **OPTIONS | {"n_calls": 1})
+    minimum(bowl, SQUARE, checkpoint=tmp_path / "study", **OPTIONS | {"n_calls": 1})
     before = (tmp_path / "study").read_bytes()
     with pytest.raises(ValueError, match=message):
-        seqdec.minimize(failing, bounds, checkpoint=tmp_path / "study", **OPTIONS | options)
+        minimum(failing, bounds, checkpoint=tmp_path / "study", **OPTIONS | options)
     assert (tmp_path / "study").read_bytes() == before
 
 
 def test_what_cannot_be_a_checkpoint_is_refused_before_a_call(tmp_path: Path) -> None:
-    BayesianOptimizer(BOX, seed=0).save(tmp_path / "study")
+    BayesianOptimizer(SQUARE, seed=0).save(tmp_path / "study")
     with pytest.raises(ValueError, match=r"is a study that BayesianOptimizer\.save wrote: pass its evaluations as x0"):
-        seqdec.minimize(failing, BOX, checkpoint=tmp_path / "study", **OPTIONS)
+        minimum(failing, SQUARE, checkpoint=tmp_path / "study", **OPTIONS)
     (tmp_path / "damaged").write_bytes(b"text")
     with pytest.raises(ValueError, match="damaged"):
-        seqdec.minimize(failing, BOX, checkpoint=tmp_path / "damaged", **OPTIONS)
+        minimum(failing, SQUARE, checkpoint=tmp_path / "damaged", **OPTIONS)
     with pytest.raises(TypeError, match="a study cannot hold"):
-        seqdec.minimize(failing, [Categorical((bowl, failing))], checkpoint=tmp_path / "functions", **OPTIONS)
+        minimum(failing, [Categorical((bowl, failing))], checkpoint=tmp_path / "functions", **OPTIONS)
     with pytest.raises(ValueError, match="suffix"):
-        seqdec.minimize(failing, BOX, checkpoint=tmp_path / "study.csv", **OPTIONS)
+        minimum(failing, SQUARE, checkpoint=tmp_path / "study.csv", **OPTIONS)
     with pytest.raises(TypeError, match="a path must be"):
-        seqdec.minimize(failing, BOX, checkpoint=3, **OPTIONS)
+        minimum(failing, SQUARE, checkpoint=3, **OPTIONS)
 
 
 def test_the_bar_begins_at_the_calls_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    seqdec.minimize(bowl, BOX, checkpoint=tmp_path / "study", **OPTIONS | {"n_calls": 3})
-    seqdec.minimize(bowl, BOX, checkpoint=tmp_path / "study", **OPTIONS | {"n_calls": 4, "progress": True})
+    minimum(bowl, SQUARE, checkpoint=tmp_path / "study", **OPTIONS | {"n_calls": 3})
+    minimum(bowl, SQUARE, checkpoint=tmp_path / "study", **OPTIONS | {"n_calls": 4, "progress": True})
     assert " 3/4 " in capsys.readouterr().err

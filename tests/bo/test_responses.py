@@ -1,7 +1,8 @@
-"""Responses of Bayesian optimization: their warp against oracles, outliers, noise, predictions and recommendations."""
+"""Responses: their warp against oracles, outliers, noise, predictions and recommendations."""
 
 import copy
 import math
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -12,32 +13,29 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn import gaussian_process as sklearn_processes
 
-import seqdec
-from seqdec.bo import BayesianOptimizer, History, Search, suggestion
+from seqdec.bo import BayesianOptimizer, Categorical, Exhausted, History, Integer, suggestion
 from seqdec.bo import model as programs
 from seqdec.bo import output_warp as responses
 from seqdec.bo.output_warp import Warp
-from seqdec.bo.surrogates import evidence, gaussian_process
-from seqdec.envs import objectives
+from seqdec.bo.surrogates.evidence import shows_noise
+from tests.bo.common import BRANIN, QUICK, minimum, quick, searched
 
-BOX = [(-5.0, 10.0), (0.0, 15.0)]
-REGRESSOR: Any = sklearn_processes.GaussianProcessRegressor  # the stubs know neither arrays nor None
-KERNELS: Any = sklearn_processes.kernels
-QUICK = Search(raw_samples=64, num_restarts=4, steps=10)
-BRANIN = objectives.branin()
+KERNELS: Any = sklearn_processes.kernels  # the stubs know neither arrays nor None
+SIX = {"y": Integer(1, 3), "z": Categorical(("a", "b"))}
 
 
-def quick(**options: Any) -> BayesianOptimizer:
-    """An optimizer that shares its programs with the other tests'."""
-    return BayesianOptimizer(BOX, **{"seed": 0, "capacity": 32, "search": QUICK, **options})
-
-
-def told(count: int, noise: float = 0.0, **options: Any) -> BayesianOptimizer:
-    """An optimizer that was told values of Branin's function at random points."""
-    optimizer, generator = quick(**options), np.random.default_rng(0)
-    for x in generator.uniform((-5, 0), (10, 15), (count, 2)):
-        optimizer.tell(x, BRANIN(x) + noise * generator.standard_normal())
+def told(fun: Any, count: int, seed: int = 0, repeats: int = 1, **options: Any) -> BayesianOptimizer:
+    """An optimizer that was told values at random points, the first several times."""
+    optimizer = quick(capacity=32, **options)
+    points = np.random.default_rng(seed).uniform((-5, 0), (10, 15), (count, 2))
+    for x in [*points, *points[:1].repeat(repeats - 1, axis=0)]:
+        optimizer.tell(x, fun(x))
     return optimizer
+
+
+def noisy(std: float, seed: int = 0) -> Any:
+    generator = np.random.default_rng(seed)
+    return lambda x: BRANIN(x) + std * generator.standard_normal()
 
 
 def draw(count: int, seed: int, length: float = 0.3) -> tuple[np.ndarray, np.ndarray]:
@@ -154,28 +152,17 @@ def test_any_finite_responses_have_a_finite_warp(y: list[float]) -> None:
     assert np.isfinite(warp.forward(values[values >= warp.fence])).all() and warp.std > 0 and warp.fitted == len(y)
 
 
+def test_outliers_are_not_in_the_way() -> None:
+    calls: list[Any] = []
+
+    def fun(x: Any) -> float:
+        calls.append(x)
+        return 1e12 if len(calls) % 10 == 4 else float(np.sum((x - np.array([1.3, 2.7])) ** 2))
+
+    assert minimum(fun, n_calls=30).fun < 1e-2
+
+
 # Noise
-
-
-def test_known_noise_is_that_of_scikit_learn() -> None:
-    x, y = draw(9, 0)
-    noise = np.where(np.arange(9) % 2, 0.3, 0.01)
-    with jax.enable_x64(True):
-        hyper = evidence.Hyperparameters(np.log([0.4, 0.9]), np.log(1.7), np.log(0.05))
-        new = np.random.default_rng(1).random((4, 2))
-
-        def predict(given: np.ndarray) -> Any:
-            state = gaussian_process.condition(hyper, History(x, y, np.int32(9), given))
-            return jax.jit(lambda state: gaussian_process.posterior(state).joint(new)[:2])(state)
-
-        cases = ((noise, noise), (np.where(noise > 0.1, -1.0, noise), np.where(noise > 0.1, 0.05, noise)))
-        found = [(jax.device_get(predict(given)), used) for given, used in cases]
-    kernel = KERNELS.ConstantKernel(1.0) + 1.7 * KERNELS.Matern([0.4, 0.9], nu=2.5)
-    for (mean, cov), used in found:
-        oracle = REGRESSOR(kernel, alpha=used + 1e-8, optimizer=None).fit(x, y)
-        expected, covariance = oracle.predict(new, return_cov=True)
-        np.testing.assert_allclose(mean, expected, rtol=1e-7)
-        np.testing.assert_allclose(cov, covariance, atol=1e-9)
 
 
 def warp(optimizer: BayesianOptimizer) -> Warp:
@@ -189,7 +176,7 @@ def variances(optimizer: BayesianOptimizer) -> np.ndarray:
 
 
 def test_noise_is_known_for_all_trials_for_some_or_for_none() -> None:
-    optimizer = told(6)
+    optimizer = told(BRANIN, 6)
     assert np.all(variances(optimizer) == -1)
     optimizer.tell([0.0, 0.0], 55.6, noise_std=2.0)
     noise = variances(optimizer)
@@ -205,7 +192,6 @@ def test_noise_is_known_for_all_trials_for_some_or_for_none() -> None:
     ("noise_std", "error", "message"),
     [
         (-0.1, ValueError, r"noise_std must lie in \[0, inf\); got -0.1"),
-        (math.nan, ValueError, r"noise_std must lie in \[0, inf\); got nan"),
         (math.inf, ValueError, "noise_std must lie in"),
         ("0.1", TypeError, "noise_std must be a number; got '0.1'"),
     ],
@@ -226,11 +212,126 @@ def test_noise_needs_a_surrogate_that_uses_it() -> None:
         quick(surrogate="lrkf").tell([0.0, 0.0], 1.0, noise_std=0.5)
 
 
+def rough(x: Any) -> float:
+    """Changes faster than a few points tell."""
+    u, v = (x[0] + 5) / 15, x[1] / 15
+    return math.sin(37 * u) + 0.5 * math.sin(91 * v)
+
+
+def estimates(optimizer: BayesianOptimizer) -> float:
+    """The share of noise that the surrogate estimates."""
+    model, fitted = optimizer.fitted()
+    assert model.surrogate.noise_variance is not None
+    return float(model.surrogate.noise_variance(fitted.state))
+
+
+def test_of_a_rough_function_the_best_evaluated_point_is_recommended() -> None:
+    optimizers = [told(rough, 20, seed) for seed in range(12)]
+    assert sum(estimates(optimizer) > 0.01 for optimizer in optimizers) >= 2
+    for optimizer in optimizers:
+        best = optimizer.recommend()
+        assert best.kind == "observed" and best.value == rough(best.x) == optimizer.evaluations()[1].min()
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("surrogate", ["gp", "sparse_gp", "hilofi"])
+def test_noise_is_found_without_repeated_points_where_there_are_many(surrogate: str) -> None:
+    assert told(noisy(10.0), 31, surrogate=surrogate).recommend().kind == "predicted"
+
+
+def test_a_point_that_repeats_tells_whether_there_is_noise() -> None:
+    assert told(noisy(30.0), 12).recommend().kind == "observed"
+    repeated = told(noisy(30.0), 12, repeats=2)
+    assert estimates(repeated) > 0.01 and repeated.recommend().kind == "predicted"
+    values = noisy(30.0)
+    table: dict[Any, float] = {}  # as noisy between points, but a function of them
+    exact = told(lambda x: table.setdefault(tuple(x), values(x)), 30, repeats=2)
+    assert estimates(exact) > 0.01 and exact.recommend().kind == "observed"
+
+
+def test_residuals_of_a_rough_function_are_not_noise_where_close_points_agree() -> None:
+    generator = np.random.default_rng(0)
+    x = np.concatenate([generator.random((60, 2)), np.array([0.5, 0.5]) + 0.004 * generator.standard_normal((8, 2))])
+    ripple = 0.2 * np.sin(x @ np.array([97.0, 61.0]))
+    trend = 2 * (x[:, 0] - 0.5) ** 2 + x[:, 1]
+    for residuals, expected in ((ripple, False), (0.15 * generator.standard_normal(68), True)):
+        y = trend + residuals
+        history = History(x, (y - y.mean()) / y.std(), np.int32(68))
+        assert shows_noise(history) == expected
+        assert shows_noise(history._replace(filled=np.int32(60)))  # they look alike without the close points
+
+
+@pytest.mark.parametrize(
+    ("noise", "noise_std", "repeats", "share"),
+    [(30.0, None, 3, 1.0), (30.0, None, 1, 0.0), (30.0, 30.0, 1, 1.0), (0.0, None, 3, 0.0), (30.0, 0.0, 1, 0.0)],
+)
+@pytest.mark.parametrize("outcomes", [0, 1])
+def test_the_improvement_is_augmented_by_the_noise_that_is_known_or_that_repeated_points_show(
+    noise: float, noise_std: float | None, repeats: int, share: float, outcomes: int
+) -> None:
+    optimizer, generator = (
+        quick(capacity=32, noise_std=noise_std, outcome_constraints=outcomes),
+        np.random.default_rng(0),
+    )
+    for x in np.repeat(generator.uniform((-5, 0), (10, 15), (30 // repeats, 2)), repeats, axis=0):
+        optimizer.tell(x, BRANIN(x) + noise * generator.standard_normal(), outcomes=[x[0] - 8] * outcomes)
+    with jax.enable_x64(True):
+        model, fitted = optimizer.fitted()
+        belief = programs.believe(model.surrogate, fitted.state, fitted.trials)
+        known = optimizer._observations()
+        target = suggestion._target(optimizer._method, known, fitted, belief.means)
+    means = np.reshape(belief.means, (30, -1))[:, 0]
+    feasible = np.array([x[0] <= 8 or not outcomes for x in optimizer.evaluations()[0]])
+    incumbent = target.best if outcomes else target
+    assert incumbent.best == means[feasible].max()
+    value = warp(optimizer).inverse(np.array([incumbent.best]))
+    expected = share * noise * warp(optimizer).slope(value)[0]
+    assert incumbent.noise_std == pytest.approx(expected, rel=0.5)
+
+
+# Points of a finite space
+
+
+def ask_and_tell(noise: float, n: int, **options: Any) -> BayesianOptimizer:
+    generator = np.random.default_rng(0)
+    return searched(quick(SIX, **options), lambda x: x["y"] + (x["z"] == "b") + noise * generator.standard_normal(), n)
+
+
+def test_points_of_a_finite_space_are_asked_for_again_where_values_are_noisy() -> None:
+    optimizer = ask_and_tell(1.0, 14, noise_std=1.0)
+    points = [(x["y"], x["z"]) for x in optimizer.evaluations()[0]]
+    assert len({*points[:6]}) == 6 and points.count((1, "a")) > 2
+    with pytest.raises(Exhausted, match=r"noise_std above 0 .* or search=Search\(repeats=True\), allows repeats"):
+        ask_and_tell(1.0, 7, noise_std=1.0, search=replace(QUICK, repeats=False))
+    with pytest.raises(Exhausted, match="all 6 points"):
+        ask_and_tell(0.0, 7)
+    assert len(ask_and_tell(0.0, 8, search=replace(QUICK, repeats=True)).trials) == 8
+
+
+def test_noise_that_is_found_allows_repeats_too() -> None:
+    optimizer = ask_and_tell(1.0, 6)
+    for value in (-3.0, 3.0):
+        optimizer.tell({"y": 1, "z": "a"}, value)
+    assert optimizer.ask().number == 8
+
+
+@pytest.mark.parametrize("initial", [2, 9])
+def test_a_noisy_search_of_a_finite_space_makes_all_its_calls(initial: int) -> None:
+    def fun(x: Any) -> float:
+        return x["y"] + (x["z"] == "b")
+
+    result = minimum(fun, SIX, n_calls=11, noise_std=1.0, batch_size=4, initial=initial)
+    assert (result.status, result.nfev) == (0, 11)
+    ended = minimum(fun, SIX, n_calls=11, batch_size=4, initial=initial)
+    assert (ended.status, ended.nfev, ended.success, ended.x) == (4, 6, True, {"y": 1, "z": "a"})
+    assert "Search(repeats=True), allows repeats" in ended.message
+
+
 # Predictions
 
 
 def test_predictions_interpolate_exact_values_and_cover_new_ones() -> None:
-    optimizer = told(24, noise_std=0.0)
+    optimizer = told(BRANIN, 24, noise_std=0.0)
     for x, value in zip(*optimizer.evaluations(), strict=True):
         at = optimizer.predict(x)
         assert at.mean == pytest.approx(value, abs=0.2) and at.low <= at.mean <= at.high
@@ -239,8 +340,36 @@ def test_predictions_interpolate_exact_values_and_cover_new_ones() -> None:
     assert sum(covered) >= 0.8 * 60
 
 
+@pytest.mark.extended
+@pytest.mark.parametrize("noise", [0.0, 0.2])
+def test_intervals_hold(noise: float) -> None:
+    """On sums of random waves and a bowl, at random points, after thirty calls."""
+    hits = []
+    for seed in range(12):
+        generator = np.random.default_rng([seed, 3])
+        dim = 2 + seed % 3
+        waves, phases, center = (
+            generator.normal(size=(12, dim)) * 3,
+            generator.uniform(0, 6.3, 12),
+            generator.random(dim),
+        )
+
+        def fun(x: Any, waves: Any = waves, phases: Any = phases, center: Any = center) -> float:
+            return float(np.cos(waves @ np.asarray(x) + phases).mean() + 2 * np.sum((np.asarray(x) - center) ** 2))
+
+        points = generator.random((30, dim))
+        std = noise * np.std([fun(point) for point in points])
+        optimizer = BayesianOptimizer([(0.0, 1.0)] * dim, seed=seed, capacity=64)
+        for _ in range(30):
+            trial = optimizer.ask()
+            optimizer.tell(trial, fun(trial.x) + std * generator.standard_normal())
+        found = [optimizer.predict(point) for point in points]
+        hits += [at.low <= fun(point) <= at.high for at, point in zip(found, points, strict=True)]
+    assert 0.88 <= np.mean(hits) <= 0.995
+
+
 def test_a_prediction_changes_nothing() -> None:
-    optimizer, other = told(8), told(8)
+    optimizer, other = told(BRANIN, 8), told(BRANIN, 8)
     for _ in range(2):
         first = optimizer.predict([0.0, 0.0])
         assert first == optimizer.predict([0.0, 0.0]) == copy.deepcopy(optimizer).predict([0.0, 0.0])
@@ -253,7 +382,7 @@ def test_a_prediction_changes_nothing() -> None:
 
 
 def test_predictions_of_the_largest_are_those_of_the_smallest_of_the_negative() -> None:
-    down, up = told(12), quick(maximize=True)
+    down, up = told(BRANIN, 12), quick(maximize=True, capacity=32)
     for x, value in zip(*down.evaluations(), strict=True):
         up.tell(x, -value)
     at, negative = down.predict([1.0, 2.0]), up.predict([1.0, 2.0])
@@ -276,7 +405,7 @@ def test_what_cannot_be_predicted() -> None:
 
 
 def test_the_recommended_point_of_a_noisy_function_is_predicted() -> None:
-    optimizer = told(30, noise=30.0, noise_std=30.0)
+    optimizer = told(noisy(30.0), 30, noise_std=30.0)
     best = optimizer.recommend()
     points, values = optimizer.evaluations()
     means = [optimizer.predict(x).mean for x in points]
@@ -286,76 +415,27 @@ def test_the_recommended_point_of_a_noisy_function_is_predicted() -> None:
 
 
 def test_noise_is_found_in_the_values_or_not() -> None:
-    assert told(30, noise=30.0).recommend().kind == "predicted"
-    exact = told(30)
+    assert told(noisy(30.0), 30).recommend().kind == "predicted"
+    exact = told(BRANIN, 30)
     assert exact.recommend().kind == "observed" and exact.recommend().value == exact.best[1]
-    surprise = told(30, noise=30.0, noise_std=0.0)
+    surprise = told(noisy(30.0), 30, noise_std=0.0)
     assert surprise.recommend().kind == "observed"
 
 
-@pytest.mark.parametrize(
-    ("noise", "noise_std", "repeats", "share"),
-    [(30.0, None, 3, 1.0), (30.0, None, 1, 0.0), (30.0, 30.0, 1, 1.0), (0.0, None, 3, 0.0), (30.0, 0.0, 1, 0.0)],
-)
-@pytest.mark.parametrize("outcomes", [0, 1])
-def test_the_improvement_is_augmented_by_the_noise_that_is_known_or_that_repeated_points_show(
-    noise: float, noise_std: float | None, repeats: int, share: float, outcomes: int
-) -> None:
-    optimizer, generator = quick(noise_std=noise_std, outcome_constraints=outcomes), np.random.default_rng(0)
-    for x in np.repeat(generator.uniform((-5, 0), (10, 15), (30 // repeats, 2)), repeats, axis=0):
-        optimizer.tell(x, BRANIN(x) + noise * generator.standard_normal(), outcomes=[x[0] - 8] * outcomes)
-    with jax.enable_x64(True):
-        model, fitted = optimizer.fitted()
-        belief = programs.believe(model.surrogate, fitted.state, fitted.trials)
-        known = optimizer._observations()
-        target = suggestion._target(optimizer._method, known, fitted, belief.means)
-    means = np.reshape(belief.means, (30, -1))[:, 0]
-    feasible = np.array([x[0] <= 8 or not outcomes for x in optimizer.evaluations()[0]])
-    incumbent = target.best if outcomes else target
-    assert incumbent.best == means[feasible].max()
-    value = warp(optimizer).inverse(np.array([incumbent.best]))
-    expected = share * noise * warp(optimizer).slope(value)[0]
-    assert incumbent.noise_std == pytest.approx(expected, rel=0.5)
-
-
 def test_minimize_says_what_its_answer_is() -> None:
-    exact = seqdec.minimize(BRANIN, BOX, n_calls=6, seed=0, search=QUICK, noise_std=0.0, progress=False)
-    assert (
-        exact.kind == "observed" and exact.fun == exact.func_vals.min() and exact.fun_interval == (exact.fun, exact.fun)
-    )
-    generator = np.random.default_rng(0)
-    noisy = seqdec.minimize(
-        lambda x: BRANIN(x) + 30 * generator.standard_normal(),
-        BOX,
-        n_calls=10,
-        seed=0,
-        search=QUICK,
-        noise_std=30.0,
-        progress=False,
-    )
-    best = noisy.optimizer.recommend()
-    assert noisy.kind == best.kind == "predicted" and noisy.fun == best.value and noisy.x.tolist() == best.x.tolist()
-    assert noisy.fun_interval == (best.low, best.high)
-    start = seqdec.minimize(BRANIN, BOX, n_calls=2, seed=0, noise_std=30.0, progress=False)
+    exact = minimum(BRANIN, n_calls=6, noise_std=0.0)
+    assert exact.kind == "observed" and exact.fun == exact.func_vals.min() and "predicted" not in exact.message
+    assert exact.fun_interval == (exact.fun, exact.fun)
+    result = minimum(noisy(30.0), n_calls=10, noise_std=30.0)
+    best = result.optimizer.recommend()
+    assert result.kind == best.kind == "predicted" and result.fun == best.value and result.x.tolist() == best.x.tolist()
+    assert result.fun_interval == (best.low, best.high) and "values are noisy: fun is predicted" in result.message
+    start = minimum(BRANIN, n_calls=2, noise_std=30.0)
     assert start.kind == "observed"  # the surrogate has not been used
 
 
-def test_outliers_are_not_in_the_way() -> None:
-    calls: list[Any] = []
-
-    def fun(x: Any) -> float:
-        calls.append(x)
-        return 1e12 if len(calls) % 10 == 4 else float(np.sum((x - np.array([1.3, 2.7])) ** 2))
-
-    result = seqdec.minimize(fun, BOX, n_calls=30, seed=0, search=QUICK, progress=False)
-    assert result.fun < 1e-2
-
-
-# Studies
-
-
 def test_a_study_keeps_warp_and_noise(tmp_path: Any) -> None:
-    optimizer = told(8, noise_std=0.5)
+    optimizer = told(BRANIN, 8, noise_std=0.5)
     optimizer.tell([0.0, 0.0], 1e12, noise_std=0.25)
     optimizer.save(tmp_path / "study")
     loaded = BayesianOptimizer.load(tmp_path / "study")
