@@ -2,12 +2,10 @@
 
 import gymnasium
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-import seqdec
 from seqdec import envs
 from seqdec.envs import objectives
 
@@ -31,17 +29,6 @@ def test_published_optimum(name: str) -> None:
         assert objective(x) == pytest.approx(published, abs=1e-6)
 
 
-@pytest.mark.parametrize("name", KNOWN)
-def test_no_point_found_is_below_the_minimum(name: str) -> None:
-    objective, _ = KNOWN[name]
-    low, high = objective.bounds.T
-    generator = np.random.default_rng(0)
-    with jax.enable_x64(True):
-        points = jnp.asarray(low + (high - low) * generator.random((2000, len(low))))
-        values = np.asarray(jax.vmap(lambda x: objective.value(objective.params, x))(points))
-    assert np.nanmin(values) >= objective.minimum - 1e-9
-
-
 @pytest.mark.parametrize("name", ["branin", "hartmann6", "levy5", "rosenbrock4"])
 def test_the_minimum_is_where_a_local_search_ends(name: str) -> None:
     objective, published = KNOWN[name]
@@ -51,6 +38,7 @@ def test_the_minimum_is_where_a_local_search_ends(name: str) -> None:
 
 
 def test_values_worked_out_by_hand() -> None:
+    assert objectives.hartmann6()([0.5] * 6) == pytest.approx(-0.50531499)
     assert objectives.branin()([0.0, 0.0]) == pytest.approx(36 + 20 - 10 / (8 * np.pi))
     assert objectives.ackley(1)([1.0]) == pytest.approx(20 - 20 * np.exp(-0.2))
     assert objectives.rosenbrock(2)([0.0, 2.0]) == pytest.approx(401.0)
@@ -81,10 +69,7 @@ def test_noise_comes_from_the_seed() -> None:
     assert abs(draws.mean() - objective(x)) < 6 * 0.5 / 20 and abs(draws.std() - 0.5) < 6 * 0.5 / np.sqrt(800)
 
 
-NAMES = ("ackley", "branin", "drawnn", "failing-branin", "hartmann6", "levy", "noisy-branin", "rosenbrock")
-
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["drawnn", "failing-branin", "noisy-branin", "rosenbrock"])
 def test_a_step_is_a_query(name: str) -> None:
     env = envs.make(name, horizon=3)
     x = np.asarray(env.action_space.low + 0.3 * (env.action_space.high - env.action_space.low), np.float32)
@@ -127,13 +112,6 @@ def test_gymnasium_ids_have_box_actions() -> None:
     env.reset(seed=0)
     _, reward, terminated, _, info = env.step(np.zeros(3, np.float32))
     assert (reward, info["regret"]) == pytest.approx((0.0, 0.0), abs=1e-5) and not terminated
-
-
-def test_the_agents_of_the_bandits_play_it() -> None:
-    env = envs.make("branin")
-    agent = seqdec.agents.ekf(env, model=seqdec.models.MLP(1, (8,)), num_candidates=16)
-    run = seqdec.run(agent, env, 30, seed=0, num_seeds=2)
-    assert np.isfinite(run.rewards).all() and (run.regret >= 0).all()
 
 
 @pytest.mark.parametrize(
