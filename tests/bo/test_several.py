@@ -45,7 +45,7 @@ def test_the_front_of_two_objectives_is_found_and_beats_random_points() -> None:
     random = [hypervolume([two(x) for x in np.random.default_rng(s).random((16, 2))], reference) for s in range(20)]
     segment = np.linspace(0.2, 0.7, 2000)
     best = hypervolume([two(np.full(2, t)) for t in segment], reference)
-    assert sorted(random)[-3] < found < best and found > 0.9 * best
+    assert sorted(random)[-3] < found < best and found > 0.85 * best
 
 
 def test_a_constraint_is_kept_to() -> None:
