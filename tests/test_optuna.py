@@ -39,25 +39,25 @@ MODULE: Any = sys.modules[Sampler.__module__]
 UNIT = FloatDistribution(0.0, 1.0)
 
 
-@pytest.fixture
-def sampler() -> Callable[[], Sampler]:
-    """What Optuna's tests make their samplers by."""
-    return functools.partial(small, n_startup_trials=0)
-
-
 @pytest.mark.slow
 class TestBasic(pytest_samplers.BasicSamplerTestCase):
-    pass
+    @pytest.fixture
+    def sampler(self) -> Callable[[], Sampler]:
+        return functools.partial(small, n_startup_trials=0)
 
 
 @pytest.mark.slow
 class TestRelative(pytest_samplers.RelativeSamplerTestCase):
-    pass
+    @pytest.fixture
+    def sampler(self) -> Callable[[], Sampler]:
+        return functools.partial(small, n_startup_trials=0)
 
 
 @pytest.mark.slow
 class TestMultiObjective(pytest_samplers.MultiObjectiveSamplerTestCase):
-    pass
+    @pytest.fixture
+    def sampler(self) -> Callable[[], Sampler]:
+        return functools.partial(small, n_startup_trials=0)
 
 
 def told(sampler: Sampler, *names: str) -> list[tuple[str, float]]:
@@ -67,24 +67,15 @@ def told(sampler: Sampler, *names: str) -> list[tuple[str, float]]:
     return list(zip(table["state"], table["value"], strict=True))
 
 
-def modeled(sampler: Sampler, *names: str) -> list[float]:
-    """The values of the complete trials of the optimizer of some parameters."""
-    return [value for state, value in told(sampler, *names) if state == "complete"]
-
-
 def question(sampler: Any, study: Any) -> dict[str, Any]:
     """The parameters that a sampler chooses for a new trial."""
     trial = study.ask()._cached_frozen_trial
     return sampler.sample_relative(study, trial, sampler.infer_relative_search_space(study, trial))
 
 
-def add(
-    study: Any, value: Any, state: Any = TrialState.COMPLETE, of: Any = UNIT, more: Any = None, **params: Any
-) -> None:
-    """Add a trial with parameters of one distribution; `more` are further arguments of Optuna's."""
-    given = {"value": value} if np.ndim(value) == 0 else {"values": value}
-    distributions = dict.fromkeys(params, of)
-    study.add_trial(create_trial(**given, state=state, params=params, distributions=distributions, **(more or {})))
+def add(study: Any, value: float | None, state: Any = TrialState.COMPLETE, **params: float) -> None:
+    distributions = dict.fromkeys(params, UNIT)
+    study.add_trial(create_trial(value=value, params=params, distributions=distributions, state=state))
 
 
 def mixed(trial: Any) -> float:
@@ -101,31 +92,26 @@ def points(seed: int = 0, direction: str = "minimize", sign: int = 1) -> list[di
     return [trial.params for trial in study.trials]
 
 
-ONE: dict[str, Any] = {"values": lambda x, y: (x - 0.3) ** 2 + y}
-TWO: dict[str, Any] = {
-    "values": lambda x, y: [(x - 0.3) ** 2 + y, x * y],
-    "maximize": [False, True],
-    "reference_point": (1.5, -0.5),
-}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [ONE, TWO], ids=["one", "two"])
-def test_a_question_is_that_of_an_optimizer_with_the_same_trials(kind: dict[str, Any]) -> None:
-    options = dict(kind)
-    fun, up = options.pop("values"), options.pop("maximize", [False])
-    sampler = small(seed=3, n_startup_trials=2, **options)
-    study = optuna.create_study(sampler=sampler, directions=["maximize" if one else "minimize" for one in up])
-    settings = {"maximize": up, "objectives": len(up), "outcome_constraints": 1}
-    optimizer = BayesianOptimizer([(0.0, 1.0)] * 2, seed=3, initial=2, **settings, **options, **OPTIONS)
-    for x, y in ((0.1, 0.5), (0.8, 0.2), (0.4, 0.9), (0.6, 0.6)):
-        add(study, fun(x, y), x=x, y=y, more={"system_attrs": {"constraints": [y - 0.7]}})
-        optimizer.tell([x, y], fun(x, y), outcomes=y - 0.7)
+def test_a_question_is_that_of_an_optimizer_with_the_same_trials() -> None:
+    sampler = small(seed=3, n_startup_trials=2)
+    study = optuna.create_study(sampler=sampler)
+    optimizer = BayesianOptimizer(
+        [(0.0, 1.0)] * 2,
+        seed=3,
+        initial=2,
+        capacity=32,
+        search=SMALL,
+        surrogate="gp",
+        surrogate_options={"draws": 1},
+    )
+    for x, y in ((0.1, 0.5), (0.8, 0.2), (0.4, 0.9)):
+        add(study, (x - 0.3) ** 2 + y, x=x, y=y)
+        optimizer.tell([x, y], (x - 0.3) ** 2 + y)
     for _ in range(3):  # the earlier ones are pending: the trial runs, without parameters yet
         x, y = optimizer.ask().x
         assert question(sampler, study) == {"x": x, "y": y}
-    (model,) = sampler._models.values()
-    assert model._optimizer.trials_dataframe()["state"].tolist() == ["complete"] * 4 + ["pending"] * 3
+    assert [state for state, _ in told(sampler, "x", "y")] == ["complete"] * 3 + ["pending"] * 3
 
 
 def test_what_is_told_of_each_state() -> None:
@@ -136,7 +122,12 @@ def test_what_is_told_of_each_state() -> None:
     add(study, None, TrialState.FAIL)
     add(study, None, TrialState.PRUNED, x=0.4)
     for value in (5.0, math.nan):
-        add(study, None, TrialState.PRUNED, x=0.5, more={"intermediate_values": {0: 7.0, 3: value}})
+        values = {0: 7.0, 3: value}
+        study.add_trial(
+            create_trial(
+                state=TrialState.PRUNED, params={"x": 0.5}, distributions={"x": UNIT}, intermediate_values=values
+            )
+        )
     study.ask({"x": UNIT})  # it runs
     study.enqueue_trial({"x": 0.7})  # it waits
     sampler = small(seed=0, n_startup_trials=19)  # which knows the study from its storage only
@@ -157,13 +148,46 @@ def test_constraints_of_both_kinds_are_outcomes() -> None:
         {"constraints": [0.0, -1.0]},  # without one of them
         {"constraints": [0.0, math.inf], "constraints:c": 0.0},
     ):
-        add(study, 1.0, x=0.6, more={"system_attrs": stored})
+        study.add_trial(create_trial(value=1.0, params={"x": 0.6}, distributions={"x": UNIT}, system_attrs=stored))
     question(sampler, study)
     (model,) = sampler._models.values()
     table = model._optimizer.trials_dataframe()
     assert table["state"].tolist()[:4] == ["complete", "complete", "failed", "failed"]
     assert table["feasible"].tolist()[:4] == [False, True, False, False]
     assert table[["outcome_0", "outcome_1", "outcome_2"]].iloc[0].tolist() == [-1.0, 0.5, 0.5]
+
+
+@pytest.mark.slow
+def test_a_question_of_several_directions_with_constraints_is_that_of_an_optimizer() -> None:
+    sampler = small(seed=3, n_startup_trials=2, reference_point=(1.5, -0.5))
+    study = optuna.create_study(sampler=sampler, directions=["minimize", "maximize"])
+    optimizer = BayesianOptimizer(
+        [(0.0, 1.0)] * 2,
+        objectives=2,
+        outcome_constraints=1,
+        maximize=[False, True],
+        reference_point=(1.5, -0.5),
+        seed=3,
+        initial=2,
+        capacity=32,
+        search=SMALL,
+        surrogate="gp",
+        surrogate_options={"draws": 1},
+    )
+    for x, y in ((0.1, 0.5), (0.8, 0.2), (0.4, 0.9), (0.6, 0.6)):
+        values, outcome = [(x - 0.3) ** 2 + y, x * y], y - 0.7
+        study.add_trial(
+            create_trial(
+                values=values,
+                params={"x": x, "y": y},
+                distributions={"x": UNIT, "y": UNIT},
+                system_attrs={"constraints": [outcome]},
+            )
+        )
+        optimizer.tell([x, y], values, outcomes=outcome)
+    for _ in range(2):
+        x, y = optimizer.ask().x
+        assert question(sampler, study) == {"x": x, "y": y}
 
 
 @pytest.mark.slow
@@ -239,28 +263,31 @@ def test_values_come_back_from_their_dimension(distribution: Any, values: list[A
         assert distribution._contains(distribution.to_internal_repr(found))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The distribution is specified by")  # a step that is wider than the range
 def test_constants_have_their_value_and_are_no_dimension_of_the_model() -> None:
     def constants(trial: optuna.Trial) -> tuple[Any, ...]:
         return (
+            trial.suggest_float("b", 2.0, 2.0),
             trial.suggest_float("c", 0.01, 0.01, log=True),
             trial.suggest_float("d", 0.3, 0.35, step=0.1),
+            trial.suggest_int("e", 3, 3),
             trial.suggest_int("f", 4, 4, log=True),
             trial.suggest_categorical("g", ["only"]),
         )
 
     def objective(trial: optuna.Trial) -> float:
-        assert constants(trial) == (0.01, 0.3, 4, "only")
+        assert constants(trial) == (2.0, 0.01, 0.3, 3, 4, "only")
         return trial.suggest_float("a", 0.0, 1.0)
 
-    sampler = small(seed=0)
+    sampler = Sampler(seed=0, search=SMALL)
     study = optuna.create_study(sampler=sampler)
     study.optimize(objective, n_trials=5)
     (model,) = sampler._models.values()
     assert list(model.space) == ["a"] and len({trial.params["a"] for trial in study.trials}) == 5
-    alone = optuna.create_study(sampler=small(seed=0))
+    alone = optuna.create_study(sampler=Sampler(seed=0))
     alone.optimize(lambda trial: float(constants(trial)[0]), n_trials=3)
-    assert [trial.value for trial in alone.trials] == [0.01] * 3
+    assert [trial.value for trial in alone.trials] == [2.0] * 3
 
 
 def test_equal_seeds_give_equal_trials_also_in_another_process() -> None:
@@ -315,6 +342,11 @@ def test_parameters_of_a_branch_are_modeled_with_those_of_all_trials() -> None:
         assert model._optimizer.trials[-1].x[0] == chosen["a"]
 
 
+def modeled(sampler: Sampler, *names: str) -> list[float]:
+    """The values of the complete trials of the optimizer of some parameters."""
+    return [value for state, value in told(sampler, *names) if state == "complete"]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "values", "kept"),
     [
@@ -364,7 +396,7 @@ def test_a_kind_that_changes_is_searched_once_it_was_drawn(old: Any, new: Any, v
     study.tell(study.ask({"x": UNIT}), 20.0)
     study.tell(study.ask({"p": new}), 10.0)
     for index, value in enumerate(values):
-        add(study, index, of=old, p=value)
+        study.add_trial(create_trial(value=index, params={"p": value}, distributions={"p": old}))
     assert study.ask({"p": new}).relative_params.keys() == {"x", "p"}
     assert modeled(sampler, "p") == [10.0, *kept]
     pickled = pickle.loads(pickle.dumps(sampler))
@@ -410,7 +442,7 @@ def test_points_of_a_finite_space_are_repeated_after_all_of_them() -> None:
     assert {trial.params["x"] for trial in failing.trials[1:]} == {0, 1}
 
 
-@pytest.mark.parametrize("pruner", [optuna.pruners.HyperbandPruner(1, 4, 2)])
+@pytest.mark.parametrize("pruner", [optuna.pruners.MedianPruner(2, 0), optuna.pruners.HyperbandPruner(1, 4, 2)])
 def test_a_study_with_a_pruner_ends(pruner: Any) -> None:
     def objective(trial: Any) -> float:
         x = trial.suggest_float("x", -1, 1)
