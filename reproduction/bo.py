@@ -104,7 +104,6 @@ class Optimization(Located):
     }
 
     def check(self) -> None:
-        """Raises ValueError for wrong options."""
         check_minimum(self, runs=1, evaluations=1)
         check_seeds(self.seed, self.runs)
         check_choices(self)
@@ -112,11 +111,9 @@ class Optimization(Located):
             _settings(method)
 
     def restore(self) -> list[pd.DataFrame]:
-        """The tables of the finished runs."""
         return saved_parts(self.out / "trials.parquet", _PART)
 
     def play(self, plan: None, finished: Sequence[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """Yield one table for each run: function after function, method after method."""
         done = {key_of(part, _PART) for part in finished}
         functions, methods = split_names("function", self.functions), split_names("method", self.methods)
         cases = [(name, method) for name in functions for method in methods]
@@ -138,14 +135,12 @@ class Optimization(Located):
                     yield _table(objective, name, method, run, values, seconds)
 
     def save(self, parts: list[pd.DataFrame]) -> None:
-        """Write the trials and the manifest. Raises OSError where that is impossible."""
         trials = pd.concat(parts, ignore_index=True)
         save_parts(self.out / "trials.parquet", trials)
         write_manifest(self.out, self)
 
     @staticmethod
     def report(folder: Path) -> str:
-        """Write summary.csv and the figures of the trials in `folder`; returns the table as text."""
         trials = read_table(folder / "trials.parquet")[0]
         table = summarize(trials)
         pictures = {"progress.png": progress_figure(trials), "time.png": time_figure(table)}

@@ -85,10 +85,6 @@ class CIFAR(Classification):
     out: Path = Path("results/cifar")
 
     def check(self) -> Plan:
-        """The images, the agents by name, and the number of images.
-
-        Raises ValueError or TypeError for wrong options, and OSError for missing data.
-        """
         plan = super().check()
         return plan._replace(steps=min(self.steps, len(plan.env.params.labels)))
 

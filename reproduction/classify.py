@@ -55,7 +55,6 @@ class Classification(Options):
     """Also record the terms of the filters' error bounds at every step."""
 
     def names(self) -> list[str]:
-        """The names of the agents, with those that --ranks adds."""
         names = super().names()
         if not self.ranks:
             return names
@@ -81,23 +80,19 @@ class Classification(Options):
         return {"likelihood": likelihoods.categorical(), **stated}
 
     def response(self) -> dict[str, Any]:
-        """Error bounds, if they are asked for."""
         return {"numerics": Numerics(error_bounds=True)} if self.error_bounds else {}
 
     def kept(self, name: str) -> tuple[str, ...]:
-        """The diagnostics to keep of an agent."""
         bounded = self.error_bounds and contenders.has_filter(self.kind(name))
         return super().kept(name) + (("error_bound",) if bounded else ())
 
     @classmethod
     def report(cls, folder: Path) -> str:
-        """Write summary.csv and the figures of the runs in `folder`; returns the accuracies as text."""
         runs = load_runs(folder)
         return write_accuracies(folder, runs, noted(cls.pictures(runs), cls.captions))
 
     @staticmethod
     def pictures(runs: Mapping[str, Run]) -> dict[str, "Figure"]:
-        """Figures by file name."""
         from seqdec import figures
 
         drawn = {"comparison.png": figures.comparison(runs), "accuracy.png": accuracy_figure(runs)}

@@ -118,7 +118,6 @@ class MNIST(Bandit):
 
     @staticmethod
     def pictures(runs: Mapping[str, Run]) -> dict[str, "Figure"]:
-        """Those of every bandit, and the average reward since the start."""
         return {**pictures(runs), "average.png": average_figure(runs)}
 
 
@@ -138,7 +137,6 @@ class FashionMNIST(Bandit):
 
     @staticmethod
     def pictures(runs: Mapping[str, Run]) -> dict[str, "Figure"]:
-        """Those of `mnist`."""
         return MNIST.pictures(runs)
 
 

@@ -166,7 +166,6 @@ class InBetween(Located):
     }
 
     def check(self) -> None:
-        """Raises ValueError for wrong options and FileNotFoundError for missing data."""
         check_seeds(self.seed, self.seeds)
         for name in split_names("filter", self.filters):
             _filter(name)
@@ -175,11 +174,9 @@ class InBetween(Located):
             _DATA[name](0)
 
     def restore(self) -> list[pd.DataFrame]:
-        """The bands of the finished filters and data sets."""
         return saved_parts(self.out / _BANDS, _PART)
 
     def play(self, plan: None, finished: Sequence[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """Yield the bands of one filter on one data set after the other, all seeds."""
         done = {key_of(part, _PART) for part in finished}
         for name in split_names("filter", self.filters):
             left = [data for data in split_names("data set", self.data) if (data, name) not in done]
@@ -194,14 +191,12 @@ class InBetween(Located):
                 yield pd.concat(parts, ignore_index=True)
 
     def save(self, parts: list[pd.DataFrame]) -> None:
-        """Write the bands and the manifest. Raises OSError where that is impossible."""
         bands = pd.concat(parts, ignore_index=True)
         save_parts(self.out / _BANDS, bands)
         write_manifest(self.out, self)
 
     @staticmethod
     def report(folder: Path) -> str:
-        """Write summary.csv and the figures of the bands in `folder`; returns the table as text."""
         read_manifest(folder)
         bands = read_table(folder / _BANDS)[0]
         table = summarize(bands)

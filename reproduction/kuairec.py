@@ -122,10 +122,6 @@ class KuaiRec(Bandit):
     out: Path = Path("results/kuairec")
 
     def check(self) -> Plan:
-        """The environment, the agents by name, and the day of every step.
-
-        Raises ValueError or TypeError for wrong options, and OSError for missing data.
-        """
         names = self.names()
         if self.exposures and (self.data is not None or self.published):
             raise ValueError("--exposures has a log of its own; leave out --data and --published")
@@ -154,7 +150,6 @@ class KuaiRec(Bandit):
         return {"model": model._replace(tables=()), **super().of_paper(kind, env)}
 
     def play(self, plan: Plan, finished: Sequence[tuple[str, Run]]) -> Iterator[tuple[str, Run]]:
-        """Yield (agent, run) one agent after the other, after writing the day of every step."""
         days = plan.days
         assert days is not None
         write_table(self.out / DAYS, days)
@@ -162,7 +157,6 @@ class KuaiRec(Bandit):
 
     @classmethod
     def report(cls, folder: Path) -> str:
-        """Write tables and figures, in watch ratios, of the runs in `folder`; returns the table as text."""
         runs = {name: in_watch_ratios(run) for name, run in load_runs(folder).items()}
         table, days = compare(runs), daily(runs, read_table(folder / DAYS)[0])
         save_table(folder / "daily.csv", days, index=False)

@@ -44,7 +44,6 @@ class Nonstationary(Images):
     out: Path = Path("results/nonstationary")
 
     def names(self) -> list[str]:
-        """The names of the agents. Raises ValueError also for a period without a change."""
         check_minimum(self, period=10)
         if self.steps < 2 * self.period:
             raise ValueError(f"steps must be at least two periods of {self.period}; got {self.steps}")
@@ -56,7 +55,6 @@ class Nonstationary(Images):
 
     @classmethod
     def report(cls, folder: Path) -> str:
-        """Write summary.csv and the figures of the runs in `folder`; returns the table as text."""
         from seqdec import figures
 
         runs, period = load_runs(folder), read_manifest(folder)["options"]["period"]

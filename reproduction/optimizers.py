@@ -177,7 +177,6 @@ class Optimizers(Located):
     }
 
     def check(self) -> None:
-        """Raises ValueError for wrong options."""
         check_choices(self)
         check_minimum(self, steps=CHUNKS, sweep_steps=CHUNKS, batch=1, rates=1)
         for decay in self.weight_decays():
@@ -193,11 +192,9 @@ class Optimizers(Located):
             raise ValueError(f"decays must be numbers, separated by commas; got {self.decays!r}") from None
 
     def restore(self) -> list[pd.DataFrame]:
-        """The curves of the finished contests."""
         return saved_parts(self.out / CURVES, _PART)
 
     def play(self, plan: None, finished: Sequence[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """Yield the curves of one optimizer on one task after the other, AdamW's first."""
         done = {key_of(part, _PART) for part in finished}
         chosen = [BASELINE, *(name for name in split_names("optimizer", self.optimizers) if name != BASELINE)]
         names = split_names("task", self.tasks)
@@ -215,14 +212,12 @@ class Optimizers(Located):
                     yield _contest(task, name, self, functools.partial(advance, progress))
 
     def save(self, parts: list[pd.DataFrame]) -> None:
-        """Write the curves and the manifest. Raises OSError where that is impossible."""
         curves = pd.concat(parts, ignore_index=True)
         save_parts(self.out / CURVES, curves)
         write_manifest(self.out, self)
 
     @staticmethod
     def report(folder: Path) -> str:
-        """Write tables and figures of the curves in `folder`; returns the tables as text."""
         curves = read_table(folder / CURVES)[0]
         table = summary(curves)
         text = "\n\n".join(markdown(str(task), rows) for task, rows in table.groupby("task", sort=False))

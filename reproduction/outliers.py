@@ -49,7 +49,6 @@ class Outliers(Images):
         return envs.outliers(self.plain(), share=self.share)
 
     def play(self, plan: Plan, finished: Sequence[tuple[str, Run]]) -> Iterator[tuple[str, Run]]:
-        """Yield (name, run) for each agent, on the clean stream and on that with outliers."""
         clean = self.plain()
         for name, agent in plan.agents.items():
             yield from super().play(plan._replace(env=clean, agents={name + _CLEAN: agent}), finished)
@@ -57,7 +56,6 @@ class Outliers(Images):
 
     @classmethod
     def report(cls, folder: Path) -> str:
-        """Write summary.csv and the figures of the runs in `folder`; returns the table as text."""
         runs = load_runs(folder)
         table = losses(runs)
         write_summary(folder, table, {"loss.png": loss_figure(runs)} if len(table) else {})

@@ -154,13 +154,6 @@ def accuracies(summary: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def first_images(summary: pd.DataFrame) -> pd.DataFrame:
-    """One-step-ahead accuracy of the images of a short run."""
-    every = list(summary.index)
-    names = [named(name.removesuffix(PUBLISHED)) for name in every]
-    return pd.DataFrame({"filter": names, "accuracy / %": cells(summary, every, "accuracy", 100)})
-
-
 def ranks(summary: pd.DataFrame) -> pd.DataFrame:
     """Accuracy and time of each filter by rank."""
     filters = list(dict.fromkeys(name.partition(":")[0] for name in summary.index))
@@ -296,7 +289,7 @@ TABLES = {
     "classify": Table(["classify", "bounds"], accuracies),
     "less-noise": Table(["less-noise"], accuracies),
     "ranks": Table(["ranks"], ranks),
-    "cifar": Table(["cifar"], first_images),
+    "cifar": Table(["cifar"], lambda summary: accuracies(summary).iloc[:, :2]),
     "kuairec": Table(["kuairec"], watched),
     "vbll-kuairec": Table(["vbll-kuairec"], watched),
     "bo": Table(["bo", "vbll"], searches),

@@ -123,13 +123,11 @@ class Tabular(Located):
     quick_options: ClassVar[Mapping[str, Any]] = {"tables": "statlog,mushroom", "steps": 1000, "seeds": 2}
 
     def check(self) -> None:
-        """Raises ValueError for wrong options."""
         check_minimum(self, steps=1, checkpoint_every=1)
         check_seeds(self.seed, self.seeds)
         check_choices(self)
 
     def restore(self) -> list[tuple[str, str, Run]]:
-        """The finished runs by table and agent."""
         begun = [name for name in split_names("table", self.tables) if started(self.out / name) == started(self.out)]
         return [(table, name, run) for table in begun for name, run in finished_runs(self.out / table)]
 
@@ -150,7 +148,6 @@ class Tabular(Located):
                     raise KeyboardInterrupt
 
     def save(self, parts: list[tuple[str, str, Run]]) -> None:
-        """Save the last run, the manifest of its table and that of the experiment."""
         table, name, result = parts[-1]
         save_run(self.out / table, name, result)
         names = [name for other, name, _ in parts if other == table]
@@ -159,10 +156,6 @@ class Tabular(Located):
 
     @staticmethod
     def report(folder: Path) -> str:
-        """Write tables and figures of the runs in `folder`, that of the experiment or of one of its tables.
-
-        Returns the table as text. Raises as `load_runs`.
-        """
         if read_manifest(folder)["runs"]:
             return bandits.write_report(folder, load_runs(folder)).to_string()
         tables = [table for table in TUNED if (folder / table / "manifest.json").is_file()]
