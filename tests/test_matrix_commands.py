@@ -182,7 +182,7 @@ def place(few_images: Dataset, served: Path, image_home: Path, tmp_path: Path, m
     # Settings that are stored with an experiment and those given to it are of this form.
     Path("settings.json").write_text('{"format": "seqdec settings 1", "experiment": "NAME", "agents": {}}')
     Path("sweep.toml").write_text(
-        "steps = 4\n[environments]\nbernoulli = {}\n[agents]\n" + "linear = {}\nrandom = {}\n"
+        "steps = 4\nseeds = 2\n[environments]\nbernoulli = {}\n[agents]\n" + "linear = {}\nrandom = {}\n"
     )
     shutil.copytree(served, "service")
     rng, rows = np.random.default_rng(0), 12
@@ -371,3 +371,10 @@ def test_the_defaults_of_every_command(name: str, traced: Path, capsys: Any) -> 
     assert done(["report", "out"], capsys).strip() == printed.split("\n\nResults")[0].strip()
     if name in commands.REGISTRY:  # the other commands begin again, or are done
         assert done(["run", "--resume", "out"], capsys).strip() == printed.strip()
+
+
+def test_a_sweep_plays_every_seed(traced: Path, capsys: Any) -> None:
+    done([*command("sweep"), "--out", "out"], capsys)
+    assert pd.read_parquet("out/sweep.parquet")[["agent", "seed"]].value_counts().to_dict() == {
+        (agent, seed): 1 for agent in ("linear", "random") for seed in (0, 1)
+    }

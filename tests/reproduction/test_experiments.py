@@ -161,7 +161,10 @@ def test_classify_shows_ranks_and_bounds(tmp_path: Path) -> None:
     bounds["error_bound.coupling"] *= 0  # a filter with one block
     runs = {f"lrkf:{rank}": make_run(seed=rank)._replace(diagnostics=bounds) for rank in (10, 2)}
     printed = written(classify.Classify(), {**runs, "adamw": make_run()}, tmp_path)
-    assert "last 6 steps / %" in printed
+    recent = make_run().rewards[:, -6:].mean(dtype=float)
+    assert "last 6 steps / %" in printed and f"{100 * recent:.1f} ± " in printed.splitlines()[-1]
+    summary = pd.read_csv(tmp_path / "summary.csv", index_col="agent")
+    assert summary.loc["adamw", "recent_accuracy"] == pytest.approx(recent)
     names = {path.name for path in tmp_path.glob("*.png")}
     assert names == {"accuracy.png", "comparison.png", "ranks.png", "bounds.png"}
     _, clock = classify.ranks_figure(runs).axes

@@ -47,6 +47,14 @@ def test_uniform_play_is_uniform(home: Path) -> None:
     assert np.allclose(actions.propensity, 1 / 7)
 
 
+def test_every_agent_plays_all_seeds(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(tabular, "run", lambda agent, env, steps, **given: asked.append((steps, given)) or make_run())
+    options = tabular.Tabular(tables="statlog", agents="linear", steps=20, seed=4, seeds=2)
+    assert [name for _, name, _ in options.play(None, [])] == ["uniform", "linear"]
+    assert asked == [(20, {"seed": 4, "num_seeds": 2})] * 2
+
+
 @pytest.mark.extended
 def test_the_command_runs_the_tables_and_rebuilds_its_report(home: Path, tmp_path: Path, capsys: Any) -> None:
     out = tmp_path / "out"
