@@ -1,6 +1,6 @@
 """An agent from a learner and a policy, which scores actions by the posterior."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -49,7 +49,7 @@ def agent(
         name: shown in tables and figures.
         settings: recorded in the manifest of a run; the policy's name is added where missing.
         num_candidates: points per decision, for Box actions only; None is 256.
-        refine: for Box actions, offer as many points again near the best.
+        refine: for Box actions, offer as many points again near the best; there is no `act_batch` then.
 
     Raises TypeError or ValueError for other spaces, and for a policy that needs uncertainty where the learner has none.
     """
@@ -59,11 +59,11 @@ def agent(
             f"{name} has no uncertainty, and the policy needs {acquisition.needs!r} of it; use greedy or epsilon_greedy"
         )
     choices, actions = choices_for(spaces, num_candidates), spaces.action_space
+    box = actions if refine and isinstance(actions, gym_spaces.Box) else None
 
     def act(key, state, observation):
-        posterior, offered = learner.posterior(state), choices
-        if refine and isinstance(actions, gym_spaces.Box):
-            offered = near_best(choices, posterior, actions)
+        posterior = learner.posterior(state)
+        offered = choices if box is None else near_best(choices, posterior, box)
         return decide(key, acquisition, posterior, offered, observation)
 
     def act_batch(keys, state, observations):
@@ -103,11 +103,20 @@ def agent(
         acquisition.exact,
         told,
         update_batch=None if learner.update_batch is None else update_batch,
-        act_batch=None if learner.prepared is None else act_batch,
+        act_batch=None if learner.prepared is None or box is not None else act_batch,
         widened=learner.widened,
         assess=assess if choices.indexed else None,
     )
     return checked(made, spaces)
+
+
+def means_only(mean: Callable[[PyTree], Array]) -> Posterior:
+    """A posterior without uncertainty."""
+
+    def refuse(_):
+        raise TypeError("this agent has no uncertainty")
+
+    return Posterior(mean, refuse, refuse)
 
 
 def decide(key: Key, acquisition: Acquisition, question: Posterior, choices: Choices, observation: PyTree) -> Action:

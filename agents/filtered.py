@@ -73,16 +73,7 @@ def hilofi(
     Raises:
         ValueError, TypeError: a setting or a space does not fit.
     """
-    own = {
-        "rank": rank, "initial_std_hidden": initial_std_hidden, "initial_std_last": initial_std_last,
-        "process_noise_hidden": process_noise_hidden, "process_noise_last": process_noise_last,
-        "initial_span": initial_span, "initial_std_table": initial_std_table, "per_output": per_output,
-        "numerics": numerics,
-    }  # fmt: skip
-    return _of_filter(
-        hilofi, filters.hilofi, own, spaces, policy, model, likelihood, noise_variance, num_candidates, rehearsal,
-        average, standardize,
-    )  # fmt: skip
+    return _of_filter(hilofi, filters.hilofi, **locals())
 
 
 def lolofi(
@@ -110,16 +101,7 @@ def lolofi(
 
     Arguments up to `standardize` as in `seqdec.agents.hilofi`, others as in `seqdec.filters.lolofi`.
     """
-    own = {
-        "rank_hidden": rank_hidden, "rank_last": rank_last, "initial_std_hidden": initial_std_hidden,
-        "initial_std_last": initial_std_last, "process_noise_hidden": process_noise_hidden,
-        "process_noise_last": process_noise_last, "initial_span": initial_span,
-        "initial_std_table": initial_std_table, "numerics": numerics,
-    }  # fmt: skip
-    return _of_filter(
-        lolofi, filters.lolofi, own, spaces, policy, model, likelihood, noise_variance, num_candidates, rehearsal,
-        average, standardize,
-    )  # fmt: skip
+    return _of_filter(lolofi, filters.lolofi, **locals())
 
 
 def lofi(
@@ -144,14 +126,7 @@ def lofi(
 
     Arguments up to `standardize` as in `seqdec.agents.hilofi`, others as in `seqdec.filters.lofi`.
     """
-    own = {
-        "rank": rank, "initial_std": initial_std, "process_noise": process_noise,
-        "initial_std_table": initial_std_table, "spare": spare, "numerics": numerics,
-    }  # fmt: skip
-    return _of_filter(
-        lofi, filters.lofi, own, spaces, policy, model, likelihood, noise_variance, num_candidates, rehearsal,
-        average, standardize,
-    )  # fmt: skip
+    return _of_filter(lofi, filters.lofi, **locals())
 
 
 def lrkf(
@@ -176,14 +151,7 @@ def lrkf(
 
     Arguments up to `standardize` as in `seqdec.agents.hilofi`, others as in `seqdec.filters.lrkf`.
     """
-    own = {
-        "rank": rank, "initial_std": initial_std, "process_noise": process_noise, "initial_span": initial_span,
-        "initial_std_table": initial_std_table, "numerics": numerics,
-    }  # fmt: skip
-    return _of_filter(
-        lrkf, filters.lrkf, own, spaces, policy, model, likelihood, noise_variance, num_candidates, rehearsal,
-        average, standardize,
-    )  # fmt: skip
+    return _of_filter(lrkf, filters.lrkf, **locals())
 
 
 def ekf(
@@ -206,14 +174,7 @@ def ekf(
 
     Arguments up to `standardize` as in `seqdec.agents.hilofi`, others as in `seqdec.filters.ekf`.
     """
-    own = {
-        "initial_std": initial_std, "process_noise": process_noise, "initial_std_table": initial_std_table,
-        "numerics": numerics,
-    }  # fmt: skip
-    return _of_filter(
-        ekf, filters.ekf, own, spaces, policy, model, likelihood, noise_variance, num_candidates, rehearsal,
-        average, standardize,
-    )  # fmt: skip
+    return _of_filter(ekf, filters.ekf, **locals())
 
 
 def subspace(
@@ -236,11 +197,7 @@ def subspace(
 
     Arguments up to `standardize` as in `seqdec.agents.hilofi`, others as in `seqdec.filters.subspace`.
     """
-    own = {"rank": rank, "initial_std": initial_std, "initial_std_table": initial_std_table, "numerics": numerics}
-    return _of_filter(
-        subspace, filters.subspace, own, spaces, policy, model, likelihood, noise_variance, num_candidates, rehearsal,
-        average, standardize,
-    )  # fmt: skip
+    return _of_filter(subspace, filters.subspace, **locals())
 
 
 class FromFilter:
@@ -272,8 +229,9 @@ class FromFilter:
         """The agent; `settings` go to the filter."""
         check_keywords(self.__name__, settings, self.keywords)
         return _of_filter(
-            self, self.filter, {**self.presets, **settings}, spaces, self.policy if policy is None else policy, model,
-            likelihood, noise_variance, num_candidates, rehearsal, average, standardize,
+            self, self.filter, spaces=spaces, policy=self.policy if policy is None else policy, model=model,
+            likelihood=likelihood, noise_variance=noise_variance, num_candidates=num_candidates, rehearsal=rehearsal,
+            average=average, standardize=standardize, **{**self.presets, **settings},
         )  # fmt: skip
 
 
@@ -295,7 +253,7 @@ def from_filter(factory: Callable[..., Filter] | str, policy: str, **presets: An
 def _of_filter(
     public: Callable[..., Agent],
     make_filter: Callable[..., Filter],
-    own: Mapping[str, Any],
+    *,
     spaces: HasSpaces,
     policy: str | Acquisition,
     model: Model | None,
@@ -305,7 +263,10 @@ def _of_filter(
     rehearsal: Rehearsal | None,
     average: float,
     standardize: bool,
+    **own: Any,
 ) -> Agent:
+    """The agent of a filter with the settings `own`; `public` has their defaults."""
+    checks.number("average", average, 0, 1)
     name, settings = public.__name__, dict(own)
     if likelihood is not None:
         refuse_unused(public, {"noise_variance": noise_variance}, "with a likelihood, which has its own")

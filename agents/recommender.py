@@ -1,19 +1,18 @@
-"""Baselines: random play, and for candidates popularity and a linear Kalman filter."""
+"""Baselines: random play, and for candidates popularity."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from seqdec import models, policies
-from seqdec.agents.assembly import agent
-from seqdec.agents.filtered import ekf
-from seqdec.agents.networks import row_count, scorer
+from seqdec import policies
+from seqdec.agents.assembly import agent, means_only
+from seqdec.agents.networks import row_count
 from seqdec.boundary import checks
 from seqdec.boundary.spaces import spaces_of
-from seqdec.core import Acquisition, Agent, Array, HasSpaces, Learner, Posterior
+from seqdec.core import Acquisition, Agent, Array, HasSpaces, Learner
 
 
 class Info(NamedTuple):
@@ -43,7 +42,7 @@ def random(spaces: HasSpaces) -> Agent:
     actions = spaces_of(spaces).action_space
     discrete = isinstance(actions, gym_spaces.Discrete)
     count = int(actions.n) if discrete else 1
-    posterior = Posterior(lambda candidates: jnp.zeros(count), _unknown, _unknown)
+    posterior = means_only(lambda candidates: jnp.zeros(count))
     learner = Learner(
         lambda key: (),
         lambda state, x, y, observed=None, allowed=None: (state, Info(jnp.bool_(False))),
@@ -96,7 +95,7 @@ def popularity(
             rows = candidates[item]
             return (state.totals[rows] + prior_plays * average) / (state.plays[rows] + prior_plays)
 
-        return Posterior(mean, _unknown, _unknown)
+        return means_only(mean)
 
     def update(state, x, y, observed=None, allowed=None):
         row, good = x[item][observed], jnp.all(jnp.isfinite(y))
@@ -105,23 +104,3 @@ def popularity(
 
     learner = Learner(init, update, posterior, uncertain=False)
     return agent(learner, policy, spaces, name="popularity", settings={"prior_plays": prior_plays})
-
-
-def _unknown(_):
-    raise TypeError("this agent has no uncertainty")
-
-
-def linear(spaces: HasSpaces, *, intercepts: bool = True, **options: Any) -> Agent:
-    """A Kalman filter on a linear model: LinTS with a sampling policy, LinUCB with `policy="ucb"`.
-
-    The response is weights . features + c, with `intercepts` plus a number for each row of every table. Weights and c
-    have a full covariance, each intercept its own variance.
-
-    Args:
-        spaces: observations that are a Dict with one row for each candidate.
-        intercepts: False: features only.
-        **options: of `seqdec.agents.ekf`; `initial_std_table` is the prior standard deviation of the intercepts.
-    """
-    tables = None if checks.flag("intercepts", intercepts) else ()
-    made = ekf(spaces, model=scorer(spaces, models.Linear(), tables=tables, width=1, std=0.0), **options)
-    return made._replace(name="linear", settings={**made.settings, "intercepts": intercepts})

@@ -1,6 +1,7 @@
 """Agents that are a network and its optimizer, without uncertainty, online or on a memory."""
 
 from collections.abc import Callable
+from typing import Any
 
 import optax
 from optax import contrib
@@ -9,7 +10,7 @@ from seqdec import optim
 from seqdec.agents._neural.loop import Head, neural
 from seqdec.boundary import checks
 from seqdec.core import Acquisition, Agent, HasSpaces, Network
-from seqdec.memory import Memory, reservoir
+from seqdec.memory import reservoir
 from seqdec.modules import Model
 
 REPLAYED = 40_000
@@ -27,7 +28,7 @@ def adamw(
     num_candidates: int | None = None,
 ) -> Agent:
     """Network trained by AdamW on the newest observation; arguments as in `seqdec.agents.neural`."""
-    return _trained("adamw", spaces, optax.adamw, policy, model, head, learning_rate, inner_steps, num_candidates)
+    return _trained("adamw", optax.adamw, **locals())
 
 
 def muon(
@@ -41,7 +42,7 @@ def muon(
     num_candidates: int | None = None,
 ) -> Agent:
     """Network trained by Muon on the newest observation; arguments as in `seqdec.agents.neural`."""
-    return _trained("muon", spaces, contrib.muon, policy, model, head, learning_rate, inner_steps, num_candidates)
+    return _trained("muon", contrib.muon, **locals())
 
 
 def koala_plus_plus(
@@ -58,9 +59,7 @@ def koala_plus_plus(
 
     Defaults are the best of ten settings on the digits bandit.
     """
-    return _trained(
-        "koala++", spaces, optim.koala_plus_plus, policy, model, head, learning_rate, inner_steps, num_candidates
-    )
+    return _trained("koala++", optim.koala_plus_plus, **locals())
 
 
 def replay_adamw(
@@ -91,10 +90,7 @@ def replay_adamw(
     Raises:
         TypeError, ValueError: a space or a setting does not fit.
     """
-    replayed = batch_size, reservoir(capacity)
-    return _trained(
-        "replay_adamw", spaces, optax.adamw, policy, model, head, learning_rate, inner_steps, num_candidates, *replayed
-    )
+    return _trained("replay_adamw", optax.adamw, **locals())
 
 
 def replay_koala_plus_plus(
@@ -110,19 +106,7 @@ def replay_koala_plus_plus(
     num_candidates: int | None = None,
 ) -> Agent:
     """Network trained by KOALA++ on minibatches; arguments as in `replay_adamw`."""
-    replayed = batch_size, reservoir(capacity)
-    return _trained(
-        "replay_koala++",
-        spaces,
-        optim.koala_plus_plus,
-        policy,
-        model,
-        head,
-        learning_rate,
-        inner_steps,
-        num_candidates,
-        *replayed,
-    )
+    return _trained("replay_koala++", optim.koala_plus_plus, **locals())
 
 
 def replay_muon(
@@ -138,10 +122,7 @@ def replay_muon(
     num_candidates: int | None = None,
 ) -> Agent:
     """Network trained by Muon on minibatches; arguments as in `replay_adamw`."""
-    replayed = batch_size, reservoir(capacity)
-    return _trained(
-        "replay_muon", spaces, contrib.muon, policy, model, head, learning_rate, inner_steps, num_candidates, *replayed
-    )
+    return _trained("replay_muon", contrib.muon, **locals())
 
 
 def replay_sgd(
@@ -157,28 +138,20 @@ def replay_sgd(
     num_candidates: int | None = None,
 ) -> Agent:
     """Network trained by SGD on minibatches; arguments as in `replay_adamw`."""
-    replayed = batch_size, reservoir(capacity)
-    return _trained(
-        "replay_sgd", spaces, optax.sgd, policy, model, head, learning_rate, inner_steps, num_candidates, *replayed
-    )
+    return _trained("replay_sgd", optax.sgd, **locals())
 
 
 def _trained(
     name: str,
-    spaces: HasSpaces,
     optimizer: Callable[[float], optax.GradientTransformation],
-    policy: str | Acquisition,
-    model: Model | None,
-    head: Callable[[Network], Head] | None,
+    *,
+    spaces: HasSpaces,
     learning_rate: float,
-    inner_steps: int,
-    num_candidates: int | None,
-    batch_size: int | None = 1,
-    memory: Memory | None = None,
+    capacity: int | None = None,
+    **options: Any,
 ) -> Agent:
+    """`options` are those of `neural`; without a capacity there is no memory."""
     checks.rate("learning_rate", learning_rate)
-    return neural(
-        spaces, optimizer=optimizer(learning_rate), policy=policy, model=model, head=head, memory=memory,
-        batch_size=batch_size, inner_steps=inner_steps, num_candidates=num_candidates, name=name,
-        settings={"learning_rate": learning_rate},
-    )  # fmt: skip
+    memory = None if capacity is None else reservoir(capacity)
+    settings = {"learning_rate": learning_rate}
+    return neural(spaces, optimizer=optimizer(learning_rate), memory=memory, name=name, settings=settings, **options)

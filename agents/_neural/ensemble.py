@@ -23,11 +23,9 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
-from seqdec import memory as memories
 from seqdec.agents._neural.last_layer import last_layer
-from seqdec.agents._neural.loop import Head, mean_of_rows, neural
+from seqdec.agents._neural.loop import Head, mean_of_rows, with_head
 from seqdec.boundary import checks
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Key, Network, Posterior, Predictive, PyTree
 from seqdec.modules import Model
@@ -147,11 +145,4 @@ def ensemble(
 
     Arguments as in `seqdec.agents.replay_adamw` and `seqdec.agents.members_head`.
     """
-    told = {"members": members, "bootstrap": bootstrap, "prior_scale": prior_scale, "noise_variance": noise_variance}
-    checks.rate("learning_rate", learning_rate)
-    head = members_head(members=members, bootstrap=bootstrap, prior_scale=prior_scale, noise_variance=noise_variance)
-    return neural(
-        spaces, optimizer=optax.adamw(learning_rate), head=head, policy=policy, model=model,
-        memory=memories.reservoir(capacity), batch_size=batch_size, inner_steps=inner_steps,
-        num_candidates=num_candidates, name="ensemble", settings={"learning_rate": learning_rate, **told},
-    )  # fmt: skip
+    return with_head("ensemble", members_head, **locals())

@@ -28,9 +28,9 @@ from seqdec.agents._neural.experience import (
     rows_of,
     usable,
 )
-from seqdec.agents.assembly import agent
+from seqdec.agents.assembly import agent, means_only
 from seqdec.agents.networks import network_for
-from seqdec.boundary.checks import count
+from seqdec.boundary.checks import count, rate
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Key, Learner, Network, Posterior, PyTree
 from seqdec.memory import Memory, MemoryState
 from seqdec.modules import Model
@@ -152,6 +152,32 @@ def neural(
     return agent(learner, policy, spaces, name=name, settings=told, num_candidates=num_candidates)
 
 
+def with_head(
+    name: str,
+    make_head: Callable[..., Callable[[Network], Head]],
+    /,
+    *,
+    spaces: HasSpaces,
+    learning_rate: float,
+    capacity: int | None = None,
+    buffer: int | None = None,
+    policy: str | Acquisition,
+    model: Model | None,
+    batch_size: int | None = None,
+    inner_steps: int,
+    num_candidates: int | None,
+    **own: Any,
+) -> Agent:
+    """A network trained by AdamW on a reservoir, or a buffer of the last; `own` are settings of the head."""
+    rate("learning_rate", learning_rate)
+    memory = memories.last(count("buffer", buffer)) if capacity is None else memories.reservoir(capacity)
+    return neural(
+        spaces, optimizer=optax.adamw(learning_rate), head=make_head(**own), policy=policy, model=model, memory=memory,
+        batch_size=batch_size, inner_steps=inner_steps, num_candidates=num_candidates, name=name,
+        settings={"learning_rate": learning_rate, **own},
+    )  # fmt: skip
+
+
 def trainer(
     network: Network,
     head: Head,
@@ -243,18 +269,15 @@ def squared_error(network: Network) -> Callable[[PyTree, Any, Batch, Array], tup
 
 
 def point(network: Network) -> Head:
-    def posterior(params, belief):
-        return Posterior(lambda candidates: network.apply(params, candidates), _no_uncertainty, _no_uncertainty)
-
-    loss = squared_error(network)
-    return Head(lambda key, params: (params, ()), loss, lambda params, belief, lesson: (), posterior)
+    return Head(
+        lambda key, params: (params, ()),
+        squared_error(network),
+        lambda params, belief, lesson: (),
+        lambda params, belief: means_only(lambda candidates: network.apply(params, candidates)),
+    )
 
 
 def innovation_of(newest: Experience, responses: Array, *, single: bool) -> Array:
     """Observed minus predicted: (1,) for one response observed, else all."""
     error = jnp.where(newest.observed, newest.y - responses[: len(newest.y)].astype(newest.y.dtype), 0)
     return jnp.sum(error, keepdims=True).reshape(1) if single else jnp.ravel(error)
-
-
-def _no_uncertainty(_):
-    raise TypeError("a plain network has no uncertainty")

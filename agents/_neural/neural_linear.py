@@ -29,7 +29,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from seqdec import linalg
 from seqdec import memory as memories
@@ -46,7 +45,7 @@ from seqdec.agents._neural.last_layer import (
     responses,
     spread,
 )
-from seqdec.agents._neural.loop import Head, Lesson, neural, squared_error
+from seqdec.agents._neural.loop import Head, Lesson, squared_error, with_head
 from seqdec.boundary import checks
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Network, Posterior, Predictive, PyTree
 from seqdec.memory import MemoryState
@@ -214,12 +213,4 @@ def neural_linear(
 
     Arguments as in `seqdec.agents.replay_adamw` and `seqdec.agents.neural_linear_head`.
     """
-    told = {
-        "prior_std": prior_std, "noise_variance": noise_variance, "noise_shape": noise_shape, "every": every,
-    }  # fmt: skip
-    checks.rate("learning_rate", learning_rate)
-    return neural(
-        spaces, optimizer=optax.adamw(learning_rate), head=neural_linear_head(**told), policy=policy, model=model,
-        memory=memories.reservoir(capacity), batch_size=batch_size, inner_steps=inner_steps,
-        num_candidates=num_candidates, name="neural_linear", settings={"learning_rate": learning_rate, **told},
-    )  # fmt: skip
+    return with_head("neural_linear", neural_linear_head, **locals())

@@ -28,11 +28,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
-from seqdec import memory as memories
 from seqdec.agents._neural.last_layer import LastLayer, displaced, draw_weights, last_layer, spread, variances
-from seqdec.agents._neural.loop import Head, mean_of_rows, neural
+from seqdec.agents._neural.loop import Head, mean_of_rows, with_head
 from seqdec.boundary import checks
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Network, Posterior, Predictive, PyTree
 from seqdec.modules import Model
@@ -188,16 +186,7 @@ def vbll(
     The published experiments take `inner_steps=100, batch_size=None`. Arguments as in `seqdec.agents.replay_adamw` and
     `seqdec.agents.variational`.
     """
-    checks.rate("learning_rate", learning_rate)
-    own = {
-        "head": head, "prior_std": prior_std, "noise_variance": noise_variance, "degrees": degrees, "scale": scale,
-        "regularization": regularization,
-    }  # fmt: skip
-    return neural(
-        spaces, optimizer=optax.adamw(learning_rate), head=variational(**own), policy=policy, model=model,
-        memory=memories.reservoir(capacity), batch_size=batch_size, inner_steps=inner_steps,
-        num_candidates=num_candidates, name="vbll", settings={"learning_rate": learning_rate, **own},
-    )  # fmt: skip
+    return with_head("vbll", variational, **locals())
 
 
 def on_vbll(
@@ -220,13 +209,4 @@ def on_vbll(
 
     Arguments as in `seqdec.agents.last_layer_laplace` and `seqdec.agents.variational`.
     """
-    checks.rate("learning_rate", learning_rate)
-    own = {
-        "head": head, "prior_std": prior_std, "noise_variance": noise_variance, "degrees": degrees, "scale": scale,
-        "regularization": regularization,
-    }  # fmt: skip
-    return neural(
-        spaces, optimizer=optax.adamw(learning_rate), head=variational(**own), policy=policy, model=model,
-        memory=memories.last(checks.count("buffer", buffer)), batch_size=None, inner_steps=inner_steps,
-        num_candidates=num_candidates, name="on_vbll", settings={"learning_rate": learning_rate, **own},
-    )  # fmt: skip
+    return with_head("on_vbll", variational, **locals())

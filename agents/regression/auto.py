@@ -135,6 +135,7 @@ def auto(
     checks.positive("horizon", horizon)
     if half_life is not None:
         checks.number("half_life", half_life, 0, conjugate.LONGEST, exclusive=True)
+    seen = rows_of(spaces).example.x
     inputs = inputs_of(spaces)
     by_row = isinstance(spaces.observation_space, gym_spaces.Dict)
     of_contexts = not by_row and isinstance(spaces.action_space, gym_spaces.Discrete)
@@ -142,7 +143,7 @@ def auto(
         model = models.MLP(inputs.responses, skip=True)
     network, n = network_of_one(spaces, model), inputs.responses
     groups = _groups(inputs, network, half_life, of_contexts)
-    example = jax.eval_shape(lambda x: first(inputs.rows(x)), rows_of(spaces).example.x)
+    example = jax.eval_shape(lambda x: first(inputs.rows(x)), seen)
     leaves, structure = jax.tree.flatten(jax.eval_shape(network.init, jax.random.key(0)))
     transform, memory = promoting(optax.adam(learning_rate)), memories.reservoir(capacity)
 

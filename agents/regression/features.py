@@ -21,10 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from seqdec.agents.networks import check_candidates, row_count
+from seqdec.agents.networks import row_count
 from seqdec.agents.regression import units
 from seqdec.agents.regression.conjugate import CONSTANT
-from seqdec.boundary.spaces import refused_actions
 from seqdec.core import Array, PyTree, Spaces
 
 _MOST = 256
@@ -53,17 +52,14 @@ class Inputs(NamedTuple):
 
 
 def inputs_of(spaces: Spaces) -> Inputs:
-    """Inputs in these spaces."""
+    """Inputs in spaces that `seqdec.agents.choices.choices_for` takes."""
     observations, actions = spaces.observation_space, spaces.action_space
     if isinstance(observations, gym_spaces.Dict):
-        check_candidates(spaces)
         return _candidates(observations)
     shape = (int(observations.n),) if isinstance(observations, gym_spaces.Discrete) else observations.shape or ()
     if isinstance(actions, gym_spaces.Box):
         return _points(math.prod(shape), actions)
-    if not isinstance(actions, gym_spaces.Discrete):
-        raise TypeError(refused_actions(actions))
-    return _contexts(shape, int(actions.n))
+    return _contexts(shape, int(actions.n))  # pyright: ignore[reportAttributeAccessIssue] (Discrete)
 
 
 def _as_it_is(responses: int, rows: Callable[[PyTree], PyTree], wide: Callable[[PyTree], Array] | None) -> Inputs:

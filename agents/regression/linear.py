@@ -17,11 +17,10 @@ import jax.numpy as jnp
 from gymnasium import spaces as gym_spaces
 
 from seqdec import memory, models
-from seqdec.agents import recommender
 from seqdec.agents._neural.experience import rows_of, usable
 from seqdec.agents.assembly import agent
 from seqdec.agents.filtered import ekf
-from seqdec.agents.networks import check_candidates
+from seqdec.agents.networks import check_candidates, scorer
 from seqdec.agents.regression import conjugate, units
 from seqdec.agents.regression.conjugate import Regression
 from seqdec.agents.regression.units import Rewards, Units
@@ -73,19 +72,17 @@ def linear(
         spaces: with observation_space and action_space.
         policy: as in `seqdec.agents.auto`.
         half_life: for contexts, steps after which an observation counts half; None: all count alike.
-        intercepts: for candidates, as in `seqdec.agents.recommender.linear`, which this is then.
-        likelihood: and all others, for candidates and Box actions, as in `seqdec.agents.ekf`, which this is for a Box;
-            None is its default.
+        intercepts: for candidates, whether each row of a table has a number of its own beside the weights of the
+            features, with the prior standard deviation `initial_std_table`; None is True.
+        likelihood: and all others, for candidates and Box actions, as in `seqdec.agents.ekf`, which this is then, of a
+            linear model; None is its default.
 
     Raises TypeError or ValueError for a space or an option that does not fit.
     """
+    given = {name: value for name, value in locals().items() if value is not None}
+    for own in ("spaces", "policy", "half_life", "intercepts"):
+        given.pop(own, None)
     spaces = spaces_of(spaces)
-    of_filter = {
-        "likelihood": likelihood, "noise_variance": noise_variance, "num_candidates": num_candidates,
-        "rehearsal": rehearsal, "average": average, "standardize": standardize, "initial_std": initial_std,
-        "process_noise": process_noise, "initial_std_table": initial_std_table, "numerics": numerics,
-    }  # fmt: skip
-    given = {name: value for name, value in of_filter.items() if value is not None}
     by_row = isinstance(spaces.observation_space, gym_spaces.Dict)
     if by_row:
         check_candidates(spaces)
@@ -99,9 +96,12 @@ def linear(
     if of_contexts:
         return _per_action(spaces, policy, half_life)
     given |= {} if policy is None else {"policy": policy}
-    if by_row:
-        return recommender.linear(spaces, intercepts=intercepts is None or intercepts, **given)
-    return ekf(spaces, model=models.MLP(1, ()), **given)._replace(name="linear")
+    if not by_row:
+        return ekf(spaces, model=models.MLP(1, ()), **given)._replace(name="linear")
+    intercepts = intercepts is None or checks.flag("intercepts", intercepts)
+    model = scorer(spaces, models.Linear(), tables=None if intercepts else (), width=1, std=0.0)
+    made = ekf(spaces, model=model, **given)
+    return made._replace(name="linear", settings={**made.settings, "intercepts": intercepts})
 
 
 def _per_action(spaces: HasSpaces, policy: str | Acquisition | None, half_life: float | None) -> Agent:
