@@ -42,11 +42,9 @@ class BernoulliArms(NamedTuple):
     """(n,)"""
 
     def means(self, context: Array) -> Array:
-        """(n,) expected rewards."""
         return self.probabilities
 
     def reward(self, key: Key, context: Array, arm: Array) -> Array:
-        """() 0 or 1."""
         return jax.random.bernoulli(key, self.probabilities[arm]).astype(jnp.float32)
 
     def drift(self, key: Key, std: Array) -> "BernoulliArms":
@@ -63,15 +61,12 @@ class GaussianArms(NamedTuple):
     """(n,)"""
 
     def means(self, context: Array) -> Array:
-        """(n,) expected rewards."""
         return self.mean
 
     def reward(self, key: Key, context: Array, arm: Array) -> Array:
-        """() mean + std * N(0, 1)."""
         return self.mean[arm] + self.std[arm] * jax.random.normal(key, dtype=jnp.float32)
 
     def drift(self, key: Key, std: Array) -> "GaussianArms":
-        """Gaussian steps of the means."""
         return self._replace(mean=_step(key, self.mean, std))
 
 
@@ -84,15 +79,12 @@ class LinearArms(NamedTuple):
     """()"""
 
     def means(self, context: Array) -> Array:
-        """(n,) expected rewards."""
         return self.weights @ context
 
     def reward(self, key: Key, context: Array, arm: Array) -> Array:
-        """() weights[arm] . context + noise_std * N(0, 1)."""
         return self.means(context)[arm] + self.noise_std * jax.random.normal(key, dtype=jnp.float32)
 
     def drift(self, key: Key, std: Array) -> "LinearArms":
-        """Gaussian steps of the weights."""
         return self._replace(weights=_step(key, self.weights, std))
 
 
@@ -116,11 +108,9 @@ class Wheel(NamedTuple):
         return (jnp.arange(5) == quadrant) & (jnp.linalg.norm(context) >= self.delta)
 
     def means(self, context: Array) -> Array:
-        """(5,) expected rewards."""
         return jnp.where(self.wins(context), self.large_mean, self.mean)
 
     def reward(self, key: Key, context: Array, arm: Array) -> Array:
-        """() mean + std * N(0, 1), large or small."""
         std = jnp.where(self.wins(context), self.large_std, self.std)
         return self.means(context)[arm] + std[arm] * jax.random.normal(key, dtype=jnp.float32)
 
