@@ -248,6 +248,8 @@ def check_agent(make: Callable[[Spaces], Agent], *, spaces: HasSpaces | None = N
     if broken is not None:
         rows.append(_Lesson(_STEPS, 0, 0.7))
         seen = jax.tree.map(lambda leaf, lost: jnp.concatenate([leaf, lost[None]]), seen, broken)
+    known, end = 2 * _STEPS, len(rows)
+    rows += [_Lesson(0, 0, 0.7)] * (_DRAWS if count else 0)  # how often each action is played
     which, allowed, rewards, other = map(np.array, zip(*rows, strict=True))
     shown = jax.tree.map(lambda leaf: leaf[which], seen)
     shown = Masked(shown, jnp.asarray(masks[allowed])) if count else shown
@@ -256,21 +258,22 @@ def check_agent(make: Callable[[Spaces], Agent], *, spaces: HasSpaces | None = N
 
     def live(keys, lessons, context):
 
-        def step(state, at):
-            key, (observation, other, reward, kept) = at
+        def step(known, at):
+            state, one = known
+            number, key, (observation, other, reward, kept) = at
             action = agent.act(key, state, observation)
             played = (
                 jnp.where(other == _PLAYED, action.value, other.astype(action.value.dtype)) if count else action.value
             )
             fresh, info = agent.update(state, observation, played, reward)
-            after = jax.tree.map(lambda new, old: jnp.where(kept, new, old), fresh, state)
-            return after, (action, info.rejected, _learned(fresh))
+            one = _choose(number == _STEPS, _learned(fresh), one)
+            same = _unchanged(_learned(fresh), _learned(state))
+            return (_choose(kept, fresh, state), one), (action, info.rejected, same)
 
-        state, (played, rejected, learned) = jax.lax.scan(step, agent.init(keys[0]), (keys, lessons))
-        found: dict[str, Any] = {"state": state, "played": played, "rejected": rejected, "learned": learned}
+        first, numbers = agent.init(keys[0]), jnp.arange(len(keys))
+        (state, one), (played, rejected, same) = jax.lax.scan(step, (first, _learned(first)), (numbers, keys, lessons))
+        found: dict[str, Any] = {"state": state, "played": played, "rejected": rejected, "same": same, "one": one}
         if count:
-            often = jax.random.split(keys[1], _DRAWS)
-            found["often"] = jax.vmap(lambda key: agent.act(key, state, context))(often)
             found["full"] = agent.update(state, context, jnp.int32(0), jnp.linspace(0.0, 1.0, count))
         again = jax.tree.map(lambda leaf: leaf[_STEPS : 2 * _STEPS], (keys, lessons[0]))
         if agent.act_batch is not None:
@@ -283,30 +286,24 @@ def check_agent(make: Callable[[Spaces], Agent], *, spaces: HasSpaces | None = N
         return found
 
     found: Any = jax.device_get(jax.jit(live)(keys, lessons, context))
-    state, played, rejected, known = found["state"], found["played"], found["rejected"], 2 * _STEPS
+    state, played, rejected, same = found["state"], found["played"], found["rejected"], found["same"]
     assert _kinds(state) == _kinds(start), f"the state changed from {_kinds(start)} to {_kinds(state)}"
     assert _finite(state), "the state is not finite after finite rewards"
     assert rejected.dtype == bool and rejected.ndim == 1, f"rejected is {rejected.dtype} of shape {rejected.shape[1:]}"
     assert not rejected[:known].any(), "a finite reward is rejected"
     assert not count or masks[allowed, played.value].all(), "an action that is not allowed is played"
     _check_actions(agent, actions, jax.tree.map(lambda leaf: leaf[:known], played))
-    assert broken is None or not np.isfinite(played.propensity[-1]), "a context of NaN has a propensity"
+    assert broken is None or not np.isfinite(played.propensity[end - 1]), "a context of NaN has a propensity"
     if learns:
-        before = jax.tree.leaves(_learned(state))
-        same = lambda pair: np.array_equal(*pair, equal_nan=True)  # noqa: E731
-        taught = [
-            [same(pair) for pair in zip(_leaves(found["learned"], row), before, strict=True)]
-            for row in range(len(rows))
-        ]
-        assert not all(taught[_STEPS]), "a reward teaches nothing"
-        for row in range(known, len(rows)):
-            assert rejected[row] and all(taught[row]), f"{rows[row]}: what is not finite or out of range is learned"
+        assert not same[_STEPS], "a reward teaches nothing"
+        for row in range(known, end):
+            assert rejected[row] and same[row], f"{rows[row]}: what is not finite or out of range is learned"
         if count:
             assert not found["full"][1].rejected and _finite(found["full"][0]), (
                 "the responses of all actions are rejected"
             )
     if count:
-        _check_frequencies(agent, found["often"], count)
+        _check_frequencies(agent, jax.tree.map(lambda leaf: leaf[end:], played), count)
     if agent.act_batch is not None:
         each, together = jax.tree.map(lambda leaf: leaf[_STEPS:known], played), found["together"]
         assert np.array_equal(each.value, together.value), "act_batch chooses other actions than act"
@@ -314,8 +311,7 @@ def check_agent(make: Callable[[Spaces], Agent], *, spaces: HasSpaces | None = N
     if agent.update_batch is not None:
         fresh, info = found["several"]
         assert info.rejected.tolist() == [False] + [True] * (_STEPS - 1), "update_batch rejects other rewards than NaN"
-        alone = _leaves(found["learned"], _STEPS)
-        _close(jax.tree.leaves(_learned(fresh)), alone, 1e-3, 1e-4, "what update_batch learns of one reward")
+        _close(_learned(fresh), found["one"], 1e-3, 1e-4, "what update_batch learns of one reward")
     for part in found.get("assessed", ()):
         assert np.shape(part) == (count,), f"assess has shape {np.shape(part)} for {count} actions"
 
@@ -354,8 +350,14 @@ def _learned(state: Any) -> Any:
     return getattr(state, "params", state)
 
 
-def _leaves(tree: PyTree, row: int) -> list[np.ndarray]:
-    return [leaf[row] for leaf in jax.tree.leaves(tree)]
+def _choose(condition: jax.Array, new: PyTree, old: PyTree) -> PyTree:
+    return jax.tree.map(lambda *pair: jnp.where(condition, *pair), new, old)
+
+
+def _unchanged(new: PyTree, old: PyTree) -> jax.Array:
+    """() bool: all leaves are equal, NaN to NaN."""
+    pairs = zip(jax.tree.leaves(new), jax.tree.leaves(old), strict=True)
+    return jnp.all(jnp.array([jnp.all((a == b) | ((a != a) & (b != b))) for a, b in pairs]))
 
 
 def _check_actions(agent: Agent, space: gymnasium.Space, found: Action) -> None:
