@@ -1,5 +1,7 @@
 """Regressions with unknown noise, standard units, and the default agent, against closed forms in double precision."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,12 +13,16 @@ from scipy import stats
 
 from seqdec import agents, models
 from seqdec.agents.regression import conjugate, mixture, units
-from tests.test_agents import ARMS, CONTEXT, NUM_ARMS, NUM_FEATURES, Spaces, assert_same, contexts
+from seqdec.core import Spaces
+from tests.test_agents import ARMS, CONTEXT, NUM_ARMS, NUM_FEATURES, assert_same, contexts
 
 N, F, T = 2, 3, 12
 RNG = np.random.default_rng(0)
 PHI, Y, PLAYED = RNG.normal(size=(T, F)), RNG.normal(size=(T, N)), RNG.integers(0, N, T)
+APART = np.eye(F)[np.arange(T) % F] * PHI
+"""Features that never occur together."""
 REWARDS = jnp.array([1.0, -1.0, 0.5])
+LOCATION = 2.5
 
 
 @pytest.fixture
@@ -25,24 +31,23 @@ def double_precision():
         yield
 
 
-LOCATION = 2.5
+def learned(phis=PHI, diagonal=False, half_life=None):
+    """The belief after one response in each row, and the log density of each."""
 
+    def step(belief, at):
+        phi, y, j, t = at
+        location, good = jnp.asarray(LOCATION), jnp.bool_(True)
+        belief, (_, density) = conjugate.learned(belief, phi, y[j][None], j[None], location, good)
+        return belief if half_life is None else belief.forgotten(half_life, t + 1, good), density[0]
 
-def learned(steps=T):
-    """A belief after some steps, and the log density of each."""
-    location = jnp.asarray(LOCATION)
-    step = jax.jit(lambda belief, phi, y, j: conjugate.learned(belief, phi, y, j, location, jnp.bool_(True)))
-    belief, densities = conjugate.prior(N, F), []
-    for t in range(steps):
-        y, j = jnp.asarray(Y[t, PLAYED[t]])[None], jnp.asarray(PLAYED[t])[None]
-        belief, (_, density) = step(belief, jnp.asarray(PHI[t]), y, j)
-        densities.append(float(density[0]))
-    return belief, densities
+    at = tuple(map(jnp.asarray, (phis, Y, PLAYED, np.arange(T, dtype=np.int32))))
+    return jax.jit(lambda at: jax.lax.scan(step, conjugate.prior(N, F, diagonal=diagonal), at))(at)
 
 
 def covariance(belief, j):
     """C of response j."""
-    return belief.root[j] @ belief.root[j].T
+    root = np.asarray(belief.root[j])
+    return root @ root.T if root.ndim == 2 else np.diag(root**2)
 
 
 def normal_inverse_gamma(j, until=T):
@@ -55,42 +60,35 @@ def normal_inverse_gamma(j, until=T):
     return mean, np.linalg.inv(precision), y @ y + start @ start - mean @ precision @ mean, len(y)
 
 
-def test_a_regression_is_the_normal_inverse_gamma_posterior(double_precision):
-    belief, _ = learned()
-    total = sum(normal_inverse_gamma(j)[2] for j in range(N)) / T
+def test_a_regression_is_the_normal_inverse_gamma_posterior_and_predicts_a_student_t(double_precision):
+    belief, densities = learned()
     at = belief.answer(jnp.asarray(PHI[0]), jnp.asarray(LOCATION))
-    for j in range(N):
-        mean, cov, squares, count = normal_inverse_gamma(j)
-        np.testing.assert_allclose(at.mean[j], PHI[0] @ mean, rtol=1e-9)
-        np.testing.assert_allclose(covariance(belief, j), cov, rtol=1e-9)
-        np.testing.assert_allclose(belief.noise.squares[j], squares, rtol=1e-9)
-        own = max(total, (4 * total + squares) / (4 + count))
-        np.testing.assert_allclose(belief.noise.variance[j], own, rtol=1e-9)
-
-
-def test_the_prediction_is_a_student_t(double_precision):
-    _, densities = learned()
-    for t in range(T // 2, T):
-        j = PLAYED[t]
-        mean, cov, squares, count = normal_inverse_gamma(j, t)
-        shared = sum(normal_inverse_gamma(i, t)[2] for i in range(N)) / t
-        own = max(shared, (4 * shared + squares) / (4 + count))
-        scale = np.sqrt(own * (1 + PHI[t] @ cov @ PHI[t]))
-        np.testing.assert_allclose(densities[t], stats.t.logpdf(Y[t, j], 4 + count, mean @ PHI[t], scale), rtol=1e-8)
+    for t in range(T // 2, T + 1):
+        found = [normal_inverse_gamma(j, t) for j in range(N)]
+        shared = sum(squares for _, _, squares, _ in found) / t
+        for j, (mean, cov, squares, count) in enumerate(found):
+            own = max(shared, (4 * shared + squares) / (4 + count))
+            if t == T:
+                np.testing.assert_allclose(at.mean[j], PHI[0] @ mean, rtol=1e-9)
+                np.testing.assert_allclose(covariance(belief, j), cov, rtol=1e-9)
+                np.testing.assert_allclose(belief.noise.squares[j], squares, rtol=1e-9)
+                np.testing.assert_allclose(belief.noise.variance[j], own, rtol=1e-9)
+            elif j == PLAYED[t]:
+                scale = np.sqrt(own * (1 + PHI[t] @ cov @ PHI[t]))
+                expected = stats.t.logpdf(Y[t, j], 4 + count, mean @ PHI[t], scale)
+                np.testing.assert_allclose(densities[t], expected, rtol=1e-8)
 
 
 def test_recomputing_a_belief_from_its_rows_changes_nothing(double_precision):
     belief, _ = learned()
     played = jnp.asarray(np.eye(N)[PLAYED])
-    once = conjugate.no_rows(belief.weights).added(jnp.asarray(PHI), jnp.asarray(Y), played)
-    again = belief.recomputed(once)
+    sums = conjugate.no_rows(belief.weights)
+    for part in (slice(0, 5), slice(5, T)) * 2:  # in two blocks, each row twice with half the weight
+        sums = sums.added(jnp.asarray(PHI[part]), jnp.asarray(Y[part]), 0.5 * played[part])
+    again = belief.recomputed(sums)
     np.testing.assert_allclose(belief.weights, again.weights, rtol=1e-6, atol=1e-9)
     for j in range(N):
         np.testing.assert_allclose(covariance(belief, j), covariance(again, j), rtol=1e-6, atol=1e-9)
-    halves = conjugate.no_rows(belief.weights)
-    for part in (slice(0, 5), slice(5, T)) * 2:  # in two blocks, each row twice with half the weight
-        halves = halves.added(jnp.asarray(PHI[part]), jnp.asarray(Y[part]), 0.5 * played[part])
-    assert_same(belief.recomputed(halves), again, rtol=1e-6, atol=1e-9)
 
 
 def test_members_are_recomputed_from_rows_by_their_ages(double_precision):
@@ -117,42 +115,45 @@ def test_members_are_recomputed_from_rows_by_their_ages(double_precision):
 @pytest.mark.parametrize("diagonal", [False, True])
 def test_a_belief_that_forgets_is_that_of_weighted_rows(double_precision, diagonal):
     """A diagonal belief is exact where features never occur together."""
-    half_life, location = 8.0, jnp.asarray(LOCATION)
-    phis = np.eye(F)[np.arange(T) % F] * PHI if diagonal else PHI
+    half_life, location, phis = 8.0, jnp.asarray(LOCATION), APART if diagonal else PHI
     assert conjugate.period(half_life) == 2
-
-    @jax.jit
-    def step(belief, phi, y, j, steps):
-        belief, _ = conjugate.learned(belief, phi, y, j, location, jnp.bool_(True))
-        return belief.forgotten(half_life, steps, jnp.bool_(True))
-
-    belief = conjugate.prior(N, F, diagonal=diagonal)
-    for t in range(T):
-        y, j = jnp.asarray(Y[t, PLAYED[t]])[None], jnp.asarray(PLAYED[t])[None]
-        belief = step(belief, jnp.asarray(phis[t]), y, j, jnp.int32(t + 1))
+    belief, densities = learned(phis, diagonal, half_life)
+    if diagonal:
+        np.testing.assert_allclose(densities, learned(phis, False, half_life)[1], rtol=1e-9)
     weights = 0.5 ** (2 * (T // 2 - np.arange(T) // 2) / half_life)  # row t is forgotten at the even steps after it
     at = belief.answer(jnp.asarray(PHI[0]), location)
     for j in range(N):
         own = (j == PLAYED) * weights
         cov = np.linalg.inv(np.eye(F) + (own * phis.T) @ phis)
         mean = cov @ (np.append(np.zeros(F - 1), LOCATION / 3) + phis.T @ (own * Y[:, j]))
-        root = np.diag(belief.root[j]) if diagonal else np.asarray(belief.root[j])
-        np.testing.assert_allclose(root @ root.T, cov, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(covariance(belief, j), cov, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(at.mean[j], PHI[0] @ mean, rtol=1e-9)
     assert_same(belief.forgotten(half_life, jnp.int32(2), jnp.bool_(False)), belief, rtol=0)
 
 
-def test_draws_have_the_moments_of_the_belief():
-    belief, _ = learned()
-    location, normal = jnp.float32(LOCATION), jax.random.normal(jax.random.key(0), (20_000, N, F))
-    weights = jax.vmap(lambda numbers: belief.drawn(numbers, location))(normal)
-    for j in range(N):
-        cov = np.asarray(belief.noise.variance[j] * covariance(belief, j))
-        size = np.sqrt(np.outer(np.diag(cov), np.diag(cov)))
-        np.testing.assert_allclose((np.cov(weights[:, j].T) - cov) / size, 0, atol=0.05)
-        mean = normal_inverse_gamma(j)[0]
-        np.testing.assert_allclose((weights[:, j].mean(0) - mean) / np.sqrt(np.diag(cov)), 0, atol=0.05)
-    np.testing.assert_allclose(belief.expected(location)[0], normal_inverse_gamma(0)[0], rtol=1e-3)
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_what_was_not_observed_or_is_refused_changes_nothing(diagonal):
+    belief = conjugate.prior(N, F, diagonal=diagonal)
+    y, index, location = jnp.ones(1), jnp.array([1]), jnp.float32(LOCATION)
+    same, _ = conjugate.learned(belief, jnp.full(F, jnp.nan), y, index, location, jnp.bool_(False))
+    assert_same(same, belief, rtol=0)
+    one, _ = conjugate.learned(belief, jnp.ones(F), y, index, location, jnp.bool_(True))
+    assert_same([leaf[0] for leaf in jax.tree.leaves(one)], [leaf[0] for leaf in jax.tree.leaves(belief)], rtol=0)
+    assert np.all(one.weights[1] != 0)
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_draws_have_the_moments_of_the_belief(diagonal):
+    belief, _ = learned(PHI, diagonal)
+    location, phi = jnp.float32(LOCATION), jnp.asarray([0.3, -2.0, 3.0])
+    normal = jax.random.normal(jax.random.key(0), (20_000, N, F))
+    responses = np.asarray(jax.vmap(lambda numbers: belief.drawn(numbers, location))(normal) @ phi)
+    at = belief.answer(phi, location)
+    np.testing.assert_allclose(responses.var(0), at.variance, rtol=0.06)
+    np.testing.assert_allclose(responses.mean(0), at.mean, atol=5 * float(jnp.sqrt(at.variance.max() / 20_000)))
+    np.testing.assert_allclose(belief.expected(location) @ phi, at.mean, rtol=1e-4)
+    none = conjugate.prior(N, F, diagonal=diagonal).answer(phi, location)
+    np.testing.assert_allclose(none.mean, LOCATION, rtol=1e-6)  # of an action never played that of all rewards
 
 
 def test_standard_units_are_mean_and_deviation_of_all_values():
@@ -167,6 +168,25 @@ def test_standard_units_are_mean_and_deviation_of_all_values():
     assert units.bounded(seen, jnp.full(F, 1e6)).max() == 5
 
 
+def test_an_absurd_value_is_cut_off_and_a_unit_that_grows_is_followed():
+    @jax.jit
+    def cut_off(values):
+        def one(seen, value):
+            value = units.cut(seen, value)
+            return units.measured(seen, value[None], jnp.array([True])), value
+
+        return jax.lax.scan(one, units.unknown(()), values)
+
+    values = np.random.default_rng(1).normal(size=2000).astype(np.float32)
+    absurd = np.where(np.arange(2000) == 300, np.float32(1e9), values)
+    seen, kept = cut_off(absurd)
+    assert 5 < kept[300] < 60
+    np.testing.assert_array_equal(np.delete(kept, 300)[10:], np.delete(values, 300)[10:])
+    assert float(jnp.sqrt(seen.squares / seen.seen)) < 1.5
+    grown = np.where(np.arange(2000) < 100, values, np.float32(1e6) * values)
+    np.testing.assert_array_equal(cut_off(grown)[1][120:], grown[120:])
+
+
 def test_a_skip_connection_contains_the_linear_model():
     network = models.network(models.MLP(NUM_ARMS, (8,), skip=True), jnp.zeros(NUM_FEATURES))
     params = network.init(jax.random.key(0))
@@ -175,143 +195,6 @@ def test_a_skip_connection_contains_the_linear_model():
     np.testing.assert_allclose(network.apply(params, CONTEXT), CONTEXT @ kernel, rtol=1e-5)
     assert network.is_last(("output", "kernel"))
     assert not network.is_last(("hidden_0", "kernel"))
-
-
-def cut_off(values):
-    """Units after values (t,), and the values as they were taken."""
-
-    def one(seen, value):
-        value = units.cut(seen, value)
-        return units.measured(seen, value[None], jnp.array([True])), value
-
-    return jax.lax.scan(one, units.unknown(()), jnp.asarray(values, jnp.float32))
-
-
-def test_an_absurd_value_is_cut_off():
-    values = np.random.default_rng(1).normal(size=2000)
-    values[300] = 1e9
-    seen, kept = cut_off(values)
-    assert 5 < kept[300] < 60
-    np.testing.assert_array_equal(np.delete(kept, 300)[10:], np.delete(np.float32(values), 300)[10:])
-    assert float(jnp.sqrt(seen.squares / seen.seen)) < 1.5
-
-
-def test_a_unit_that_grows_is_followed():
-    values = np.random.default_rng(2).normal(size=400)
-    values[100:] *= 1e6
-    _, kept = cut_off(values)
-    np.testing.assert_array_equal(kept[120:], np.float32(values[120:]))
-
-
-@pytest.mark.parametrize("diagonal", [False, True])
-def test_an_action_that_was_never_played_has_the_mean_of_all_rewards(diagonal):
-    at = conjugate.prior(N, F, diagonal=diagonal).answer(jnp.asarray([0.3, -2.0, 3.0]), jnp.float32(LOCATION))
-    np.testing.assert_allclose(at.mean, LOCATION, rtol=1e-6)
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("name", ["auto", "linear"])
-def test_an_action_whose_first_rewards_were_all_zero_is_played_again(name):
-    """Arm 1 pays nothing twenty times, by chance; it pays more than arm 0 afterwards."""
-    agent = agents.make(name, Spaces(spaces.Box(0, 1, (1,), np.float32), spaces.Discrete(2)))
-    x = jnp.ones(1)
-
-    def seen(state, at):
-        action, reward = at
-        return agent.update(state, x, action, reward)[0], None
-
-    def played(state, t):
-        action = agent.act(jax.random.key(t), state, x).value
-        won = jax.random.bernoulli(jax.random.key(10_000 + t), jnp.where(action == 1, 0.5, 0.1))
-        return agent.update(state, x, action, won.astype(jnp.float32))[0], action
-
-    @jax.jit
-    def run():
-        actions = jnp.arange(60) % 3 // 2  # arm 1 in every third step
-        rewards = jnp.where((actions == 0) & (jnp.arange(60) % 20 == 0), 1.0, 0.0)
-        state = jax.lax.scan(seen, agent.init(jax.random.key(0)), (actions, rewards))[0]
-        return jax.lax.scan(played, state, jnp.arange(600))[1]
-
-    assert run()[-200:].mean() > 0.5
-
-
-# The agents
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("name", ["auto", "linear"])
-def test_neither_unit_nor_origin_of_contexts_and_rewards_matters(name):
-    """At most one action in a hundred differs after the first 16, where rounding decides between equal scores."""
-    agent = agents.make(name, ARMS)
-    xs, steps = contexts(400), jnp.arange(400)
-
-    def step(state, at, scale, shift, unit, origin):
-        t, x = at
-        x = scale * x + shift
-        action = agent.act(jax.random.key(t), state, x).value
-        noise = 0.3 * jax.random.normal(jax.random.key(1000 + t))
-        reward = origin + unit * (REWARDS[action] * at[1][0] + noise)
-        return agent.update(state, x, action, reward)[0], action
-
-    @jax.jit
-    def play(*units):
-        return jax.lax.scan(lambda state, at: step(state, at, *units), agent.init(jax.random.key(0)), (steps, xs))[1]
-
-    plain = np.asarray(play(1.0, jnp.zeros(NUM_FEATURES), 1.0, 0.0))
-    assert len(set(plain.tolist())) > 1
-    scales = jnp.array([1e-6, 1e6, 3.0, 1.0])[:NUM_FEATURES]
-    for others in (
-        (1.0, jnp.zeros(NUM_FEATURES), 1.0, 30.0),
-        (1.0, jnp.zeros(NUM_FEATURES), 1.0, -1000.0),
-        (1.0, jnp.zeros(NUM_FEATURES), 1e-6, 0.0),
-        (1.0, jnp.zeros(NUM_FEATURES), 1e6, 1e9),
-        (scales, 50 * scales, 1.0, 0.0),
-    ):
-        same = np.asarray(play(*others)) == plain
-        assert same[16:].mean() >= 0.99, others
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("name", ["auto", "linear"])
-def test_an_action_that_always_pays_nothing_does_not_keep_the_others_from_being_tried(name):
-    agent = agents.make(name, ARMS)
-    update, act = jax.jit(agent.update), jax.jit(agent.act)
-    state, chosen = agent.init(jax.random.key(0)), []
-    for step, x in enumerate(contexts(60)):
-        action = act(jax.random.key(step), state, x)
-        assert np.isfinite(action.propensity)
-        state, _ = update(state, x, action.value, jnp.where(action.value == 2, 1.0, 0.0))
-        chosen.append(int(action.value))
-    assert chosen[-20:].count(2) > 15
-
-
-def test_weights_of_members_are_discounted_sums_of_log_densities():
-    model = models.MLP(NUM_ARMS, (4,), skip=True)
-    agent = agents.auto(ARMS, horizon=5.0, half_life=50.0, model=model)
-    tree = ravel_pytree(models.network(model, jnp.zeros(NUM_FEATURES)).init(jax.random.key(0)))[1]
-    state, update = agent.init(jax.random.key(0)), jax.jit(agent.update)
-    change = state.mixture.change._replace(found=jnp.bool_(True))
-    state = state._replace(mixture=state.mixture._replace(change=change))
-    expected = np.array([0.0, 0, -100, -20, 0, -100])
-    for step, x in enumerate(contexts(12)):
-        before, action = state, jnp.int32(step % NUM_ARMS)
-        state, info = update(state, x, action, REWARDS[action])
-        z, layer = units.bounded(state.contexts, x), tree(before.features)["hidden_0"]
-        deep = jnp.concatenate([jnp.ones(1), z, jax.nn.elu(z @ layer["kernel"] + layer["bias"])]) * 0.1**0.5
-        phis = [jnp.append(scaled, 3.0) for scaled in (z, 10 * z, z, z, deep, deep)]
-        y = (REWARDS[action] - state.rewards.origin)[None]
-        beliefs = [
-            jax.tree.map(lambda leaf, k=k: leaf[k], group)
-            for group in before.mixture.members
-            for k in range(len(group.weights))
-        ]
-        found = [
-            conjugate.learned(belief, phi, y, action[None], state.rewards.location, jnp.bool_(True))[1][1][0]
-            for belief, phi in zip(beliefs, phis, strict=True)
-        ]
-        expected = 0.8 * expected + np.array(found) - [0, 0, 0.2, 0, 0, 0.2]
-        expected = np.maximum(expected - expected.max(), [-np.inf, -np.inf, -6, -np.inf, -np.inf, -6])
-        np.testing.assert_allclose(info.weights, jax.nn.softmax(expected), rtol=1e-3, atol=1e-5)
 
 
 def test_a_rise_of_the_squared_errors_is_a_change():
@@ -343,75 +226,183 @@ def test_a_rise_of_the_squared_errors_is_a_change():
     assert not changes.found[599] and changes.found[720]
 
 
-@pytest.mark.parametrize("tail", ["normal", "lognormal", "rare"])
-def test_where_nothing_changes_no_change_is_found(tail):
-    draws = {
-        "normal": lambda rng: rng.normal(size=20_000) ** 2,
-        "lognormal": lambda rng: (rng.lognormal(size=20_000) - np.exp(0.5)) ** 2 / 4.67,
-        "rare": lambda rng: (rng.random(20_000) < 0.01) / 0.01,
-    }
-    squares = jnp.asarray(np.stack([draws[tail](np.random.default_rng(seed)) for seed in range(20)]), jnp.float32)
+def test_where_nothing_changes_no_change_is_found():
+    draws = (
+        lambda rng: rng.normal(size=20_000) ** 2,
+        lambda rng: (rng.lognormal(size=20_000) - np.exp(0.5)) ** 2 / 4.67,
+        lambda rng: (rng.random(20_000) < 0.01) / 0.01,
+    )
+    squares = jnp.asarray([[draw(np.random.default_rng(seed)) for seed in range(20)] for draw in draws], jnp.float32)
 
     def step(change, at):
-        return mixture.watched(change, *at), None
+        square, number = at
+        return jax.vmap(jax.vmap(mixture.watched, (0, 0, None)), (0, 0, None))(change, square, number), None
 
-    def last(squares):
-        at = squares, jnp.arange(1, len(squares) + 1, dtype=jnp.int32)
-        return jax.lax.scan(step, mixture.unchanged(), at)[0].found
-
-    assert np.mean(jax.jit(jax.vmap(last))(squares)) <= 0.05
-
-
-def test_what_a_linear_member_cannot_say_is_left_to_the_learned_one():
-    agent = agents.auto(ARMS, learning_rate=1e-2, half_life=None, model=models.MLP(NUM_ARMS, (16,), skip=True))
-
-    def step(state, at):
-        x, t = at
-        reward = jnp.abs(x[0]) - jnp.abs(x[1]) + 0.05 * jax.random.normal(jax.random.key(t))
-        state, info = agent.update(state, x, t % NUM_ARMS, reward)
-        return state, (info.weights[3], info.innovation[0])
-
-    at = contexts(400), jnp.arange(400)
-    learned, errors = jax.jit(lambda: jax.lax.scan(step, agent.init(jax.random.key(0)), at))()[1]
-    assert learned[-1] > 0.99
-    assert np.mean(errors[-100:] ** 2) < 0.3 * np.mean(errors[:100] ** 2)
+    start = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, squares.shape[:2]), mixture.unchanged())
+    at = jnp.moveaxis(squares, 2, 0), jnp.arange(1, 20_001, dtype=jnp.int32)
+    assert np.all(jax.lax.scan(step, start, at)[0].found.mean(1) <= 0.05)
 
 
+# The agents
+
+
+CHUNK = 300
 FOLLOWERS = {
-    "auto": lambda: agents.auto(ARMS, half_life=50.0, model=models.MLP(NUM_ARMS, (8,), skip=True)),
+    "auto": lambda: agents.auto(ARMS, learning_rate=1e-2, half_life=50.0, model=models.MLP(NUM_ARMS, (16,), skip=True)),
     "linear": lambda: agents.linear(ARMS, half_life=50.0),
 }
+XS, NOISE = contexts(3 * CHUNK, seed=1), np.random.default_rng(2).normal(size=(3 * CHUNK, NUM_ARMS))
+PLAIN = np.asarray(REWARDS) * np.asarray(XS)[:, :1] + 0.3 * NOISE
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("name", FOLLOWERS)
-def test_a_world_that_changes_is_followed(name):
-    """The weights of the actions are dealt out anew after two thirds of the steps."""
+@functools.cache
+def program(name):
+    """An agent's one program: `CHUNK` steps."""
     agent = FOLLOWERS[name]()
 
     def step(state, at):
-        key, before = at
-        seen, acted, noisy = jax.random.split(key, 3)
-        x = jax.random.normal(seen, (NUM_FEATURES,))
-        means = jnp.roll(jnp.array([1.0, -1.0, 0.0]), ~before) * x[0] + jnp.roll(jnp.arange(3.0), ~before)
-        action = agent.act(acted, state, x).value
-        state, info = agent.update(state, x, action, means[action] + 0.3 * jax.random.normal(noisy))
-        return state, (jnp.max(means) - means[action], getattr(info, "weights", jnp.zeros(6)))
+        key, x, rewards = at
+        action = agent.act(key, state, x).value
+        state, info = agent.update(state, x, action, rewards[action])
+        return state, (action, getattr(info, "weights", jnp.zeros(6)), info.rejected)
 
-    def played(key):
-        at = jax.random.split(key, 900), jnp.arange(900) < 600
-        return jax.lax.scan(step, agent.init(key), at)[1]
+    return jax.jit(agent.init), jax.jit(lambda state, *at: jax.lax.scan(step, state, at))
 
-    regret, weights = jax.jit(jax.vmap(played))(jax.random.split(jax.random.key(0), 4))
-    before, after = regret[:, 500:600].mean(1), regret[:, 800:].mean(1)
-    assert np.all(before < 0.1) and np.all(after < 0.25), (before, after)
-    forgetting = weights[..., jnp.array([2, 5])].sum(-1)
-    assert np.all(forgetting[:, 100:600].mean(1) < 0.02)
+
+def play(name, xs, rewards, state=None):
+    """State, actions, weights of the members and rejections of a life among contexts (t, F) and rewards (t, n)."""
+    init, chunk = program(name)
+    state, parts = init(jax.random.key(0)) if state is None else state, []
+    keys = jax.random.split(jax.random.key(1), len(xs))
+    for start in range(0, len(xs), CHUNK):
+        at = slice(start, start + CHUNK)
+        state, found = chunk(state, keys[at], jnp.asarray(xs[at], float), jnp.asarray(rewards[at], float))
+        parts.append(found)
+    return state, *(np.concatenate(part) for part in zip(*parts, strict=True))
+
+
+@pytest.mark.parametrize("name", FOLLOWERS)
+def test_neither_unit_nor_origin_of_contexts_and_rewards_matters(name):
+    """At most one action in a hundred differs after the first 16, where rounding decides between equal scores."""
+    xs, rewards = np.asarray(XS[:CHUNK]), PLAIN[:CHUNK]
+    plain = play(name, xs, rewards)[1]
+    assert len(set(plain.tolist())) > 1
+    scales = np.array([1e-6, 1e6, 3.0, 1.0])
+    for seen, paid in (
+        (xs, rewards + 30),
+        (xs, rewards - 1000),
+        (xs, 1e-6 * rewards),
+        (xs, 1e6 * rewards + 1e9),
+        (scales * xs + 50 * scales, rewards),
+    ):
+        same = play(name, seen, paid)[1] == plain
+        assert same[16:].mean() >= 0.99
+
+
+@pytest.mark.parametrize("name", FOLLOWERS)
+def test_a_rejected_update_leaves_the_state_as_it_was(name):
+    state, *_ = play(name, XS[:CHUNK], PLAIN[:CHUNK])
+    rows = np.arange(CHUNK)[:, None] % 2 == 0
+    xs, rewards = np.where(rows, np.nan, XS[:CHUNK]), np.where(rows, PLAIN[:CHUNK], np.inf)
+    fresh, _, _, rejected = play(name, xs, rewards, state)
+    assert rejected.all()
+    assert_same(fresh, state, rtol=0)
+
+
+@pytest.mark.parametrize("name", FOLLOWERS)
+def test_an_action_that_always_pays_nothing_does_not_keep_the_others_from_being_tried(name):
+    _, actions, *_ = play(name, XS[:CHUNK], np.tile([0.0, 0.0, 1.0], (CHUNK, 1)))
+    assert np.mean(actions[40:60] == 2) > 0.75
+
+
+@pytest.mark.parametrize("name", FOLLOWERS)
+def test_a_world_that_changes_is_followed(name):
+    """The weights of the actions are dealt out anew after two thirds of the steps."""
+    x = np.asarray(XS)[:, :1]
+    means = np.where(
+        np.arange(3 * CHUNK)[:, None] < 2 * CHUNK, [-1.0, 0.0, 1.0] * x + [1.0, 2.0, 0.0], [1.0, -1, 0] * x + [0, 1, 2]
+    )
+    _, actions, weights, _ = play(name, XS, means + 0.3 * NOISE)
+    regret = means.max(1) - means[np.arange(3 * CHUNK), actions]
+    assert regret[500:600].mean() < 0.1 and regret[800:].mean() < 0.25
     if name == "auto":
-        assert np.all(forgetting[:, 620:700].mean(1) > 0.5)
+        forgetting = weights[:, [2, 5]].sum(1)
+        assert forgetting[100:600].mean() < 0.02 and forgetting[620:700].mean() > 0.5
 
 
-@pytest.mark.sampled(2)
+def test_what_a_linear_member_cannot_say_is_left_to_the_learned_one():
+    x = np.asarray(XS)
+    bends = np.abs(x[:, :1]) - np.abs(x[:, 1:2]) + 0.05 * NOISE
+    assert play("auto", XS[: 2 * CHUNK], bends[: 2 * CHUNK])[2][-1, 4] > 0.99
+
+
+def test_costs_are_learned_by_their_logarithms_and_normal_rewards_are_not():
+    truth = np.random.default_rng(3).normal(size=(NUM_ARMS, NUM_FEATURES))
+    w = np.asarray(XS) @ truth.T
+    assert play("auto", XS, -np.exp(w + NOISE - 0.5))[2][-1, 3] > 0.9
+    assert play("auto", XS, w + 0.5 * NOISE)[2][-1, 3] < 0.1
+
+
+@pytest.mark.extended
+def test_an_action_whose_first_rewards_were_all_zero_is_played_again():
+    """Arm 1 pays nothing in the first steps, by chance; it pays more than the others afterwards."""
+    pays = np.random.default_rng(4).random((3 * CHUNK, NUM_ARMS)) < [0.1, 0.5, 0.1]
+    _, actions, *_ = play(
+        "linear", np.ones_like(XS), np.where(np.arange(3 * CHUNK)[:, None] < 60, [[0.1, 0, 0.1]], pays)
+    )
+    assert np.mean(actions[-200:] == 1) > 0.5
+
+
+def test_weights_of_members_are_discounted_sums_of_log_densities():
+    model = models.MLP(NUM_ARMS, (4,), skip=True)
+    agent = agents.auto(ARMS, horizon=5.0, half_life=8.0, model=model)
+    tree = ravel_pytree(models.network(model, jnp.zeros(NUM_FEATURES)).init(jax.random.key(0)))[1]
+    state, update = agent.init(jax.random.key(0)), jax.jit(agent.update)
+    change = state.mixture.change._replace(found=jnp.bool_(True))
+    state = state._replace(mixture=state.mixture._replace(change=change))
+    learn = jax.jit(conjugate.learned)
+    expected = np.array([0.0, 0, -100, -20, 0, -100])
+    for step, x in enumerate(contexts(12)):
+        before, action = state, jnp.int32(step % NUM_ARMS)
+        state, info = update(state, x, action, REWARDS[action])
+        z, layer = units.bounded(state.contexts, x), tree(before.features)["hidden_0"]
+        deep = jnp.concatenate([jnp.ones(1), z, jax.nn.elu(z @ layer["kernel"] + layer["bias"])]) * 0.1**0.5
+        phis = [jnp.append(scaled, 3.0) for scaled in (z, 10 * z, z, z, deep, deep)]
+        y = (REWARDS[action] - state.rewards.origin)[None]
+        beliefs = [
+            jax.tree.map(lambda leaf, k=k: leaf[k], group)
+            for group in before.mixture.members
+            for k in range(len(group.weights))
+        ]
+        taught = [
+            learn(belief, phi, y, action[None], state.rewards.location, jnp.bool_(True))
+            for belief, phi in zip(beliefs, phis, strict=True)
+        ]
+        found = [densities[0] for _, (_, densities) in taught]
+        forgetful = taught[2][0].forgotten(8.0, jnp.int32(step + 1), jnp.bool_(True))
+        after = jax.tree.map(lambda leaf: leaf[2], state.mixture.members[0])
+        assert_same(after, forgetful, rtol=1e-3, atol=1e-5)
+        expected = 0.8 * expected + np.array(found) - [0, 0, 0.2, 0, 0, 0.2]
+        expected = np.maximum(expected - expected.max(), [-np.inf, -np.inf, -6, -np.inf, -np.inf, -6])
+        np.testing.assert_allclose(info.weights, jax.nn.softmax(expected), rtol=1e-3, atol=1e-5)
+
+
+def test_linear_is_the_regression_that_forgets_in_every_fourth_of_the_half_life():
+    agent = agents.linear(ARMS, half_life=8.0)
+    state, update, belief = (
+        agent.init(jax.random.key(0)),
+        jax.jit(agent.update),
+        conjugate.prior(NUM_ARMS, NUM_FEATURES + 1),
+    )
+    for step, x in enumerate(contexts(5)):
+        state, info = update(state, x, jnp.int32(step % NUM_ARMS), REWARDS[step % NUM_ARMS])
+        phi = jnp.append(units.bounded(state.contexts, x), 3.0)
+        y, index = (REWARDS - state.rewards.origin)[step % NUM_ARMS][None], jnp.array([step % NUM_ARMS])
+        belief, (error, _) = conjugate.learned(belief, phi, y, index, state.rewards.location, jnp.bool_(True))
+        belief = belief.forgotten(8.0, jnp.int32(step + 1), jnp.bool_(True))
+        assert_same((state.belief, info.innovation), (belief, error), rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("x64", [False, True])
 @pytest.mark.parametrize("name", FOLLOWERS)
 def test_members_that_forget_promote_no_ranks_and_keep_their_dtypes(name, x64):
@@ -424,39 +415,9 @@ def test_members_that_forget_promote_no_ranks_and_keep_their_dtypes(name, x64):
     assert jax.tree.map(lambda a: (a.shape, a.dtype), fresh) == jax.tree.map(lambda a: (a.shape, a.dtype), state)
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("name", ["auto", "linear"])
-def test_a_rejected_update_leaves_the_state_as_it_was(name):
-    agent = agents.make(name, ARMS)
-    state, update = agent.init(jax.random.key(0)), jax.jit(agent.update)
-    state, _ = update(state, CONTEXT, jnp.int32(0), 1.0)
-    for x, reward in ((CONTEXT.at[0].set(jnp.nan), 1.0), (CONTEXT, jnp.inf)):
-        fresh, info = update(state, x, jnp.int32(1), reward)
-        assert info.rejected
-        assert_same(fresh, state, rtol=0)
-
-
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize(
-    ("space", "members"),
-    [(spaces.Discrete(4), 3), (spaces.Box(0, 1, (8, 8), np.float32), 3), (spaces.Box(0, 255, (28, 28), np.uint8), 1)],
-)
-def test_auto_takes_numbers_states_and_images(space, members):
-    agent = agents.auto(Spaces(space, spaces.Discrete(NUM_ARMS)))
-    state = jax.eval_shape(agent.init, jax.random.key(0))
-    assert len(state.mixture.members) == members
-    x = jnp.zeros(space.shape, jnp.float32 if space.dtype == np.float32 else jnp.int32)
-    assert jax.eval_shape(agent.act, jax.random.key(0), state, x).value.shape == ()
-    fresh, _ = jax.eval_shape(agent.update, state, x, jnp.int32(0), jnp.float32(0))
-    assert jax.tree.map(lambda a: (a.shape, a.dtype), fresh) == jax.tree.map(lambda a: (a.shape, a.dtype), state)
-
-
-class Shared(nn.Module):
-    """All actions share the parameters of the output layer."""
-
-    @nn.compact
-    def __call__(self, x):
-        return jnp.broadcast_to(nn.Dense(1, name="output")(nn.tanh(nn.Dense(4, name="body")(x))), NUM_ARMS)
+def test_an_image_has_only_the_member_of_the_network():
+    agent = agents.auto(Spaces(spaces.Box(0, 255, (28, 28), np.uint8), spaces.Discrete(NUM_ARMS)))
+    assert len(jax.eval_shape(agent.init, jax.random.key(0)).mixture.members) == 1
 
 
 @pytest.mark.parametrize(
@@ -472,6 +433,14 @@ class Shared(nn.Module):
 def test_settings_out_of_range_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         agents.auto(ARMS, **options)
+
+
+class Shared(nn.Module):
+    """All actions share the parameters of the output layer."""
+
+    @nn.compact
+    def __call__(self, x):
+        return jnp.broadcast_to(nn.Dense(1, name="output")(nn.tanh(nn.Dense(4, name="body")(x))), NUM_ARMS)
 
 
 def test_an_output_layer_that_actions_share_is_refused():

@@ -5,9 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seqdec import agents, models
 from seqdec.agents.regression import conjugate, logs
-from tests.test_agents import ARMS, NUM_ARMS, NUM_FEATURES
 from tests.test_auto import PHI, PLAYED, F, N, T, double_precision
 
 AMOUNTS = np.exp(2 * np.random.default_rng(1).normal(size=T))
@@ -73,45 +71,3 @@ def test_rewards_that_do_not_vary_have_no_scale():
         assert belief.scale.unit == 0 and belief.scale.shift == 0
         at = belief.answer(jnp.asarray(PHI[0]), jnp.asarray(1.0))
         assert np.all(at.mean == 1) and np.all(at.variance == 0)
-
-
-def played(reward, steps=900, seeds=16):
-    """Regret (seeds, steps) and weights of the members, with rewards reward(key, w x)."""
-    agent = agents.auto(ARMS, half_life=None, model=models.MLP(NUM_ARMS, (4,), skip=True))
-
-    def run(key):
-        start, drawn, *keys = jax.random.split(key, steps + 2)
-        truth = jax.random.normal(drawn, (NUM_ARMS, NUM_FEATURES)) / NUM_FEATURES**0.5
-
-        def step(state, key):
-            seen, acted, paid = jax.random.split(key, 3)
-            x = jax.random.normal(seen, (NUM_FEATURES,))
-            means, draw = reward(truth @ x)
-            action = agent.act(acted, state, x).value
-            state, info = agent.update(state, x, action, draw(paid)[action])
-            return state, (jnp.max(means) - means[action], info.weights)
-
-        return jax.lax.scan(step, agent.init(start), jnp.stack(keys))[1]
-
-    return jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(0), seeds))
-
-
-def costs(w):
-    """Lognormal costs."""
-    means = -jnp.exp(w)
-    return means, lambda key: means * jnp.exp(jax.random.normal(key) - 0.5)
-
-
-def normal(w):
-    """Normal rewards."""
-    return w, lambda key: w + 0.5 * jax.random.normal(key)
-
-
-@pytest.mark.extended
-def test_costs_are_learned_by_their_logarithms_and_normal_rewards_are_not():
-    regret, weights = played(costs)
-    assert np.median(weights[:, -1, 2]) > 0.9, weights[:, -1]
-    late = np.median(regret[:, -300:].mean(1))
-    assert late < 0.04, late  # 0.08 without
-    _, weights = played(normal)
-    assert np.all(weights[:, -1, 2] < 0.1), weights[:, -1]
