@@ -67,14 +67,13 @@ def jacobian_of(net, params, x):
     return jax.tree.map(np.asarray, jax.jacrev(response)(params["tables"])), np.asarray(response(params["tables"]))
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("observed", [[3, 0, 1], [1], None])
+@pytest.mark.parametrize("observed", [[3, 0, 1], None])
 def test_ekf_with_tables_is_the_blockwise_recursion_on_dense_jacobians(observed):
     with jax.enable_x64(True):
         net, generator = network(), np.random.default_rng(0)
         flt = MAKERS["ekf"](net)
         belief = flt.init(jax.random.key(0), jax.tree.map(lambda p: p + 0.3, net.init(jax.random.key(1))))
-        for _ in range(3):
+        for _ in range(2):
             x = offer(generator)
             seen = np.arange(OFFER) if observed is None else np.array(observed)
             y = generator.normal(size=len(seen))
@@ -109,8 +108,9 @@ def test_ekf_with_tables_is_the_blockwise_recursion_on_dense_jacobians(observed)
             belief = fresh
 
 
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize(
+    "name", ["ekf", "lolofi", *(pytest.param(name, marks=pytest.mark.extended) for name in ("hilofi", "lrkf"))]
+)
 def test_only_the_rows_in_question_move(name):
     net, generator = network(), np.random.default_rng(1)
     flt = MAKERS[name](net)
@@ -126,17 +126,6 @@ def test_only_the_rows_in_question_move(name):
     assert changed == [[int(x["user"][0])], [3]]
     assert jax.tree.structure(fresh) == jax.tree.structure(belief)
     assert all(isinstance(block, RowRoots) and block.which is None for block in fresh.blocks[-2:])
-
-
-@pytest.mark.parametrize("name", ["ekf", "hilofi"])
-def test_a_bad_reward_changes_nothing(name):
-    net = network()
-    flt = MAKERS[name](net)
-    belief = flt.init(jax.random.key(0), net.init(jax.random.key(1)))
-    fresh, info = jax.jit(flt.update)(belief, offer(np.random.default_rng(2)), jnp.nan, 1)
-    assert info.rejected
-    for a, b in zip(jax.tree.leaves(fresh), jax.tree.leaves(belief), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
 
 
 def test_draws_have_the_moments_of_the_belief():

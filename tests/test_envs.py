@@ -1,7 +1,5 @@
 """The environments: one contract for all, and each one's rewards and regret against numbers worked out by hand."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -67,6 +65,7 @@ BUILDERS: dict[str, Callable[[], Environment]] = {
     "drifting-wheel": lambda: envs.nonstationary(build("wheel"), [3, 9, 10], kind="drift"),
 }
 """The environments of the contract suite; all that need no files."""
+ALWAYS_BEGIN_ALIKE = ("bernoulli", "gaussian", "sequential", "recommender")
 CONTRACT = tuple(name for name in BUILDERS if name != "digits")  # another order of the same actions is in it
 
 
@@ -109,11 +108,7 @@ def random_actions(env: Environment, steps: int = STEPS) -> np.ndarray:
 
 
 def assert_same_numbers(a: Any, b: Any) -> None:
-    """Same structure, same dtypes, same numbers up to the rounding of differently fused programs."""
-    assert jax.tree.structure(a) == jax.tree.structure(b)
-    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
-        assert x.dtype == y.dtype
-        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6), a, b)
 
 
 def contexts(first: Any, steps: TimeStep) -> np.ndarray:
@@ -122,70 +117,28 @@ def contexts(first: Any, steps: TimeStep) -> np.ndarray:
     return np.concatenate([before[None], after[:-1]])
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CONTRACT)
 def test_contract(name: str) -> None:
-    env = build(name)
-    right = random_actions(env)
-    wrong = [np.where(np.arange(STEPS) == 4, action, right).astype(np.int32) for action in (-1, 10**6)]
-    keys = jax.vmap(jax.random.key)(np.array([5, 5, 6, 5, 5]))
+    """Beside `seqdec.envs.check`: seeds, masks, the ends of episodes, and actions out of range."""
+    env, right, when = build(name), random_actions(build(name)), np.arange(STEPS) == 4
+    actions = np.stack([right, right, *(np.where(when, action, right).astype(np.int32) for action in (-1, 10**6))])
     run = jax.jit(jax.vmap(trajectory(env), (0, 0, None)))
-    batch = jax.device_get(run(keys, np.stack([right, right, right, *wrong]), env.params))
-    runs = [jax.tree.map(lambda leaf, i=i: leaf[i], batch) for i in range(5)]
-    assert_same_numbers(runs[0], by_hand(env, 5, right))  # a vmapped scan and a Python loop
-    assert_same_numbers(runs[0], runs[1])  # equal seeds, equal streams
-    differ = [np.any(a != b) for a, b in zip(*map(jax.tree.leaves, (runs[0], runs[2])), strict=True)]
+    batch = jax.device_get(run(jax.vmap(jax.random.key)(np.array([5, 6, 5, 5])), actions, env.params))
+    (first, steps), other, *wrong = (jax.tree.map(lambda leaf, i=i: leaf[i], batch) for i in range(4))
+    differ = [np.any(a != b) for a, b in zip(*map(jax.tree.leaves, (steps, other[1])), strict=True)]
     assert any(differ) != (name in ("sequential", "recommender"))
-    check_run(env, *runs[2], right)
-    for first, steps in runs[3:]:
-        check_wrong_action(steps, runs[0][1], 4)
-        assert_same_numbers(first, runs[0][0])
-
-
-def check_run(env: Environment, first: Any, steps: TimeStep, actions: np.ndarray) -> None:
-    """Spaces, dtypes, masks, the ends of episodes."""
-    in_spaces(env, first, steps)
-    assert steps.reward.dtype == steps.regret.dtype == np.float32 and steps.done.dtype == bool
-    allowed = mask_of(first, steps, actions)
+    begun = jax.vmap(env.reset, (0, None))(jax.random.split(jax.random.key(0), 8), env.params)[1]
+    varies = [np.any(leaf != leaf[:1]) for leaf in jax.tree.leaves(begun)]
+    assert any(varies) != (name in ALWAYS_BEGIN_ALIKE)
+    allowed = mask_of(first, steps, right)
     np.testing.assert_array_equal(np.isfinite(steps.reward), allowed)
     np.testing.assert_array_equal(np.isfinite(steps.regret), allowed)
-    assert np.all(steps.regret[allowed] >= 0)
     assert np.flatnonzero(steps.done).tolist() == [6, 13]
-    assert steps.outcomes is None or steps.outcomes.shape == (STEPS, env.action_space.n)
-
-
-def check_wrong_action(steps: TimeStep, right: TimeStep, when: int) -> None:
-    """An action out of range gives NaN, and the run goes on as if nothing had been."""
-    assert np.isnan(steps.reward[when]) and np.isnan(steps.regret[when])
-    others = np.arange(STEPS) != when
-    assert_same_numbers((steps.reward[others], steps.regret[others]), (right.reward[others], right.regret[others]))
-    assert_same_numbers(
-        (steps.observation, steps.done, steps.outcomes), (right.observation, right.done, right.outcomes)
-    )
-
-
-def by_hand(env: Environment, seed: int, actions: np.ndarray) -> tuple[Any, TimeStep]:
-    """`trajectory` as a plain loop over one compiled step."""
-    reset_key, step_key = jax.random.split(jax.random.key(seed))
-    state, first = jax.jit(env.reset)(reset_key, env.params)
-    step, rows = jax.jit(env.step), []
-    for key, action in zip(jax.random.split(step_key, len(actions)), actions, strict=True):
-        state, timestep = step(key, state, action, env.params)
-        rows.append(timestep)
-    return jax.device_get((first, jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)))
-
-
-def in_spaces(env: Environment, first: Any, steps: TimeStep) -> None:
-    for observation in (first, *(jax.tree.map(lambda leaf, i=i: leaf[i], steps.observation) for i in range(STEPS))):
-        if isinstance(observation, Masked):
-            assert observation.mask.shape == (env.action_space.n,) and observation.mask.dtype == bool
-            assert observation.mask.any()
-            observation = observation.observation
-        assert env.observation_space.contains(observation)
-        parts = [(env.observation_space, observation)]
-        if isinstance(observation, dict):
-            parts = [(env.observation_space[name], part) for name, part in observation.items()]
-        assert all(part.dtype == space.dtype for space, part in parts)
+    for _, found in wrong:  # NaN, and the run goes on as if nothing had been
+        assert np.isnan(found.reward[when]) and np.isnan(found.regret[when])
+        masked = steps._replace(**{part: np.where(when, np.nan, getattr(steps, part)) for part in ("reward", "regret")})
+        assert_same_numbers(found, masked)
 
 
 def mask_of(first: Any, steps: TimeStep, actions: np.ndarray) -> np.ndarray:
@@ -196,27 +149,22 @@ def mask_of(first: Any, steps: TimeStep, actions: np.ndarray) -> np.ndarray:
     return masks[np.arange(len(actions)), actions]
 
 
-@pytest.mark.parametrize("name", ["bernoulli", "digits", "permuted"])
 @pytest.mark.parametrize("action", [np.float32(1.0), np.zeros(2, np.int32), np.bool_(True)])
-def test_action_of_the_wrong_kind_is_refused_while_tracing(name: str, action: Any) -> None:
-    env = build(name)
-    state, _ = jax.eval_shape(env.reset, jax.random.key(0), env.params)
-    with pytest.raises(TypeError, match=r"an action must be a \(\) integer array; got .* of shape"):
-        jax.eval_shape(env.step, jax.random.key(0), state, action, env.params)
+def test_action_of_the_wrong_kind_is_refused_while_tracing(action: Any) -> None:
+    for name in ("bernoulli", "digits", "permuted"):
+        env = build(name)
+        state, _ = jax.eval_shape(env.reset, jax.random.key(0), env.params)
+        with pytest.raises(TypeError, match=r"an action must be a \(\) integer array; got .* of shape"):
+            jax.eval_shape(env.step, jax.random.key(0), state, action, env.params)
 
 
 @pytest.mark.parametrize("name", CONTRACT)
-def test_data_are_passed_and_never_closed_over(name: str) -> None:
-    env = build(name)
+def test_data_are_passed_and_dtypes_do_not_depend_on_the_precision(name: str) -> None:
+    env, actions = build(name), np.zeros(3, np.int32)
     state, _ = jax.eval_shape(env.reset, jax.random.key(0), env.params)
     jaxpr = jax.make_jaxpr(env.step)(jax.random.key(0), state, jnp.int32(0), env.params)
     assert sum(np.size(const) for const in jaxpr.consts) <= 16
     assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(env.params))
-
-
-@pytest.mark.parametrize("name", CONTRACT)
-def test_dtypes_do_not_depend_on_the_precision_and_none_is_promoted_silently(name: str) -> None:
-    env, actions = build(name), np.zeros(3, np.int32)
     shapes = jax.eval_shape(trajectory(env), jax.random.key(0), actions, env.params)
     with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
         assert jax.eval_shape(trajectory(env), jax.random.key(0), actions, env.params) == shapes
@@ -297,13 +245,6 @@ def test_wheel_has_the_published_rewards() -> None:
     np.testing.assert_allclose(steps.regret.T, expected.max(axis=1, keepdims=True) - expected, atol=1e-5)
 
 
-def test_wheel_by_default_has_the_papers_constants() -> None:
-    params = envs.wheel().params
-    assert params.mean.tolist() == pytest.approx([1.0, 1.0, 1.0, 1.0, 1.2])
-    constants = [float(x) for x in (params.std, params.large_mean, params.large_std, params.delta)]
-    assert constants == pytest.approx([0.01, 50.0, 0.01, 0.95])
-
-
 def test_sleeping_arms() -> None:
     p = np.array([0.1, 0.5, 0.9], np.float32)
     env = envs.bernoulli(p, availability=0.3)
@@ -330,24 +271,19 @@ def shown(first: Any, steps: TimeStep, images: np.ndarray = IMAGES, peak: int = 
     return distance.max(axis=2).argmin(axis=1)
 
 
-def test_classification_pays_for_the_right_class() -> None:
+def test_classification_pays_for_the_right_class_in_a_new_permutation_in_each_pass() -> None:
     env = envs.classification(IMAGES, LABELS, full_information=True)
-    actions = random_actions(env, 12)
+    actions = random_actions(env, 48)
     first, steps = play(env, 0, actions)
-    labels = LABELS[shown(first, steps)]
+    order = shown(first, steps)
+    labels, passes = LABELS[order], order.reshape(4, 12)
     np.testing.assert_array_equal(steps.reward, actions == labels)
     np.testing.assert_array_equal(steps.regret, actions != labels)
     np.testing.assert_array_equal(steps.outcomes, np.eye(4)[labels])
-    assert env.action_space.n == 4 and envs.classification(IMAGES, LABELS, num_classes=7).action_space.n == 7
-
-
-def test_shuffle_is_a_new_permutation_in_each_pass() -> None:
-    env = envs.classification(IMAGES, LABELS)
-    first, steps = play(env, 0, np.zeros(48, np.int32))
-    passes = shown(first, steps).reshape(4, 12)
     np.testing.assert_array_equal(np.sort(passes, axis=1), np.tile(np.arange(12), (4, 1)))
     assert len({tuple(order) for order in passes.tolist()}) == 4
     assert np.flatnonzero(steps.done).tolist() == [11, 23, 35, 47]
+    assert env.action_space.n == 4 and envs.classification(IMAGES, LABELS, num_classes=7).action_space.n == 7
 
 
 @pytest.mark.parametrize("horizon", [3, 5])
@@ -454,24 +390,16 @@ def test_drift_of_labels_exchanges_two_at_a_time() -> None:
     assert sum(label != name for label, name in names.items()) in (0, 3, 4)  # two exchanges: of the same two, or more
 
 
-def test_means_drift_at_the_exact_steps_and_regret_follows() -> None:
-    means, points = np.array([0.0, 1.0, 3.0]), [4, 7]
-    env = envs.nonstationary(envs.gaussian(means, std=0.0), points, kind="drift", drift_std=5.0)
+def test_means_drift_at_the_exact_steps_by_the_size_asked_for_and_regret_follows() -> None:
+    env = envs.nonstationary(envs.gaussian(np.zeros(500), std=0.0), [4, 7], kind="drift", drift_std=0.3)
     _, steps = play_all(env, 0, 12)
     for start, stop in ((0, 4), (4, 7), (7, 12)):
         np.testing.assert_array_equal(steps.reward[:, start:stop], steps.reward[:, [start]].repeat(stop - start, 1))
-    np.testing.assert_array_equal(steps.reward[:, 0], means)
-    assert (steps.reward[:, 3] != steps.reward[:, 4]).all() and (steps.reward[:, 6] != steps.reward[:, 7]).all()
+    np.testing.assert_array_equal(steps.reward[:, 0], 0)
     np.testing.assert_allclose(steps.regret, steps.reward.max(axis=0) - steps.reward, rtol=1e-6)
-
-
-def test_drift_has_the_size_asked_for() -> None:
-    env = envs.nonstationary(envs.gaussian(np.zeros(500), std=0.0), [1, 2], kind="drift", drift_std=0.3)
-    _, steps = play_all(env, 0, 3)
-    walked = np.diff(steps.reward, axis=1)
-    assert (
-        abs(walked.std() - 0.3) < 6 * 0.3 / np.sqrt(2000) and abs(np.mean(walked[:, 0] * walked[:, 1])) < 6 * 0.09 / 22
-    )
+    walked = np.diff(steps.reward[:, [0, 4, 7]], axis=1)
+    assert abs(walked.std() - 0.3) < 6 * 0.3 / np.sqrt(2000)
+    assert abs(np.mean(walked[:, 0] * walked[:, 1])) < 6 * 0.09 / 22
 
 
 def test_probabilities_drift_within_bounds() -> None:
@@ -501,26 +429,12 @@ def test_masks_change_places_with_their_arms() -> None:
     assert sorted(arms[1]) == [0, 1, 2, 3]
 
 
-def test_changes_are_vmapped_over_their_size() -> None:
-    env = envs.nonstationary(envs.gaussian((0.0, 0.0), std=0.0), [1], kind="drift")
-    stds = jnp.array([0.0, 1.0, 2.0])
-    run = trajectory(env)
-
-    def rewards_of(std: jax.Array) -> jax.Array:
-        return run(jax.random.key(0), np.zeros(2, np.int32), env.params._replace(drift_std=std))[1].reward
-
-    rewards = jax.jit(jax.vmap(rewards_of))(stds)
-    np.testing.assert_allclose(rewards[:, 1], stds * rewards[1, 1], rtol=1e-6)
-
-
 def test_named_changes_are_those_of_the_function() -> None:
-    actions = np.zeros(12, np.int32)
     for kind, name in (("permute", "permuted"), ("drift", "drifting")):
         named = envs.make(name, env="digits", change_points=[2, 5], full_information=True)
-        assert named.name == f"digits-{kind}"
-        plain = envs.nonstationary(build("digits-full"), [2, 5], kind=kind)
-        seen, expected = (play(env, 0, actions)[1].outcomes[:6] for env in (named, plain))
-        np.testing.assert_array_equal(seen, expected)
+        assert named.name == f"digits-{kind}" and named.params.change_points.tolist() == [2, 5]
+        expected = play(envs.nonstationary(build("digits-full"), [2, 5], kind=kind), 0, np.zeros(7, np.int32))[1]
+        np.testing.assert_array_equal(play(named, 0, np.zeros(7, np.int32))[1].outcomes[:6], expected.outcomes[:6])
 
 
 # Outliers
@@ -553,23 +467,15 @@ def drifting(name: str, **options: Any) -> Environment:
     ("build", "error", "message"),
     [
         (lambda: envs.make("digts"), ValueError, r"unknown environment 'digts': did you mean 'digits'\? Known: ackley"),
-        (lambda: envs.make("fashion_mnist"), ValueError, "did you mean 'fashion-mnist'"),
         (lambda: envs.make("digits", ordr="shuffle"), TypeError, "ordr"),
         (lambda: envs.bernoulli([0.5, 1.5]), ValueError, r"probabilities must be finite numbers from 0.0 to 1.0"),
-        (lambda: envs.bernoulli([True, False]), TypeError, "probabilities must hold numbers; got"),
         (lambda: envs.bernoulli([]), ValueError, r"probabilities must be a non-empty array .* got shape \(0,\)"),
         (lambda: envs.bernoulli(horizon=0), ValueError, "horizon must be at least 1; got 0"),
-        (lambda: envs.bernoulli(horizon=2.5), TypeError, "horizon must be an integer; got 2.5"),
         (lambda: envs.bernoulli(availability=1.5), ValueError, "availability must be finite numbers from 0.0 to 1.0"),
-        (lambda: envs.gaussian([0.0, np.nan]), ValueError, "means must be finite"),
         (lambda: envs.gaussian([0.0, 1.0], std=-1.0), ValueError, "std must be finite numbers from 0.0"),
         (lambda: envs.gaussian([0.0, 1.0], std=[1.0] * 3), ValueError, r"std must be one number or .* shape \(2,\)"),
-        (lambda: envs.gaussian([0.0, 1.0], std=True), TypeError, "std must hold numbers; got True"),
-        (lambda: envs.linear(np.zeros(3)), ValueError, r"weights must be a non-empty array .*; got shape \(3,\)"),
         (lambda: envs.linear(noise_std=-0.1), ValueError, "noise_std must be finite numbers from 0.0"),
-        (lambda: envs.linear(noise_std=True), TypeError, "noise_std must hold numbers; got True"),
         (lambda: envs.wheel(1.5), ValueError, "delta must be finite numbers from 0.0 to 1.0; got 1.5"),
-        (lambda: envs.wheel(large_mean=np.bool_(True)), TypeError, "large_mean must hold numbers"),
         (lambda: envs.wheel(means=[1.0, 2.0]), ValueError, r"means must hold the five arms' .* got shape \(2,\)"),
         (lambda: envs.classification(IMAGES / 255, LABELS), ValueError, "images must be uint8 .* got float64"),
         (lambda: envs.classification(IMAGES[:0], LABELS[:0]), ValueError, "n > 0"),
@@ -578,20 +484,15 @@ def drifting(name: str, **options: Any) -> Environment:
         (lambda: envs.classification(IMAGES, LABELS - 1), ValueError, "labels must count from 0; the least is -1"),
         (lambda: envs.classification(IMAGES, LABELS, num_classes=3), ValueError, "num_classes .* at least 4; got 3"),
         (lambda: envs.classification(IMAGES, LABELS, peak=16), ValueError, "peak=16 must be the largest"),
-        (lambda: envs.classification(IMAGES, LABELS, order="random"), ValueError, "unknown order 'random': Known: rep"),
         (lambda: envs.classification(IMAGES, LABELS, pixels="signd"), ValueError, "did you mean 'signed'"),
         (lambda: envs.idx("/nowhere"), FileNotFoundError, "no folder /nowhere"),
         (lambda: envs.nonstationary(build("digits"), []), ValueError, r"increase from 1 on; got \[\]"),
-        (lambda: envs.nonstationary(build("digits"), [0, 5]), ValueError, r"increase from 1 on; got \[0, 5\]"),
         (lambda: envs.nonstationary(build("digits"), [5, 5]), ValueError, r"increase from 1 on; got \[5, 5\]"),
         (lambda: envs.nonstationary(build("digits"), [2.5]), TypeError, "change_points must hold integers"),
-        (lambda: envs.nonstationary(build("digits"), [5], kind="jump"), ValueError, "Known: drift, permute"),
         (lambda: drifting("digits", drift_std=0.1), ValueError, "drift_std=0.1 has nothing to act on"),
         (lambda: envs.nonstationary(build("gaussian"), [5], drift_std=0.1), ValueError, "has nothing to act on"),
         (lambda: drifting("gaussian", drift_std=-1.0), ValueError, "drift_std must be finite numbers from 0.0"),
-        (lambda: drifting("gaussian", drift_std=True), TypeError, "drift_std must hold numbers"),
         (lambda: envs.outliers("digits", share=1.5), ValueError, "share must be finite numbers .* got 1.5"),
-        (lambda: envs.outliers("digts"), ValueError, "did you mean 'digits'"),
         (lambda: envs.outliers(build("digits"), order="shuffle"), TypeError, "order: options go with the name"),
         (lambda: envs.nonstationary(envs.bernoulli([0.5]), [5]), TypeError, "two or more Discrete actions"),
     ],
@@ -604,20 +505,6 @@ def test_bad_input_is_refused(build: Callable[[], Environment], error: type, mes
 def test_bad_split_is_refused(image_home: Path) -> None:
     with pytest.raises(ValueError, match="unknown split 'validation': Known: test, train"):
         envs.mnist(split="validation")
-
-
-def test_names() -> None:
-    bandits = {"bernoulli", "digits", "fashion-mnist", "gaussian", "idx", "linear", "mnist", "wheel"}
-    logs = {"kuairec", "random-exposures"}
-    functions = {"ackley", "branin", "drawnn", "failing-branin", "hartmann6", "levy", "noisy-branin", "rosenbrock"}
-    wrappers = {"drifting", "outliers", "permuted"}
-    assert envs.names() == tuple(sorted({"open-bandit", *bandits, *wrappers, *logs, *functions, *envs.tables()}))
-
-
-def test_the_folder_is_no_package_of_its_own() -> None:
-    root = Path(__file__).parent.parent
-    done = subprocess.run([sys.executable, "-c", "import envs"], cwd=root, capture_output=True, text=True)
-    assert done.returncode == 1 and "ImportError: import this package as seqdec.envs, not as envs" in done.stderr
 
 
 # Recommender's logs

@@ -263,13 +263,14 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
-def test_a_wrong_value_is_named_with_its_column_and_row(name: str, value: Any) -> None:
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_value_is_named_with_its_column_and_row(name: str) -> None:
     encoder = Encoder({"some column": DECLARED[name]})
-    with pytest.raises((TypeError, ValueError), match="column some column: "):
-        encoder({"some column": value})
-    with pytest.raises((TypeError, ValueError), match="row 1, column some column: "):
-        encoder.transform([{"some column": None}, {"some column": value}])
+    for value in WRONG[name]:
+        with pytest.raises((TypeError, ValueError), match=r"column some column: "):
+            encoder({"some column": value})
+        with pytest.raises((TypeError, ValueError), match=r"row 1, column some column: "):
+            encoder.transform([{"some column": None}, {"some column": value}])
 
 
 def test_unknown_levels_are_marked() -> None:
@@ -287,16 +288,12 @@ def test_numbers_are_clipped_and_equal_ones_are_zero() -> None:
     ("act", "message"),
     [
         (lambda: Encoder.fit(TABLE.iloc[:0]), "no rows"),
-        (lambda: Encoder.fit([]), "no rows"),
         (lambda: Encoder.fit(pd.DataFrame(index=range(3))), "at least one column"),
-        (lambda: Encoder.fit(TABLE, []), "at least one column"),
-        (lambda: Encoder({}), "at least one column"),
         (
             lambda: Encoder.fit(TABLE, ["agee"]),
             "no column agee; the table has age, visits.*: did you mean 'age'[?] Else add",
         ),
         (lambda: Encoder.fit(TABLE, "age"), r"columns must be a list of names; got 'age': \['age'\]"),
-        (lambda: Encoder.fit(TABLE, kinds={"agee": "numeric"}), "did you mean 'age'|age"),
         (lambda: Encoder.fit(TABLE, kinds={"age": "numerc"}), "kind of column age"),
         (lambda: Encoder.fit(TABLE, kinds={"age": [Bool]}), "kind of column age"),  # pyright: ignore[reportArgumentType]
         (lambda: Encoder.fit(pd.concat([TABLE, TABLE[["age"]]], axis=1)), "the column age occurs twice"),
@@ -308,8 +305,6 @@ def test_numbers_are_clipped_and_equal_ones_are_zero() -> None:
         (lambda: Encoder.fit(pd.DataFrame({"x": [1.0, np.inf]})), "column x: inf is not a finite number"),
         (lambda: Encoder.fit(pd.DataFrame({3: [1.0]})), "names of columns must be str; got 3"),
         (lambda: Encoder.fit(np.eye(3)), "table must be a pandas, polars or pyarrow table.*got ndarray"),
-        (lambda: Encoder.fit(TABLE["age"]), "table must be a pandas.*Series"),
-        (lambda: Encoder.fit(iter([{"age": 3}])), "table must be a pandas.*list_iterator"),
         (lambda: ENCODER.transform({"age": 3}), "got dict: for one row, call the encoder with the dict"),
         (lambda: ENCODER.transform([{"age": 3}, 3]), "row 1 must be a dict; got int"),
         (lambda: ENCODER.transform(TABLE.drop(columns="age")), "there is no column age.*filled with None"),
@@ -319,7 +314,6 @@ def test_numbers_are_clipped_and_equal_ones_are_zero() -> None:
         (lambda: ENCODER.transform([{"age": 3}, {}]), "row 1 has none of the columns"),
         (lambda: Encoder({"x": "numeric"}), r"column x must be declared by a kind, such as Bool\(\)"),  # pyright: ignore[reportArgumentType]
         (lambda: Encoder({"x": Numeric(0, 0)}), "std above zero"),
-        (lambda: Encoder({"x": Numeric(math.nan, 1)}), "finite mean"),
         (lambda: Encoder({"x": Categorical("ab")}), "levels of column x must be a list"),  # pyright: ignore[reportArgumentType]
         (lambda: Encoder({"x": Categorical(("3", 3))}), "column x has a level twice: '3'"),  # pyright: ignore[reportArgumentType]
         (lambda: Encoder({"x": Tags(())}), "at least one level"),

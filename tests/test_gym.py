@@ -43,13 +43,6 @@ def test_check_env_finds_nothing(id_: str, image_home: Path) -> None:
     check_env(gymnasium.make(id_, **options).unwrapped)  # pytest turns warnings into errors
 
 
-def test_ids_are_registered_once() -> None:
-    before = {id_: gymnasium.spec(id_) for id_ in IDS}
-    envs.register()
-    assert all(gymnasium.spec(id_) is spec for id_, spec in before.items())
-    assert {spec.kwargs["name"] for spec in before.values()} == set(envs.names())
-
-
 def test_an_id_takes_the_options_of_its_environment() -> None:
     env = gymnasium.make("seqdec/Digits-v0", order="sequential", horizon=3, full_information=True)
     vector = gymnasium.make_vec("seqdec/Digits-v0", num_envs=2, horizon=3, autoreset_mode="SameStep")
@@ -87,17 +80,12 @@ def test_plays_the_functional_environment_on_through_episodes() -> None:
             assert "regret" not in info
 
 
-def test_final_observation_is_the_last_context() -> None:
+def test_the_final_observation_is_the_last_context_and_a_reset_in_mid_episode_starts_afresh() -> None:
     adapter = FunctionalEnv(envs.classification(IMAGES, np.arange(5), order="sequential", horizon=3))
     for _ in range(2):
         seen = [adapter.reset()[0], *(adapter.step(0)[0] for _ in range(3))]
         np.testing.assert_allclose(np.concatenate(seen) * 255, [0, 1, 2, 2], rtol=1e-6)
-
-
-def test_reset_in_mid_episode_starts_afresh() -> None:
-    adapter = FunctionalEnv(envs.classification(IMAGES, np.arange(5), order="sequential"))
-    adapter.reset(seed=0)
-    adapter.step(0)
+    adapter.reset()
     adapter.step(0)
     assert adapter.reset()[0] == 0.0
 
@@ -112,23 +100,17 @@ def test_seeds() -> None:
     assert (unseeded[0] != unseeded[1]).any()
 
 
-def test_step_without_reset_is_refused() -> None:
+def test_a_step_without_reset_or_with_an_action_out_of_range_is_refused() -> None:
     adapter = FunctionalEnv(envs.bernoulli(horizon=1))
     with pytest.raises(ResetNeeded, match="before the first step and after the end"):
         adapter.step(0)
     adapter.reset(seed=0)
-    adapter.step(0)
+    for action in (-1, 5, 0.5, np.float32(1), None, "0", np.zeros(1, int)):
+        with pytest.raises(ValueError, match=r"action .* is not in Discrete\(5\)"):
+            adapter.step(action)
+    assert adapter.step(0)[4].keys() == {"regret"}  # and no harm done
     with pytest.raises(ResetNeeded):
         adapter.step(0)
-
-
-@pytest.mark.parametrize("action", [-1, 5, 0.5, np.float32(1), None, "0", np.zeros(1, int)])
-def test_action_out_of_range_is_refused(action: Any) -> None:
-    adapter = FunctionalEnv(envs.bernoulli())
-    adapter.reset(seed=0)
-    with pytest.raises(ValueError, match=r"action .* is not in Discrete\(5\)"):
-        adapter.step(action)
-    assert adapter.step(0)[4].keys() == {"regret"}  # and no harm done
 
 
 def test_masked_out_action_is_refused() -> None:
@@ -288,11 +270,10 @@ CONTAINERS: dict[str, Any] = {
 }
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("container", CONTAINERS)
-def test_observations_in_any_container(container: str) -> None:
-    seen = run_of(Given(TWO, Discrete(2), CONTAINERS[container])).diagnostics["observation"]
-    assert seen.dtype == np.float32 and seen[0, 1:].tolist() == [[0.5, 0.25]] * 2
+def test_observations_in_any_container() -> None:
+    for container, value in CONTAINERS.items():
+        seen = run_of(Given(TWO, Discrete(2), value)).diagnostics["observation"]
+        assert seen.dtype == np.float32 and seen[0, 1:].tolist() == [[0.5, 0.25]] * 2, container
 
 
 def test_observations_of_other_spaces_in_any_container() -> None:
@@ -314,13 +295,10 @@ def test_observations_of_other_spaces_in_any_container() -> None:
     ("space", "seen", "error", "message"),
     [
         (TWO, [0.1], ValueError, r"observation must have shape \(2,\).*got shape \(1,\)"),
-        (TWO, 0.1, ValueError, r"got shape \(\)"),
         (TWO, [[1, 2], [1]], ValueError, "rows of different lengths"),
         (TWO, ["a", "b"], TypeError, "observation must hold real numbers"),
-        (TWO, None, TypeError, "observation must hold real numbers; got None"),
         (TWO, lambda step: np.zeros(2 + step), ValueError, r"got shape \(3,\)"),
         (Discrete(3), 1.0, TypeError, "observation must be an integer, a member of"),
-        (Discrete(3), [1], ValueError, r"got shape \(1,\)"),
         (
             Box(0, 9, (1,), int),
             lambda step: [step / 2] if step else [0],
@@ -341,10 +319,10 @@ def test_observations_that_do_not_fit_are_refused(space: Any, seen: Any, error: 
         run_of(Given(space, Discrete(2), seen))
 
 
-@pytest.mark.parametrize("reward", [None, "1", [1.0, 2.0], 1j, {}])
-def test_rewards_that_are_not_numbers_are_refused(reward: Any) -> None:
-    with pytest.raises(TypeError, match="reward must be a number; got"):
-        run_of(Given(TWO, Discrete(2), [0, 0], reward))
+def test_rewards_that_are_not_numbers_are_refused() -> None:
+    for reward in (None, "1", [1.0, 2.0], 1j, {}):
+        with pytest.raises(TypeError, match="reward must be a number; got"):
+            run_of(Given(TWO, Discrete(2), [0, 0], reward))
 
 
 def test_the_api_before_gymnasium_is_called_so() -> None:
@@ -363,19 +341,11 @@ def test_the_api_before_gymnasium_is_called_so() -> None:
             run_of(env)
 
 
-BOXES = {
-    "int8": Box(-2, 2, (2,), np.int8),
-    "uint8": Box(0, 3, (), np.uint8),
-    "int64": Box(-1, 1, (1,), np.int64),
-    "bool": Box(0, 1, (1,), np.bool_),
-    "float16": Box(-1, 1, (1,), np.float16),
-    "float64": Box(-1, 1, (1,), np.float64),
-}
-
-
-@pytest.mark.parametrize("name", BOXES)
-def test_a_box_action_is_executed_as_it_is_recorded(name: str) -> None:
-    space = BOXES[name]
+@pytest.mark.parametrize(
+    "space",
+    [Box(-2, 2, (2,), np.int8), Box(0, 3, (), np.uint8), Box(0, 1, (1,), np.bool_), Box(-1, 1, (1,), np.float64)],
+)
+def test_a_box_action_is_executed_as_it_is_recorded(space: Box) -> None:
     env = Given(TWO, space, [0.0, 0.0])
     run = run_of(env, 40)
     assert all(space.contains(action) for action in env.played)
@@ -414,34 +384,25 @@ def test_floats_for_a_box_of_integers_are_refused() -> None:
         seqdec.agents.random(Given(TWO, Box(0, 2**30, (1,), np.int64), [0.0, 0.0]))
 
 
-AGENTS = ("linear", "gp", "adamw", "hilofi", "auto", "random")
 ACTIONS = (
-    spaces.MultiDiscrete([2, 3]),
     spaces.MultiDiscrete([2, 3], start=[1, -1]),
-    spaces.MultiBinary(2),
     spaces.MultiBinary([2, 2]),
     spaces.Tuple((Discrete(2), Discrete(2))),
     spaces.Dict(a=Discrete(2)),
     spaces.Text(2),
     spaces.Sequence(Discrete(2)),
-    spaces.Graph(TWO, None),
     Box(-np.inf, 1.0, (1,)),
 )
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("space", ACTIONS, ids=str)
 def test_the_remedy_for_other_actions_works(space: gymnasium.Space) -> None:
     env = Given(TWO, space, [0.0, 0.0])
-    words = set()
-    for name in AGENTS:
-        with pytest.raises((TypeError, ValueError), match="actions must be Discrete or Box, and bounded") as caught:
-            getattr(seqdec.agents, name)(env)
-        words.add(str(caught.value))
-    (text,) = words
-    _, call, listed = re.fullmatch(
-        r"(.* with )(gymnasium\..*?\)\)?)(?:, where choices = (.*))?", text, re.DOTALL
-    ).groups()  # pyright: ignore
+    with pytest.raises((TypeError, ValueError), match="actions must be Discrete or Box, and bounded") as caught:
+        seqdec.agents.random(env)
+    found = re.fullmatch(r".* with (gymnasium\..*?\)\)?)(?:, where choices = (.*))?", str(caught.value), re.DOTALL)
+    assert found is not None
+    call, listed = found.groups()
     space.seed(0)
     if listed is not None and listed.startswith("numpy"):
         choices = eval(listed, {"numpy": np})
@@ -462,14 +423,11 @@ def test_the_remedy_for_other_actions_works(space: gymnasium.Space) -> None:
 
 OBSERVATIONS = (
     spaces.MultiDiscrete([2, 3]),
-    spaces.MultiBinary(3),
     spaces.Tuple((Discrete(2), TWO)),
     spaces.Dict(a=Discrete(2), b=TWO),
     spaces.Text(3),
-    spaces.OneOf((Discrete(2), TWO)),
     spaces.Sequence(Discrete(2)),
     spaces.Graph(TWO, None),
-    spaces.Tuple((spaces.Sequence(Discrete(2)),)),
 )
 
 
@@ -478,9 +436,8 @@ OBSERVATIONS = (
 def test_the_remedy_for_other_observations_works(space: gymnasium.Space) -> None:
     space.seed(0)
     env = Given(space, Discrete(2), lambda step: space.sample())
-    for name in AGENTS:
-        with pytest.raises(TypeError, match=r"got .*gymnasium\.wrappers") as caught:
-            getattr(seqdec.agents, name)(env)
+    with pytest.raises(TypeError, match=r"got .*gymnasium\.wrappers") as caught:
+        seqdec.agents.random(env)
     call = re.search(r"gymnasium\.wrappers\..*\)$", str(caught.value))
     assert call is not None and ("Flatten" in call[0]) == space.is_np_flattenable
     names = {"gymnasium": gymnasium, "env": env, "function": lambda seen: np.zeros(2, np.float32), "box": TWO}

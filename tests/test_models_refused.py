@@ -72,9 +72,8 @@ def test_a_module_that_is_not_a_function_of_one_input_is_refused(kind: str) -> N
         models.network(Unpacked() if kind == "unpacked" else Module(kind), jnp.zeros((8, 8, 1)))
 
 
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("name", [name for name in agents.names() if agents.capabilities(name).model])
-def test_every_agent_with_a_model_refuses_it(name: str) -> None:
+@pytest.mark.parametrize("name", ["adamw", "auto", "ensemble", "hilofi"])
+def test_agents_with_a_model_refuse_it(name: str) -> None:
     with pytest.raises(ValueError, match=REFUSED["running means"]):
         agents.make(name, IMAGES, model=Module("running means"))
 

@@ -49,18 +49,20 @@ def ridge(layer, params, steps, full):
     return [np.array(part) for part in zip(*found, strict=True)]
 
 
-@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
-    ("learns", "steps", "every"),
-    [(True, 12, 4), (False, 11, 4)],
-    ids=["recomputed", "recomputed, then one after the other"],
+    ("learns", "steps", "shared", "full"),
+    [
+        (True, 12, False, False),
+        (False, 11, True, True),
+        pytest.param(True, 12, True, True, marks=pytest.mark.extended),
+        pytest.param(False, 11, False, False, marks=pytest.mark.extended),
+    ],
+    ids=lambda value: {12: "recomputed", 11: "recomputed, then one after the other"}.get(value),
 )
-@pytest.mark.parametrize("shared", [False, True], ids=["a group per arm", "one group"])
-@pytest.mark.parametrize("full", [False, True], ids=["one reward", "every reward"])
-def test_the_posterior_is_that_of_ridge_regression_on_the_features(learns, steps, every, shared, full):
+def test_the_posterior_is_that_of_ridge_regression_on_the_features(learns, steps, shared, full):
     network = NETWORK._replace(example=None) if shared else NETWORK
     layer = last_layer.last_layer(network)
-    state = taught(network, optax.sgd(0.1 if learns else 0.0), steps, full, every)
+    state = taught(network, optax.sgd(0.1 if learns else 0.0), steps, full, 4)
     mean, cov, shape, rate = ridge(layer, state.params, steps, full)
     np.testing.assert_allclose(state.belief.weights, mean, rtol=1e-6, atol=1e-9)
     covariance = state.belief.columns @ jnp.swapaxes(state.belief.columns, 1, 2)
@@ -88,15 +90,12 @@ def test_predictions_and_draws_have_the_moments_of_the_posterior():
     np.testing.assert_allclose(draws.var(0), expected, rtol=0.15)  # tails of Student's t
 
 
-@pytest.mark.parametrize(
-    ("wrong", "error", "message"),
-    [
+def test_settings_that_do_not_fit_are_refused():
+    for wrong, error, message in (
         ({"prior_std": 0.0}, ValueError, "prior_std must be positive; got 0.0"),
         ({"noise_shape": 1.0}, ValueError, r"noise_shape must lie in \(1, inf\); got 1.0"),
         ({"every": 0}, ValueError, "every must be at least 1; got 0"),
         ({"every": 1.5}, TypeError, "every must be an integer; got 1.5"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused(wrong, error, message):
-    with pytest.raises(error, match=message):
-        agents.neural_linear_head(**wrong)
+    ):
+        with pytest.raises(error, match=message):
+            agents.neural_linear_head(**wrong)

@@ -3,13 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from seqdec import agents, models
 from seqdec.agents._neural import last_layer, vbll
 from seqdec.agents._neural.experience import Batch, Experience
-from seqdec.agents._neural.loop import descend
 from tests.test_agents import CONTEXT, NUM_ARMS, NUM_FEATURES, Custom, contexts
 
 NETWORK = models.network(Custom(), jnp.zeros(NUM_FEATURES))
@@ -50,7 +48,6 @@ def exact(layer, weights, batch):
     return np.array(means), np.array(roots)
 
 
-@pytest.mark.extended
 @pytest.mark.parametrize("network", [NETWORK, SHARED], ids=["a group per arm", "one group"])
 def test_the_bound_is_largest_at_the_posterior_of_a_linear_model(network):
     """There the gradient by means and roots vanishes, and predictions are those of the linear model."""
@@ -120,27 +117,26 @@ def test_the_bound_of_a_class_is_below_its_expectation_and_exact_without_varianc
         np.testing.assert_allclose(tight, np.log(certain), rtol=1e-10)
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("head", ["regression", "classification"])
-def test_the_bound_rises_in_training(head):
-    batch = data()
+def test_a_classifier_is_trained_on_its_bound_and_predicts_a_softmax():
+    batch, layer = data(), last_layer.last_layer(NETWORK)
     labels = jax.nn.one_hot(jnp.argmax(batch.rows.y, 1), NUM_ARMS)
-    batch = batch._replace(rows=batch.rows._replace(y=labels, observed=jnp.ones_like(batch.rows.observed)))
-    build, params = first(NETWORK, head=head)
-    transform = optax.with_extra_args_support(optax.adam(3e-3))
-
-    @jax.jit
-    def train(trained):
-        loss = lambda params, batch: build.loss(params, (), batch, 12)  # noqa: E731
-        keys = jax.random.split(jax.random.key(0), 40)
-        return loss(trained[0], batch)[0], descend(loss, transform, trained, lambda key: batch, keys)[0]
-
-    trained, bounds = (params, transform.init(params)), []
-    for _ in range(5):
-        loss, trained = train(trained)
-        bounds.append(-loss)
-    assert np.all(np.diff(bounds) > 0)
-    assert bounds[-1] > bounds[0] + 0.2
+    batch = batch._replace(rows=batch.rows._replace(y=labels))
+    head, params = first(NETWORK, head="classification")
+    loss, (expected, _) = head.loss(params, (), batch, 24)
+    logits, phi = jax.vmap(layer.features, (None, 0))(params.network, batch.rows.x)
+    variance = last_layer.variances(phi, vbll.root_of(params))
+    each = jax.vmap(vbll.classification_bound, (0, 0, 0, 0, None))(
+        labels, batch.rows.observed, logits, variance, params.log_noise
+    )
+    rest = vbll.penalty(params, layer.get(params.network), PRIOR_STD, 1.0, 0.01)
+    np.testing.assert_allclose(loss, rest / 24 - each.mean(), rtol=1e-10)
+    np.testing.assert_allclose(expected, jax.nn.softmax(logits), rtol=1e-10)
+    question, x = head.posterior(params, ()), batch.rows.x[0]
+    slope = jax.jacobian(jax.nn.softmax)(logits[0])
+    np.testing.assert_allclose(question.joint(x).mean, expected[0], rtol=1e-10)
+    np.testing.assert_allclose(question.mean(x), expected[0], rtol=1e-10)
+    np.testing.assert_allclose(question.joint(x).cov, slope @ jnp.diag(variance[0]) @ slope.T, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(question.draw(jax.random.key(0))(x).sum(), 1, rtol=1e-10)
 
 
 def test_what_does_not_fit_a_head_is_refused():
