@@ -52,14 +52,6 @@ def toy(rehearsal, steps=30, **options):
 KEY = jax.random.key(0)
 
 
-@pytest.mark.extended
-def test_without_updates_and_optimizer_it_is_the_plain_filter_to_the_bit():
-    plain, seen = toy(None)(KEY)
-    rehearsed, same = toy(Rehearsal(memory.reservoir(10), updates=0))(KEY)
-    assert_same(rehearsed.belief, plain, rtol=0)
-    assert_same(seen, same, rtol=0)
-
-
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("full", [False, True], ids=["one reward", "every reward"])
 def test_the_memory_holds_what_was_learned_and_nothing_that_was_rejected(full):

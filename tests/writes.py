@@ -39,16 +39,10 @@ class Writes:
                 told(Event("statement", sql.split()[0].upper(), 0))
                 return super().execute(sql, *given)
 
-            def executemany(self, sql: str, *given: Any) -> Any:
-                told(Event("statement", sql.split()[0].upper(), 0))
-                return super().executemany(sql, *given)
-
-            def cursor(self, *given: Any, **named: Any) -> Any:
+            def other(self, *given: Any, **named: Any) -> Any:
                 raise NotImplementedError("statements are recorded where they are executed by their connection")
 
-            def commit(self) -> None:
-                told(Event("statement", "COMMIT", 0))
-                super().commit()
+            cursor = executemany = commit = other
 
         def synchronized(file: Any) -> None:
             told(Event("fsync", "", os.fstat(file).st_ino))
