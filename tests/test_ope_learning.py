@@ -228,10 +228,10 @@ def test_logs_and_candidates_that_do_not_fit_are_refused(method: Any, given: Any
 def test_any_agent_that_knows_its_policy_is_a_target() -> None:
     spaces = Spaces(Box(-100, 100, (4,)), Discrete(3))
     agent: Agent = seqdec.agents.make("linear", spaces, policy="epsilon_greedy")
-    state = agent.init(jax.random.key(0))
+    state, update = agent.init(jax.random.key(0)), jax.jit(agent.update)
     for _ in range(20):
         for action in range(3):
-            state, _ = agent.update(state, LOG.context[0], action, float(action))
+            state, _ = update(state, LOG.context[0], action, float(action))
     target = ope.target_of(agent, LOG, seed=0, state=state)
     np.testing.assert_allclose(target[0], [0.05 / 3, 0.05 / 3, 1 - 0.1 / 3], atol=1e-6)
 
