@@ -194,8 +194,7 @@ class Score(nn.Module):
     """Expected reward of a candidate: an MLP of its embeddings and a dense layer of its features, concatenated.
 
     The candidate is a dict of "features" x (f,), optional, and embeddings (width,), such as (a_u, p_u) of a user and
-    (b_v,
-    g_v) of a video. With all options; without, the paper's reward model:
+    (b_v, g_v) of a video. With all options; without, the paper's reward model:
 
         reward = MLP(p_u, g_v, D x) + a_u + b_v + p_u . g_v + w . (x, level)
     """

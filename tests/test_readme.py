@@ -67,7 +67,7 @@ def test_every_block_defines_the_names_that_it_uses(tmp_path):
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(13)
 @pytest.mark.slow
 @pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize("name", BLOCKS)

@@ -101,11 +101,6 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> str:
     return done.stdout
 
 
-def test_every_part_has_a_contract_and_a_name_of_its_own() -> None:
-    assert set(PARTS) == set(CONTRACTS)
-    assert len({part.name for part in PARTS.values()}) == len(PARTS)
-
-
 @pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", PARTS)
