@@ -234,9 +234,9 @@ def test_ctrl_c_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     first = kept(toy_agent(), ToyGym(toy_env()), 30, seed=0, num_seeds=2)
     assert first.interrupted and first.rewards.shape == (1, 12) and first.seeds == (0,)
     monkeypatch.undo()
-    interrupt_at(monkeypatch, 43)
+    interrupt_at(monkeypatch, 73)
     second = kept(toy_agent(), ToyGym(toy_env()), 30, seed=0, num_seeds=3)
-    assert second.interrupted and second.rewards.shape == (1, 30) and second.seeds == (0,)
+    assert second.interrupted and second.rewards.shape == (2, 30) and second.seeds == (0, 1)
 
 
 def test_host_loop_equals_compiled_loop() -> None:

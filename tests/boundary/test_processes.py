@@ -175,6 +175,7 @@ def in_child(*calls: Callable[[], Any]) -> list[str]:
 
 def test_a_forked_process_is_told(tmp_path: Path) -> None:
     search = bo.BayesianOptimizer([(0, 1)], seed=0)
+    OTHERS["bare update"]()  # compiled before the fork
     others = OTHERS | {"ask": search.ask, "tell": lambda: search.tell([0.5], 1.0)}
     with service(tmp_path) as one:
         first = one.decide(X)
