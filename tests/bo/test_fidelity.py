@@ -72,7 +72,11 @@ def test_a_question_is_the_level_that_reduces_most_variance_of_the_full_value_pe
 
 
 def test_the_shift_that_levels_have_in_common_is_learned_from_points_with_several() -> None:
-    found = told().fitted()[1]
+    optimizer = told()
+    found, known = optimizer.fitted()[1], optimizer._observations()
+    places = [point.level for point in known.told]
+    z = found.warps[0].forward(known.responses[:, 0]) - found.offsets[places, 0]
+    np.testing.assert_allclose(found.trials.y[: len(z)], z, atol=1e-9)
     mean, std = found.warps[0].mean, found.warps[0].std
     shifts = [np.mean([-height(x, level) + height(x, 9) for x in SQUARE]) / std for level in (9, 3, 1)]
     assert np.isfinite(mean) and found.offsets[0, 0] == 0

@@ -163,7 +163,8 @@ def test_draws_have_the_moments(kind: str) -> None:
         if kind == "mixture":
             posterior = exact.mixture_posterior(fitted())
         else:
-            posterior = exact.posterior(sparse._condition(HYPER, history(), 12))
+            noisy = HYPER._replace(log_noise=np.log(0.3))
+            posterior = exact.posterior(sparse._condition(noisy, history(), 12))
         mean, cov = moments(posterior)
         keys = jax.random.split(jax.random.key(0), 1000)
         draws = np.asarray(jax.lax.map(lambda key: posterior.draw(key)(NEW), keys, batch_size=100))

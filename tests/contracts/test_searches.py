@@ -74,7 +74,9 @@ def test_a_search_goes_on_to_the_bit_from_its_file_and_from_copies(case: str, tm
         told = [0.5 - number % 2] * outcomes or None
         one.tell(trial, values if objectives > 1 else values[0], outcomes=told, failed=number == 3)
 
-    for number in range(7):
+    for number, trial in enumerate(reversed(study.ask(2))):
+        tell(study, trial, number)
+    for number in range(2, 7):
         tell(study, study.ask(), number)
     pending = study.ask()
     study.save(tmp_path / "study")
@@ -83,6 +85,7 @@ def test_a_search_goes_on_to_the_bit_from_its_file_and_from_copies(case: str, tm
     others = [loaded, copy.deepcopy(study), pickle.loads(pickle.dumps(study))]
     for other in others:
         assert other.space == study.space and other.trials_dataframe().equals(study.trials_dataframe())
+        assert other._record.order == study._record.order == [1, 0, 2, 4, 5, 6]
         assert checkpoint.plain(other.settings) | {"acquisition": ""} == checkpoint.plain(study.settings) | {
             "acquisition": ""
         }
