@@ -119,22 +119,17 @@ def test_traces_of_the_authors_experiments():
     np.testing.assert_allclose(path, as_the_authors_run_it(start, gradient, P0, 5e-4, 15), rtol=1e-12)
 
 
-def test_global_scalars_treat_the_parameters_as_one_vector():
+def test_scalars_are_of_each_tensor_or_of_all_parameters_as_one_vector():
     gradients, losses = sequence(6, 8)
     trees = [{"a": jnp.asarray(g[:2]), "b": jnp.asarray(g[2:]).reshape(2, 2)} for g in gradients]
-    transform = optim.scale_by_koala_plus_plus(initial_variance=P0, process_noise=Q, noise=R, per_tensor=False)
-    got, _ = run(transform, trees, losses)
-    flat = [np.concatenate([tree["a"], tree["b"].ravel()]) for tree in got]
+    options = {"initial_variance": P0, "process_noise": Q, "noise": R}
+    apart, _ = run(optim.scale_by_koala_plus_plus(**options), trees, losses)
+    whole, _ = run(optim.scale_by_koala_plus_plus(**options, per_tensor=False), trees, losses)
+    flat = [np.concatenate([tree["a"], tree["b"].ravel()]) for tree in whole]
     np.testing.assert_allclose(flat, dense(gradients, losses, True)[0], rtol=1e-10)
-
-
-def test_per_tensor_scalars_treat_each_alone():
-    gradients, losses = sequence(6, 8)
-    trees = [{"a": jnp.asarray(g[:2]), "b": jnp.asarray(g[2:])} for g in gradients]
-    transform = optim.scale_by_koala_plus_plus(initial_variance=P0, process_noise=Q, noise=R)
-    got, _ = run(transform, trees, losses)
     for name, part in (("a", slice(0, 2)), ("b", slice(2, 6))):
-        np.testing.assert_allclose([tree[name] for tree in got], dense(gradients[:, part], losses, True)[0], rtol=1e-10)
+        found = [np.ravel(tree[name]) for tree in apart]
+        np.testing.assert_allclose(found, dense(gradients[:, part], losses, True)[0], rtol=1e-10)
 
 
 def test_an_indefinite_covariance_starts_anew():
@@ -162,27 +157,19 @@ def test_an_indefinite_covariance_starts_anew():
     assert direction @ second > 0
 
 
-def test_koala_v_recursion():
+def test_koala_v_recursion_with_the_variance_of_the_tensor_that_tells_most():
     gradients, losses = sequence(4, 6)
+    trees = [{"a": jnp.asarray(row[:1]), "b": jnp.asarray(row[1:])} for row in gradients]
     transform = optim.scale_by_koala_v(initial_variance=P0, process_noise=Q, noise=R)
-    directions, states = run(transform, list(map(jnp.asarray, gradients)), losses)
+    directions, states = run(transform, trees, losses)
     variance = P0
-    for h, loss, direction, state in zip(gradients, losses, directions, states, strict=True):
+    for tree, loss, direction, state in zip(trees, losses, directions, states, strict=True):
         predicted = variance + Q
-        innovation = predicted * h @ h + R
-        np.testing.assert_allclose(direction, loss * predicted / innovation * h, rtol=1e-12)
-        variance = R / innovation * predicted
+        innovations = {name: predicted * h @ h + R for name, h in tree.items()}
+        for name, h in tree.items():
+            np.testing.assert_allclose(direction[name], loss * predicted / innovations[name] * h, rtol=1e-12)
+        variance = predicted * R / max(innovations.values())
         np.testing.assert_allclose(state.variance, variance, rtol=1e-12)
-
-
-def test_koala_v_shares_the_variance_of_the_tensor_that_tells_most():
-    tree = {"a": jnp.array([3.0]), "b": jnp.array([1.0, 1.0])}
-    transform = optim.scale_by_koala_v(initial_variance=P0, process_noise=Q, noise=R)
-    directions, states = run(transform, [tree], [1.5])
-    predicted = P0 + Q
-    for name, square in (("a", 9.0), ("b", 2.0)):
-        np.testing.assert_allclose(directions[0][name], 1.5 * predicted / (predicted * square + R) * tree[name])
-    np.testing.assert_allclose(states[0].variance, predicted * R / (predicted * 9 + R))
 
 
 def test_koala_m_is_the_dense_filter_over_position_and_velocity():
@@ -220,7 +207,10 @@ def test_koala_m_is_the_dense_filter_over_position_and_velocity():
         np.testing.assert_allclose(corrected, mean[:size], rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("make", [optim.scale_by_koala_v, optim.scale_by_koala_m, optim.scale_by_koala_plus_plus])
+MAKERS = [optim.scale_by_koala_m, optim.scale_by_koala_plus_plus, optim.scale_by_koala_v]
+
+
+@pytest.mark.parametrize("make", MAKERS)
 def test_noise_is_tracked_from_the_loss_or_from_its_variance(make):
     transform = make(noise_decay=0.8, initial_noise=2.0)
     gradient = jnp.ones(2)
@@ -240,7 +230,7 @@ def test_weight_decay_enters_gradient_and_loss():
     np.testing.assert_allclose(got, wanted, rtol=1e-12)
 
 
-@pytest.mark.parametrize("make", [optim.scale_by_koala_m, optim.scale_by_koala_plus_plus, optim.scale_by_koala_v])
+@pytest.mark.parametrize("make", MAKERS)
 def test_a_tensor_without_gradient_is_left_alone(make):
     transform = make(noise=R)
     tree = {"a": jnp.ones(2), "b": jnp.ones(3)}
@@ -255,7 +245,7 @@ def test_a_tensor_without_gradient_is_left_alone(make):
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e200])
-@pytest.mark.parametrize("make", [optim.scale_by_koala_m, optim.scale_by_koala_plus_plus, optim.scale_by_koala_v])
+@pytest.mark.parametrize("make", MAKERS)
 def test_without_noise_steps_are_inverse_to_the_gradients_scale(make, scale):
     gradients, losses = sequence(4, 5)
     trees, scaled = ([{"a": c * row[:1], "b": c * row[1:]} for row in gradients] for c in (1.0, scale))
@@ -268,28 +258,14 @@ def test_without_noise_steps_are_inverse_to_the_gradients_scale(make, scale):
             np.testing.assert_allclose(scale * one["b"], other["b"], rtol=1e-9)
 
 
-def test_state_sizes():
-    params = {"a": jnp.zeros((3, 4)), "b": jnp.zeros(5)}
-    sizes = {
-        optim.scale_by_koala_v: 2,
-        optim.scale_by_koala_m: 17 + 5,
-        optim.scale_by_koala_plus_plus: 2 * 17 + 3 * 2 + 1,
-    }
-    for make, size in sizes.items():
-        assert sum(leaf.size for leaf in jax.tree.leaves(make().init(params))) == size
-
-
-@pytest.mark.parametrize("make", [optim.koala_v, optim.koala_m, optim.koala_plus_plus])
+@pytest.mark.parametrize("make", MAKERS)
 def test_bad_input(make):
-    transform = make(0.1)
+    transform = make()
     params = jnp.ones(2)
     with pytest.raises(ValueError, match="value=loss"):
         transform.update(params, transform.init(params), params)
     with pytest.raises(ValueError, match=r"value must be the scalar loss; got shape \(3,\)"):
         transform.update(params, transform.init(params), params, value=jnp.ones(3))
-    decayed = make(0.1, weight_decay=0.1)
+    decayed = make(weight_decay=0.1)
     with pytest.raises(ValueError, match="needs the parameters"):
         decayed.update(params, decayed.init(params), value=1.0)
-    for wrong in ({"initial_variance": 0}, {"process_noise": -1}, {"noise": -1}, {"noise_decay": 1.0}):
-        with pytest.raises(ValueError, match=f"{next(iter(wrong))} must lie in"):
-            make(0.1, **wrong)

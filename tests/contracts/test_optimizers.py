@@ -1,9 +1,9 @@
-"""Every optimizer by name: the contract of `seqdec.testing`, convergence, the wrappers of optax, and its settings."""
+"""Every optimizer by name: the contract of `seqdec.testing`, convergence, settings, optax and other frameworks."""
 
 import dataclasses
 import functools
 import inspect
-import pickle
+import re
 from typing import Any
 
 import jax
@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from flax import serialization
+from flax import nnx, serialization
+from flax.core import FrozenDict
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from seqdec import optim, testing
@@ -49,8 +50,21 @@ NAMES = sorted(RATES)
 STEPS = 600
 
 
-def make(name, learning_rate=0.1, **options):
+def make(name, learning_rate: Any = 0.1, **options):
     return getattr(optim, name)(learning_rate, **{**OPTIONS.get(name, {}), **options})
+
+
+def test_every_optimizer_is_registered_listed_here_and_public():
+    assert optim.REGISTRY.names() == tuple(NAMES)
+    assert all(optim.REGISTRY[name] is getattr(optim, name) for name in NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_contract(name):
+    testing.check_optimizer(functools.partial(make, name))
+
+
+# --- convergence
 
 
 def quadratic(params):
@@ -89,22 +103,18 @@ def together(params):
     return sum(loss_of(params[name]) for name, (loss_of, _) in TARGETS.items())
 
 
-def descend(transform, loss_of, params, steps):
-    """Parameters after `steps` updates in one compiled loop."""
-
-    def step(carry, _):
-        params, state = carry
-        loss, gradients = jax.value_and_grad(loss_of)(params)
-        updates, state = transform.update(gradients, state, params, value=loss, something_unknown=1)
-        return (optax.apply_updates(params, updates), state), loss
-
-    return jax.jit(lambda params: jax.lax.scan(step, (params, transform.init(params)), length=steps))(params)
-
-
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_converges(name):
-    (end, _), _ = descend(make(name, optax.cosine_decay_schedule(RATES[name], STEPS)), together, STARTS, STEPS)
+    transform = make(name, optax.cosine_decay_schedule(RATES[name], STEPS))
+
+    def step(carry, _):
+        params, state = carry
+        loss, gradients = jax.value_and_grad(together)(params)
+        updates, state = transform.update(gradients, state, params, value=loss)
+        return (optax.apply_updates(params, updates), state), None
+
+    (end, _), _ = jax.jit(lambda params: jax.lax.scan(step, (params, transform.init(params)), length=STEPS))(STARTS)
     if name == "swan":  # it throws the means of the rows away, so they stay where they were
         start = STARTS["quadratic"]["hidden"] - 0.3
         error = end["quadratic"]["hidden"] - 0.3
@@ -114,98 +124,42 @@ def test_converges(name):
         assert loss_of(end[target]) < share * loss_of(STARTS[target]), target
 
 
+# --- settings
+
+UNIT_INTERVAL = ("b1", "b2", "b3", "noise_decay")
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_contract(name):
-    testing.check_optimizer(functools.partial(make, name))
+def test_every_setting_refuses_what_is_out_of_its_range(name):
+    settings = {key: one.default for key, one in inspect.signature(getattr(optim, name)).parameters.items()}
+    wrong = [(key, "nope") for key, default in settings.items() if isinstance(default, str)]
+    wrong += [(key, -1) for key, default in settings.items() if type(default) in (int, float)]
+    wrong += [(key, 1.0) for key in settings if key in UNIT_INTERVAL]
+    for key, value in wrong:
+        with pytest.raises(ValueError, match=key):
+            pytest.fail(f"{key}={value} is accepted: {make(name, **{key: value})}")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("alice", {"rank": 4, "leading": 5}, "leading must not exceed the rank 4; got 5"),
+        ("alice", {"switching": "often"}, "unknown switching 'often': .*Known: complement, "),
+        ("alice", {"b1": 1.0}, r"b1 must lie in \[0, 1\); got 1.0"),
+        ("koala_v", {"noise": -1}, "noise must lie in"),
+        ("racs", {"growth": 0.9}, r"growth must lie in \[1, inf\)"),
+        ("racs", {"scale": 0.0}, r"scale must lie in \(0, inf\); got 0.0"),
+        ("self_tuning_sgd", {"momenta": ()}, "momenta must name at least one candidate"),
+        ("self_tuning_sgd", {"momenta": (0.5, 1.0)}, r"momenta must lie in \[0, 1\); got 1.0"),
+    ],
+)
+def test_messages_have_the_value_and_the_range(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        make(name, **options)
 
 
 PARAMS = {"hidden": normal(6, 3, 4), "bias": normal(7, 4), "scale": jnp.ones(()), "row": normal(8, 1, 3)}
 GRADS = [jax.tree.map(lambda leaf, s=s: normal(s, *leaf.shape), PARAMS) for s in (10, 11)]
-
-
-def leaves_close(one, other, rtol=2e-5, atol=1e-6):
-    """Two trees, equal to rounding; integers exactly."""
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-        assert a.dtype == b.dtype
-        np.testing.assert_allclose(np.asarray(a, np.float64), np.asarray(b, np.float64), rtol=rtol, atol=atol)
-
-
-@functools.cache
-def compiled(name):
-    """The optimizer and its jitted update; compiled once for all tests of this file that share a dtype."""
-    transform = make(name)
-    return transform, jax.jit(lambda g, s, p, value: transform.update(g, s, p, value=value))
-
-
-def two_steps(name, params=None, grads=None):
-    """Updates and state of the second of two steps."""
-    transform, update = compiled(name)
-    params, grads = PARAMS if params is None else params, GRADS if grads is None else grads
-    state = transform.init(params)
-    for gradient in grads:
-        updates, state = update(gradient, state, params, jnp.float32(1.5))
-    return updates, state
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_model_without_hidden_matrices_keeps_the_shapes_of_the_state(name):
-    params = {"output": {"kernel": jnp.ones((3, 2)), "bias": jnp.ones(2)}}
-    transform, _ = compiled(name)
-    start = jax.eval_shape(transform.init, params)
-    update = functools.partial(transform.update, value=jnp.float32(1.0))
-    _, state = jax.eval_shape(update, params, start, params)
-    assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), state) == jax.tree.map(
-        lambda leaf: (leaf.shape, leaf.dtype), start
-    )
-
-
-COMPOSED = [
-    name if name in ("alice", "koala_plus_plus", "self_tuning_sgd") else pytest.param(name, marks=pytest.mark.slow)
-    for name in NAMES
-]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_state_survives_a_checkpoint(name):
-    transform, _ = compiled(name)
-    _, state = two_steps(name)
-    restored = serialization.from_bytes(transform.init(PARAMS), serialization.to_bytes(state))
-    assert jax.tree.structure(restored) == jax.tree.structure(state)
-    leaves_close(restored, state, 0, 0)
-
-
-@pytest.mark.sampled(8)
-@pytest.mark.parametrize("name", COMPOSED)
-def test_composes_with_the_rest_of_optax(name):
-    """One program: accumulation over hyperparameters in the state, beside a masked group and a finite guard."""
-    factory = getattr(optim, name)
-    parameters = inspect.signature(factory).parameters.values()
-    static = [parameter.name for parameter in parameters if type(parameter.default) is int]
-    injected = optax.inject_hyperparams(factory, static)(learning_rate=0.1, **OPTIONS.get(name, {}))
-    inner = optax.apply_if_finite(optax.chain(optax.clip_by_global_norm(1e6), injected), 3)
-    accumulated = optax.MultiSteps(optax.with_extra_args_support(inner), 2)
-    whole = optax.GradientTransformationExtraArgs(accumulated.init, accumulated.update)  # pyright: ignore
-    mask = {"hidden": True, "bias": True, "scale": True, "row": True, "frozen": False}
-    masked = optax.with_extra_args_support(optax.masked(whole, mask))
-    params = {**PARAMS, "frozen": jnp.ones(2)}
-    state, update = masked.init(params), jax.jit(lambda g, s, p: masked.update(g, s, p, value=1.5, unknown=2))
-    optax.tree.map_params(make(name), lambda leaf: leaf, make(name).init(PARAMS))
-    for gradient in GRADS:
-        for _ in range(2):
-            updates, state = update({**gradient, "frozen": jnp.full(2, 7.0)}, state, params)
-    wanted, _ = two_steps(name)
-    np.testing.assert_array_equal(updates.pop("frozen"), 7.0)
-    leaves_close(updates, wanted)
-    assert update._cache_size() == 1
-
-    # A gradient that is not finite changes neither parameters nor the optimizer's state.
-    broken = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), {**GRADS[0], "frozen": jnp.ones(2)})
-    kept = state.inner_state.inner_opt_state.inner_state
-    assert kept[1].hyperparams["learning_rate"] == pytest.approx(0.1)
-    for _ in range(2):
-        updates, state = update(broken, state, params)
-    np.testing.assert_array_equal(updates["hidden"], 0)
-    leaves_close(state.inner_state.inner_opt_state.inner_state, kept, 0, 0)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -222,65 +176,10 @@ def test_settings_that_are_arrays_leave_the_dtype_of_the_updates(name):
     assert {leaf.dtype for leaf in jax.tree.leaves(updates)} == {jnp.dtype(jnp.bfloat16)}
 
 
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("name", NAMES)
-def test_sharded_parameters_get_the_same_updates(name):
-    mesh = Mesh(np.asarray(jax.devices()[:2]), ("model",))
-    split, whole = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((None, "model"), ()))
-
-    def place(tree):
-        return jax.tree.map(lambda leaf: jax.device_put(leaf, split if leaf.shape == (3, 4) else whole), tree)
-
-    updates, _ = two_steps(name, place(PARAMS), [place(gradient) for gradient in GRADS])
-    leaves_close(updates, two_steps(name)[0], 2e-4, 1e-5)
-    assert len(updates["hidden"].sharding.device_set) == 2
-
-
-def test_every_optimizer_is_registered_listed_here_and_public():
-    assert optim.REGISTRY.names() == tuple(NAMES)
-    assert all(optim.REGISTRY[name] is getattr(optim, name) for name in NAMES)
-    with pytest.raises(ValueError, match=r"unknown optimizer 'sopa': did you mean 'soap'\?"):
-        optim.REGISTRY.make("sopa", 0.1)
-
-
-TAIL = {"weight_decay": 0.0, "mask": None, "adam_ratio": 0.05, "matrices": None}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_settings_are_keywords_with_defaults(name):
-    factory = getattr(optim, name)
-    parameters = inspect.signature(factory).parameters
-    rate, *settings = parameters.values()
-    assert rate.name == "learning_rate" and rate.default is rate.empty
-    assert all(value.kind is value.KEYWORD_ONLY and value.default is not value.empty for value in settings)
-    assert pickle.loads(pickle.dumps(factory)) is factory or name == "alice_0"
-    with pytest.raises(TypeError, match="rnk"):
-        factory(0.1, rnk=3)
-    if "matrices" in parameters:
-        tail = {key: parameters[key].default for key in TAIL}
-        assert tail == {**TAIL, "adam_ratio": 1.0 if name in ("apollo", "eigen_adam", "soap") else 0.05}
-
-
-def test_routing_by_tree_function_and_default():
-    params = {"hidden": jnp.ones((3, 4)), "output": jnp.ones((4, 2)), "bias": jnp.ones(3)}
-    grads = jax.tree.map(jnp.ones_like, params)
-    adam, _ = (a := optax.adam(0.05 * 0.1)).update(grads, a.init(params))
-
-    def to_adam(**options):
-        transform = optim.racs(0.1, **options)
-        updates, _ = transform.update(grads, transform.init(params), params)
-        return {name for name in params if np.allclose(updates[name], adam[name])}
-
-    assert to_adam() == {"output", "bias"}
-    assert to_adam(matrices=functools.partial(optim.hidden_matrices, include_head=True)) == {"bias"}
-    assert to_adam(matrices={"hidden": False, "output": True, "bias": False}) == {"hidden", "bias"}
-    assert to_adam(matrices=lambda tree: jax.tree.map(lambda _: False, tree)) == set(params)
-
-
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass
 class Module:
-    """Parameters of a class with `__call__`, as Equinox has them."""
+    """Parameters of a class with `__call__`, as equinox has them."""
 
     hidden: Any
     output: Any
@@ -289,22 +188,24 @@ class Module:
         return x @ self.hidden @ self.output
 
 
-@pytest.mark.parametrize(
-    "mask",
-    [
-        Module(False, True),
-        Module(np.bool_(False), np.bool_(True)),
-        jax.tree_util.Partial(lambda _: Module(False, True)),
-    ],
-)
-def test_a_mask_may_be_a_tree_that_can_be_called(mask):
-    params = Module(jnp.ones((4, 3)), jnp.ones((3, 2)))
-    plain = {"hidden": params.hidden, "output": params.output}
-    transform, same = optim.racs(0.1, matrices=mask), optim.racs(0.1, matrices={"hidden": False, "output": True})
-    updates, _ = transform.update(params, transform.init(params), params)
-    expected, _ = same.update(plain, same.init(plain), plain)
-    np.testing.assert_array_equal(updates.hidden, expected["hidden"])
-    np.testing.assert_array_equal(updates.output, expected["output"])
+def test_routing_by_tree_function_and_default():
+    params = {"hidden": jnp.ones((3, 4)), "output": jnp.ones((4, 2)), "bias": jnp.ones(3)}
+    grads = jax.tree.map(jnp.ones_like, params)
+    adam, _ = (a := optax.adam(0.05 * 0.1)).update(grads, a.init(params))
+
+    def to_adam(matrices=None, params=params):
+        transform, grads = optim.racs(0.1, matrices=matrices), jax.tree.map(jnp.ones_like, params)
+        updates, _ = transform.update(grads, transform.init(params), params)
+        updates = updates if isinstance(updates, dict) else vars(updates)
+        return {name for name, update in updates.items() if np.allclose(update, adam[name])}
+
+    assert to_adam() == {"output", "bias"}
+    assert to_adam(functools.partial(optim.hidden_matrices, include_head=True)) == {"bias"}
+    assert to_adam({"hidden": False, "output": True, "bias": False}) == {"hidden", "bias"}
+    assert to_adam(lambda tree: jax.tree.map(lambda _: False, tree)) == set(params)
+    # A tree that can be called is a tree, and a function that is a tree is a function.
+    for mask in (Module(np.bool_(False), True), jax.tree_util.Partial(lambda _: Module(False, True))):
+        assert to_adam(mask, Module(params["hidden"], params["output"])) == {"hidden"}
 
 
 def test_weight_decay_is_decoupled_and_follows_the_group():
@@ -316,25 +217,89 @@ def test_weight_decay_is_decoupled_and_follows_the_group():
     np.testing.assert_allclose(updates["bias"], -0.2 * 0.1 * 0.5 * 2, rtol=1e-6)
 
 
-@pytest.mark.sampled(4)
+BIASES = {"hidden": {"kernel": False, "bias": True}, "scale": False}
+
+
+@pytest.mark.parametrize(("name", "mask"), [*((name, BIASES) for name in NAMES), ("racs", lambda _: BIASES)])
+def test_weight_decay_falls_on_the_parameters_of_its_mask(name, mask):
+    """Gradients of zero move them alone."""
+    params = {"hidden": {"kernel": jnp.ones((3, 4)), "bias": jnp.ones(4)}, "scale": jnp.ones(3)}
+    transform, zero = make(name, weight_decay=0.5, mask=mask), jax.tree.map(jnp.zeros_like, params)
+    step = jax.jit(lambda params: transform.update(zero, transform.init(params), params, value=jnp.float32(0.0))[0])
+    assert jax.tree.map(lambda leaf: bool(np.all(leaf < 0)), step(params)) == BIASES
+
+
+# --- optax and frameworks
+
+
+def leaves_close(one, other, rtol=2e-5, atol=1e-6):
+    """Two trees, equal to rounding; integers exactly."""
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(np.asarray(a, np.float64), np.asarray(b, np.float64), rtol=rtol, atol=atol)
+
+
+def second_updates(transform, params=PARAMS, grads=GRADS):
+    """Of two steps."""
+    state, update = transform.init(params), jax.jit(lambda g, s, p: transform.update(g, s, p, value=jnp.float32(1.5)))
+    for gradient in grads:
+        updates, state = update(gradient, state, params)
+    return updates
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_weight_decay_falls_on_the_parameters_of_its_mask(name):
-    def kernels(tree):
-        return jax.tree.map(lambda leaf: jnp.ndim(leaf) == 2, tree)
+def test_a_model_without_hidden_matrices_keeps_the_shapes_of_the_state(name):
+    params = {"output": {"kernel": jnp.ones((3, 2)), "bias": jnp.ones(2)}}
+    transform = make(name)
+    start = jax.eval_shape(transform.init, params)
+    update = functools.partial(transform.update, value=jnp.float32(1.0))
+    _, state = jax.eval_shape(update, params, start, params)
+    assert kinds(state) == kinds(start)
 
-    params = {"hidden": {"kernel": jnp.full((3, 4), 2.0), "bias": jnp.full(4, 2.0)}, "scale": jnp.ones(3)}
-    gradient = jax.tree.map(lambda leaf: 0.1 * leaf, params)
 
-    def updates(**options):
-        transform = make(name, **options)
-        return transform.update(gradient, transform.init(params), params, value=jnp.float32(1.0))[0]
+def kinds(tree):
+    """Structure, and shape and dtype of each leaf."""
+    return jax.tree.structure(tree), [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(tree)]
 
-    plain, whole = updates(), updates(weight_decay=0.5)
-    assert not any(np.allclose(a, b) for a, b in zip(*map(jax.tree.leaves, (plain, whole)), strict=True))
-    for mask in ({"hidden": {"kernel": True, "bias": False}, "scale": False}, kernels):
-        part = updates(weight_decay=0.5, mask=mask)
-        hidden = {"kernel": whole["hidden"]["kernel"], "bias": plain["hidden"]["bias"]}
-        leaves_close(part, {"hidden": hidden, "scale": plain["scale"]})
+
+@pytest.mark.parametrize("name", NAMES)
+def test_state_survives_a_checkpoint(name):
+    transform = make(name)
+    state = jax.tree.map(lambda leaf: leaf + 1, transform.init(PARAMS))
+    restored = serialization.from_bytes(transform.init(PARAMS), serialization.to_bytes(state))
+    assert jax.tree.structure(restored) == jax.tree.structure(state)
+    leaves_close(restored, state, 0, 0)
+
+
+@pytest.mark.parametrize("name", ["alice", "koala_plus_plus"])
+def test_composes_with_the_rest_of_optax(name):
+    """One program: accumulation over hyperparameters in the state, beside a masked group and a finite guard."""
+    static = [
+        key for key, one in inspect.signature(getattr(optim, name)).parameters.items() if type(one.default) is int
+    ]
+    injected = optax.inject_hyperparams(getattr(optim, name), static)(learning_rate=0.1, **OPTIONS.get(name, {}))
+    inner = optax.apply_if_finite(optax.chain(optax.clip_by_global_norm(1e6), injected), 3)
+    accumulated = optax.MultiSteps(optax.with_extra_args_support(inner), 2)
+    whole = optax.GradientTransformationExtraArgs(accumulated.init, accumulated.update)  # pyright: ignore
+    mask = {"hidden": True, "bias": True, "scale": True, "row": True, "frozen": False}
+    masked = optax.with_extra_args_support(optax.masked(whole, mask))
+    params = {**PARAMS, "frozen": jnp.ones(2)}
+    state, update = masked.init(params), jax.jit(lambda g, s, p: masked.update(g, s, p, value=1.5, unknown=2))
+    optax.tree.map_params(make(name), lambda leaf: leaf, make(name).init(PARAMS))
+    for gradient in GRADS:
+        for _ in range(2):
+            updates, state = update({**gradient, "frozen": jnp.full(2, 7.0)}, state, params)
+    np.testing.assert_array_equal(updates.pop("frozen"), 7.0)
+    leaves_close(updates, second_updates(make(name)))
+    assert update._cache_size() == 1
+
+    # A gradient that is not finite changes neither parameters nor the optimizer's state.
+    broken = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), {**GRADS[0], "frozen": jnp.ones(2)})
+    kept = state.inner_state.inner_opt_state.inner_state
+    for _ in range(2):
+        updates, state = update(broken, state, params)
+    np.testing.assert_array_equal(updates["hidden"], 0)
+    leaves_close(state.inner_state.inner_opt_state.inner_state, kept, 0, 0)
 
 
 def test_a_schedule_of_any_number_may_be_injected():
@@ -344,15 +309,86 @@ def test_a_schedule_of_any_number_may_be_injected():
         optax.inject_hyperparams(optim.alice)(learning_rate=0.1).init(PARAMS)
 
 
-def test_fira_lets_the_part_outside_its_basis_grow_by_its_factor_a_step() -> None:
-    """Gradients with one strong direction, the basis, and a rest that is small in the first step and large after it."""
-    draw = np.random.default_rng(0)
-    left, _ = np.linalg.qr(draw.normal(size=(4, 4)))
-    right, _ = np.linalg.qr(draw.normal(size=(6, 6)))
-    made = optim.scale_by_fira(rank=1, growth=1.5)
-    state, lengths = made.init({"w": jnp.zeros((4, 6))}), []
-    for rest in (1e-3, 5.0, 5.0, 5.0):
-        gradient = 10 * np.outer(left[:, 0], right[0]) + rest * np.outer(left[:, 1], right[1] + right[0])
-        updates, state = made.update({"w": jnp.asarray(gradient, jnp.float32)}, state, {"w": jnp.zeros((4, 6))})
-        lengths.append(float(np.linalg.norm(left[:, 1:].T @ np.asarray(updates["w"]))))
-    np.testing.assert_allclose(np.array(lengths[1:]) / lengths[:-1], 1.5, rtol=0.05)
+def test_state_and_updates_are_sharded_as_the_parameters():
+    """Arrays of their shape, the stacked momenta of the self-tuning methods, and the transposes of tall matrices."""
+    mesh = Mesh(np.asarray(jax.devices()[:2]), ("model",))
+    columns, rows, stacked = (
+        NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((None, "model"), ("model", None), (None, None, "model"))
+    )
+    wanted = {(4, 6): columns, (4, 8): rows, (4, 2): columns, (2, 4, 6): stacked, (2, 8, 4): stacked}
+    shapes = {"hidden": (4, 6), "tall": (8, 4), "output": (4, 2)}
+    params = {name: jax.device_put(normal(0, *shape), columns) for name, shape in shapes.items()}
+    for name in ("alice", "koala_plus_plus", "self_tuning_adamw", "self_tuning_muon", "soap"):
+        for leaf in jax.tree.leaves(make(name).init(params)):
+            if leaf.shape in wanted:
+                assert leaf.sharding.is_equivalent_to(wanted[leaf.shape], leaf.ndim), (name, leaf.shape)
+    updates = second_updates(make("alice"), params, [params, params])
+    assert len(updates["hidden"].sharding.device_set) == 2
+    leaves_close(updates, second_updates(make("alice"), *2 * [jax.tree.map(np.asarray, params)]), 2e-4, 1e-5)
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["absent", "bias", "kernel"], meta_fields=["size"])
+@dataclasses.dataclass
+class Layer:
+    """A module as equinox filters it: None for what is no array, and a field that is no leaf."""
+
+    bias: Any
+    kernel: Any
+    absent: Any = None
+    size: int = 4
+
+
+NETWORK = {
+    layer: {"bias": jnp.zeros(shape[1]), "kernel": normal(0, *shape)}
+    for layer, shape in {"hidden": (5, 4), "output": (4, 2)}.items()
+}
+FRAMEWORKS = {
+    "linen, frozen": FrozenDict,
+    "nnx": lambda tree: nnx.State(jax.tree.map(nnx.Param, tree)),
+    "equinox": lambda tree: [Layer(**layer) for layer in tree.values()],
+    "haiku": lambda tree: {f"net/~/{name}": layer for name, layer in tree.items()},
+}
+
+
+def program(transform, params):
+    """What a step computes, without the trees that it takes and returns, and without addresses of functions."""
+    state = jax.eval_shape(transform.init, params)
+    leaves, structure = jax.tree.flatten((params, state, params))
+
+    def step(*leaves):
+        gradients, state, params = structure.unflatten(leaves)
+        return jax.tree.leaves(transform.update(gradients, state, params, value=jnp.float32(1.0)))
+
+    return re.sub(r"0x[0-9a-f]+", "", str(jax.make_jaxpr(step)(*leaves)))
+
+
+@pytest.mark.parametrize("name", ["alice", "koala_plus_plus", "self_tuning_adamw"])
+def test_the_program_of_a_step_is_the_same_in_every_framework(name):
+    """The output layer of the list has no name that tells, so that `matrices` does."""
+    wanted = program(make(name), NETWORK)
+    for framework, convert in FRAMEWORKS.items():
+        options = {}
+        if framework == "equinox" and name == "alice":
+            options = {"matrices": [Layer(False, True), Layer(False, False)]}
+        assert program(make(name, **options), convert(NETWORK)) == wanted, framework
+
+
+def test_nnx_trains_a_model():
+    class Net(nnx.Module):
+        def __init__(self, rngs):
+            self.hidden = nnx.Linear(5, 4, rngs=rngs)
+            self.output = nnx.Linear(4, 2, rngs=rngs)
+
+        def __call__(self, x):
+            return self.output(nnx.tanh(self.hidden(x)))
+
+    @nnx.jit
+    def step(model, optimizer):
+        loss, gradients = nnx.value_and_grad(lambda model: jnp.mean((model(jnp.ones((3, 5))) - 1) ** 2))(model)
+        optimizer.update(model, gradients, value=loss)
+        return loss
+
+    model = Net(nnx.Rngs(0))
+    optimizer = nnx.Optimizer(model, optim.koala_plus_plus(1.0), wrt=nnx.Param)
+    losses = [step(model, optimizer) for _ in range(20)]
+    assert losses[-1] < 0.5 * losses[0]
