@@ -13,7 +13,8 @@ from seqdec.linalg import batching, low_rank
 
 MATRICES = settings(max_examples=15, deadline=None)
 # Compiled once for each set of shapes, not once for each call.
-low_rank_downdate = jax.jit(linalg.low_rank_downdate)
+low_rank_downdate, fixed_span_downdate = jax.jit(linalg.low_rank_downdate), jax.jit(linalg.fixed_span_downdate)
+full_rank_downdate, symmetric_downdate = jax.jit(linalg.full_rank_downdate), jax.jit(linalg.symmetric_downdate)
 scales = st.integers(-12, 12).map(lambda power: 10.0**power)
 seeds = st.integers(0, 2**31)
 
@@ -30,34 +31,28 @@ def matrix(seed, rows, columns, rank=None):
     return generator.normal(size=(rows, rank)) @ generator.normal(size=(rank, columns))
 
 
-def tolerance(dtype):
-    return 1e3 * float(jnp.finfo(dtype).eps)
+TOLERANCE = 1e3 * float(jnp.finfo(jnp.float32).eps)
 
 
-@pytest.mark.sampled(2)
 @MATRICES
 @given(seed=seeds, scale=scales, first=st.integers(0, 6), second=st.integers(1, 6), columns=st.integers(1, 6))
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_root_of_sum(dtype, seed, scale, first, second, columns):
-    a, b = (scale * matrix(seed + i, rows, columns).astype(dtype) for i, rows in enumerate((first, second)))
-    a, b = a.astype(dtype), b.astype(dtype)
+def test_root_of_sum(seed, scale, first, second, columns):
+    a, b = ((scale * matrix(seed + i, rows, columns)).astype(np.float32) for i, rows in enumerate((first, second)))
     r = np.asarray(linalg.root_of_sum(a, b), np.float64)
     want = a.astype(np.float64).T @ a + b.astype(np.float64).T @ b
     assert r.shape == (columns, columns)
     assert np.allclose(r, np.triu(r))
-    assert np.max(np.abs(r.T @ r - want)) <= tolerance(dtype) * max(np.max(np.abs(want)), 1e-300)
+    assert np.max(np.abs(r.T @ r - want)) <= TOLERANCE * max(np.max(np.abs(want)), 1e-300)
 
 
-@pytest.mark.sampled(2)
 @MATRICES
 @given(seed=seeds, scale=scales, size=st.integers(1, 6), rank=st.integers(0, 6))
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_psd_root_of_singular_matrices(dtype, seed, scale, size, rank):
+def test_psd_root_of_singular_matrices(seed, scale, size, rank):
     half = scale**0.5 * matrix(seed, min(rank, size), size) if rank else np.zeros((1, size))
-    cov = (half.T @ half).astype(dtype)
+    cov = (half.T @ half).astype(np.float32)
     r = np.asarray(linalg.psd_root(jnp.asarray(cov)), np.float64)
     assert np.all(np.isfinite(r))
-    assert np.max(np.abs(r.T @ r - cov)) <= tolerance(dtype) * np.max(np.abs(cov)) + np.finfo(dtype).tiny * 100
+    assert np.max(np.abs(r.T @ r - cov)) <= TOLERANCE * np.max(np.abs(cov)) + np.finfo(np.float32).tiny * 100
 
 
 @MATRICES
@@ -67,31 +62,6 @@ def test_solve_psd(seed, scale, size):
     rhs = matrix(seed + 1, size, 3)
     got = linalg.solve_psd(linalg.psd_root(jnp.asarray(cov)), jnp.asarray(rhs))
     np.testing.assert_allclose(got, np.linalg.solve(cov, rhs), rtol=1e-7, atol=1e-7 / scale)
-
-
-@pytest.mark.sampled(2)
-@MATRICES
-@given(
-    seed=seeds, scale=scales, rank=st.integers(1, 5), rows=st.integers(1, 4), columns=st.integers(5, 9),
-    true_rank=st.integers(1, 4), inflation=st.sampled_from([0.0, 1e-3, 1.0, 50.0]),
-)  # fmt: skip
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_low_rank_projection(dtype, seed, scale, rank, rows, columns, true_rank, inflation):
-    """Equals diag(sqrt(s^2 + a)) V^T: the inflation really arrives, in the row space, at every scale."""
-    blocks = [(scale * matrix(seed + i, rows, columns, min(true_rank, rows))).astype(dtype) for i in range(2)]
-    inflation = inflation * scale**2
-    got = np.asarray(linalg.low_rank_projection(rank, *map(jnp.asarray, blocks), inflation=inflation), np.float64)
-    _, s, vt = np.linalg.svd(np.concatenate(blocks).astype(np.float64), full_matrices=False)
-    real = (s > 1e-5 * s[0])[:rank]
-    gap = s[len(real) - 1] - (s[len(real)] if len(real) < len(s) else 0.0)
-    if gap < 1e-2 * s[0]:
-        return  # the d-th direction is not determined
-    want = np.sqrt(s[: len(real)][real] ** 2 + inflation)[:, None] * vt[: len(real)][real]
-    difference = np.abs(got.T @ got - want.T @ want).max()
-    # Directions of the stack that are only rounding may carry up to the inflation of their own.
-    spurious = (2 * inflation + 1e-3 * scale**2) if not real.all() or rank > len(real) else 0.0
-    assert got.shape == (rank, columns)
-    assert difference <= 100 * tolerance(dtype) * (np.max(np.abs(want.T @ want)) + inflation) + spurious
 
 
 @pytest.mark.parametrize("inflation", [0.0, 0.5])
@@ -104,12 +74,9 @@ def test_the_projection_is_the_nearest_matrix_of_its_rank(inflation):
         assert root.shape == (rank, 9)
         least = np.linalg.norm(np.linalg.eigvalsh(total)[: 9 - rank])
         np.testing.assert_allclose(np.linalg.norm(total - root.T @ root), least, rtol=1e-10)
-
-
-def test_projection_of_zero_is_zero_and_finite():
-    got = linalg.low_rank_projection(2, jnp.zeros((1, 5)), jnp.zeros((3, 5)), inflation=0.5)
-    assert got.shape == (2, 5)
-    assert np.all(np.asarray(got) == 0)
+        scaled = linalg.low_rank_projection(rank, *(1e-12 * block for block in blocks), inflation=1e-24 * inflation)
+        np.testing.assert_allclose(1e24 * scaled.T @ scaled, root.T @ root, rtol=1e-8, atol=1e-10)
+    assert np.all(linalg.low_rank_projection(2, jnp.zeros((4, 5)), inflation=inflation) == 0)
 
 
 def test_random_rows_are_orthonormal_and_spread():
@@ -147,16 +114,12 @@ def test_cond_any_branches_for_the_whole_batch_or_not_at_all():
     jax.effects_barrier()
     assert not calls
     np.testing.assert_array_equal(batched(jnp.array([False, True, False]), x), 2 * x)
-    twice = jax.jit(
-        jax.vmap(jax.vmap(lambda c, x: linalg.cond_any(c, lambda y: 2 * y, x), in_axes=(None, 0)), in_axes=(0, None))
-    )
+    inner = jax.vmap(lambda c, x: linalg.cond_any(c, lambda y: 2 * y, x), in_axes=(None, 0))
+    twice = jax.jit(jax.vmap(inner, in_axes=(0, None)))
     np.testing.assert_array_equal(twice(jnp.array([True, False]), x), jnp.stack([2 * x, 2 * x]))
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("observed", [1, 3])
-@pytest.mark.parametrize("q", [0.0, 1e-2])
-@pytest.mark.parametrize("cuts", [(), (2, 9)], ids=["whole", "pieces"])
+@pytest.mark.parametrize(("observed", "q", "cuts"), [(1, 0.0, ()), (1, 1e-2, (2, 9)), (3, 0.0, (2, 9)), (3, 1e-2, ())])
 def test_lazy_basis_equals_dense_joseph_form(observed, q, cuts):
     """Twenty updates with a buffer that overflows several times, against the box on dense matrices."""
     generator = np.random.default_rng(0)
@@ -164,7 +127,7 @@ def test_lazy_basis_equals_dense_joseph_form(observed, q, cuts):
     c = np.asarray(linalg.random_orthonormal_rows(jax.random.key(1), rank, size, jnp.float64))
     factor = linalg.low_rank_from(tuple(jnp.split(jnp.asarray(c), cuts, 1)), jnp.eye(rank), 7 if q else 0)
     for _ in range(20):
-        jac, noise = generator.normal(size=(observed, size)), 0.3 * np.eye(observed)
+        jac, noise = generator.normal(size=(observed, size)), 0.1 * np.eye(observed) + 0.2  # correlated
         total = jac @ c.T @ c @ jac.T + q * jac @ jac.T + noise
         roots = linalg.psd_root(jnp.asarray(total)), linalg.psd_root(jnp.asarray(noise))
         pieces = tuple(jnp.split(jnp.asarray(jac), cuts, 1))
@@ -172,7 +135,7 @@ def test_lazy_basis_equals_dense_joseph_form(observed, q, cuts):
         if q:
             done = low_rank_downdate(factor, pieces, products, *roots, jnp.asarray(q), jnp.asarray(True))
         else:
-            done = linalg.fixed_span_downdate(factor, products, *roots, jnp.asarray(True))
+            done = fixed_span_downdate(factor, products, *roots, jnp.asarray(True))
         gain = np.linalg.solve(total, jac @ (c.T @ c + q * np.eye(size)))
         c, _ = reference.lrkf(c, jac, noise, np.zeros(observed), q)
         factor = done.factor
@@ -184,15 +147,14 @@ def test_lazy_basis_equals_dense_joseph_form(observed, q, cuts):
         )
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("q", "noise", "beyond", "std"),
     [(1e-6, 0.1, 1.0, 1.0), (1e-2, 1.0, 3.0, 0.1), (1.0, 0.0, 1.0, 1.0), (0.0, 0.5, 1.0, 1.0), (0.1, 0.5, 0.0, 1.0)],
     ids=["typical", "much process noise", "exact", "no process noise", "nothing new"],
 )
 def test_inverse_iteration_finds_the_direction_with_the_least_variance(q, noise, beyond, std):
-    """Of the stack of one observation, against an eigendecomposition, for ten roots each."""
-    for seed in range(10):
+    """Of the stack of one observation, against an eigendecomposition, for three roots each."""
+    for seed in range(3):
         generator = np.random.default_rng(seed)
         root = np.linalg.qr(std * generator.normal(size=(9, 6)), mode="r")
         row = generator.normal(size=6)
@@ -251,9 +213,7 @@ def test_an_update_of_a_covariance_without_variance_or_news_is_finite(observed):
         assert 0.1 <= variances[0] <= 0.3 + 1e-12
 
 
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize("basis_dtype", [None, jnp.bfloat16])
-@pytest.mark.parametrize("observed", [1, 3])
+@pytest.mark.parametrize(("observed", "basis_dtype"), [(1, jnp.bfloat16), (3, None)])
 def test_what_is_appended_as_outer_products_is_what_is_appended_as_columns(observed, basis_dtype):
     """Two dense layers beside a few other parameters, over several rounds of the buffer."""
     shapes, rank, spare = ((6, 4), (5, 3)), 5, 7
@@ -319,7 +279,7 @@ def test_full_rank_downdate_is_the_joseph_form_with_the_inflated_gain():
     """Fifteen updates of two outputs with four spare columns, against dense matrices."""
     generator = np.random.default_rng(3)
     root = linalg.full_rank_from(jnp.asarray(generator.normal(size=(6, 6))), 4)
-    sigma, noise, q = np.asarray(root.columns @ root.columns.T), np.diag([0.2, 0.4]), 0.05
+    sigma, noise, q = np.asarray(root.columns @ root.columns.T), np.array([[0.2, 0.1], [0.1, 0.4]]), 0.05
     for _ in range(15):
         jac = generator.normal(size=(2, 6))
         total = 3 * np.eye(2) + jac @ (sigma + q * np.eye(6)) @ jac.T + noise  # as if another block spoke too
@@ -329,26 +289,25 @@ def test_full_rank_downdate_is_the_joseph_form_with_the_inflated_gain():
         roots = linalg.psd_root(jnp.asarray(total)), linalg.psd_root(jnp.asarray(noise))
         raw = jnp.asarray(total @ gain)
         jac = jnp.asarray(jac)
-        done = linalg.full_rank_downdate(root, jac, jac @ root.columns, raw, *roots, jnp.asarray(True))
+        done = full_rank_downdate(root, jac, jac @ root.columns, raw, *roots, jnp.asarray(True))
         root = done.factor
         np.testing.assert_allclose(root.columns @ root.columns.T, sigma, atol=1e-10)
         np.testing.assert_allclose(done.gain, gain, atol=1e-10)
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("outputs", [1, 2, 7])
+@pytest.mark.parametrize("outputs", [1, 7])
 def test_symmetric_downdate_is_the_joseph_form(outputs):
     """Fifteen updates without spare columns, also of more outputs than there are parameters; the last is refused."""
     generator = np.random.default_rng(4)
     root = linalg.full_rank_from(jnp.asarray(generator.normal(size=(6, 6))), 0)
-    sigma, noise = np.asarray(root.columns @ root.columns.T), np.diag(generator.uniform(0.1, 0.5, outputs))
+    sigma, noise = np.asarray(root.columns @ root.columns.T), 0.1 * np.eye(outputs) + 0.2  # correlated
     for step in range(16):
         jac = generator.normal(size=(outputs, 6))
         total = 0.5 * np.eye(outputs) + jac @ sigma @ jac.T + noise  # as if another block spoke too
         gain = np.linalg.solve(total, jac @ sigma)
         roots = linalg.psd_root(jnp.asarray(total)), linalg.psd_root(jnp.asarray(noise))
         products = jnp.asarray(jac) @ root.columns
-        done = linalg.symmetric_downdate(root, products, products @ root.columns.T, *roots, jnp.asarray(step < 15))
+        done = symmetric_downdate(root, products, products @ root.columns.T, *roots, jnp.asarray(step < 15))
         if step < 15:
             left = np.eye(6) - gain.T @ jac
             sigma = left @ sigma @ left.T + gain.T @ noise @ gain

@@ -1,5 +1,7 @@
 """The structured Fisher family against the algorithm boxes in numpy, its identities, and each other."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,15 +27,15 @@ def gradients(m=M, n=N, steps=STEPS, seed=0):
     return rng.normal(size=(m, n)) + 0.5 * rng.normal(size=(steps, m, n))
 
 
-def run(transform, sequence, params=None):
-    """Directions of a sequence of gradients, and the last state."""
-    sequence = [jnp.asarray(gradient) for gradient in sequence]
-    params = jnp.zeros_like(sequence[0]) if params is None else params
-    state, update, directions = transform.init(params), jax.jit(transform.update), []
+def run(transform, sequence):
+    """Directions and states of the matrix, of a sequence of gradients."""
+    state, update = transform.init(jnp.zeros_like(jnp.asarray(sequence[0]))), jax.jit(transform.update)
+    directions, states = [], []
     for gradient in sequence:
-        direction, state = update(gradient, state, params)
+        direction, state = update(jnp.asarray(gradient), state)
         directions.append(np.asarray(direction))
-    return directions, of_matrices(state)
+        states.append(jax.tree.map(np.asarray, of_matrices(state).matrices))
+    return directions, states
 
 
 def top(matrix, count=None):
@@ -51,7 +53,7 @@ def root(matrix, exponent):
 
 def test_racs_box():
     s = q = norm = 0.0
-    directions, state = run(optim.scale_by_racs(b2=0.9, scale=0.05, growth=1.01), gradients())
+    directions, states = run(optim.scale_by_racs(b2=0.9, scale=0.05, growth=1.01), gradients())
     for t, (gradient, direction) in enumerate(zip(gradients(), directions, strict=True)):
         squares, q_now = gradient**2, np.ones(M)
         for _ in range(5):
@@ -64,7 +66,7 @@ def test_racs_box():
         assert not t or eta * length <= 1.01 * norm * (1 + 1e-12)
         norm = eta * length
         np.testing.assert_allclose(direction, 0.05 * eta * scaled, rtol=1e-10)
-    np.testing.assert_allclose(state.matrices.norm, norm, rtol=1e-10)
+    np.testing.assert_allclose(states[-1].norm, norm, rtol=1e-10)
 
 
 def test_racs_pair_of_tiny_squares_converges_to_the_principal_singular_pair():
@@ -104,12 +106,9 @@ def test_eigen_adam_box_of_several_matrices_that_take_turns_from_the_largest():
 
 def test_soap_box_in_the_bases_it_kept():
     """With an eps, since in the first step the box divides rounding errors by each other."""
-    sequence, transform = gradients(5, 5), optim.scale_by_soap(b3=0.9, eps=1e-6, interval=2)
-    state, left, right, m, v = transform.init(jnp.zeros((5, 5))), 0.0, 0.0, 0.0, 0.0
-    update = jax.jit(transform.update)
-    for t, gradient in enumerate(sequence, 1):
-        direction, state = update(jnp.asarray(gradient), state)
-        own = of_matrices(state).matrices
+    sequence, left, right, m, v = gradients(5, 5), 0.0, 0.0, 0.0, 0.0
+    found = zip(sequence, *run(optim.scale_by_soap(b3=0.9, eps=1e-6, interval=2), sequence), strict=True)
+    for t, (gradient, direction, own) in enumerate(found, 1):
         left = 0.9 * left + 0.1 * gradient @ gradient.T
         right = 0.9 * right + 0.1 * gradient.T @ gradient
         m = 0.9 * m + 0.1 * gradient
@@ -186,19 +185,16 @@ def test_alice_box_given_its_bases():
     """Algorithm 4 as printed, with the subspaces of the transformation, which are checked on their own."""
     m, n, r, leading, interval = 6, 8, 3, 1, 3
     sequence = gradients(m, n)
-    transform = optim.scale_by_alice(rank=r, leading=leading, interval=interval, b3=0.9)
-    state, update = transform.init(jnp.zeros((m, n))), jax.jit(transform.update)
+    directions, states = run(optim.scale_by_alice(rank=r, leading=leading, interval=interval, b3=0.9), sequence)
     tracked = first = second = p = norm = 0.0
-    for t, gradient in enumerate(sequence, 1):
-        before = of_matrices(state).matrices
-        direction, state = update(jnp.asarray(gradient), state)
-        basis = np.asarray(of_matrices(state).matrices.basis)
+    for t, (gradient, direction, state) in enumerate(zip(sequence, directions, states, strict=True), 1):
+        basis, before = state.basis, states[t - 2]
         np.testing.assert_allclose(basis.T @ basis, np.eye(r), atol=1e-12)
         if t == 1:
             np.testing.assert_allclose(np.abs(basis[:, 0]), np.abs(top(gradient @ gradient.T, 1)[:, 0]), atol=1e-9)
         elif t % interval == 0:
-            old = np.asarray(before.basis)
-            moment = 0.9 * old @ np.asarray(before.tracked) @ old.T + 0.1 * gradient @ gradient.T
+            old = before.basis
+            moment = 0.9 * old @ before.tracked @ old.T + 0.1 * gradient @ gradient.T
             turned = np.linalg.qr(moment @ old)[0]
             ritz = turned @ top(turned.T @ moment @ turned)
             np.testing.assert_allclose(np.abs(basis[:, :leading]), np.abs(ritz[:, :leading]), atol=1e-9)
@@ -217,7 +213,7 @@ def test_alice_box_given_its_bases():
         np.testing.assert_allclose(
             direction, 0.3 * (basis @ (first / np.sqrt(second)) + 0.4 * eta * rest), rtol=1e-8, atol=1e-12
         )
-    np.testing.assert_allclose(of_matrices(state).matrices.tracked, tracked, rtol=1e-10)
+    np.testing.assert_allclose(states[-1].tracked, tracked, rtol=1e-10)
 
 
 def test_alice_keeps_the_authors_number_of_columns():
@@ -227,8 +223,8 @@ def test_alice_keeps_the_authors_number_of_columns():
 def test_alice_0_that_keeps_its_basis_is_galore_without_bias_correction():
     sequence, r = gradients(), 2
     options = {"rank": r, "leading": r, "interval": 100, "b2": 0.999, "scale": 1.0, "compensation": "none"}
-    one, state = run(optim.alice_0(None, **options), sequence)
-    assert state.matrices.tracked is None
+    one, states = run(optim.alice_0(None, **options), sequence)
+    assert states[-1].tracked is None
     basis = np.linalg.svd(sequence[0])[0][:, :r]
     m = v = 0.0
     for gradient, direction in zip(sequence, one, strict=True):
@@ -260,12 +256,12 @@ def test_a_small_complement_keeps_more_columns():
 @pytest.mark.parametrize("compensation", ["fira", "fira_plus"])
 def test_compensations_of_the_ablation(compensation):
     gradient, r = gradients()[0], 2
-    (direction,), state = run(
+    (direction,), (state,) = run(
         optim.scale_by_alice(rank=r, leading=r, scale=1.0, compensation=compensation, compensation_scale=0.5),
         [gradient],
     )
-    assert state.matrices.residual is None
-    basis = np.asarray(state.matrices.basis)
+    assert state.residual is None
+    basis = np.asarray(state.basis)
     inner = basis.T @ gradient
     within = 0.1 * inner / np.sqrt(0.1 * inner**2)
     rest = (gradient - basis @ inner) * np.linalg.norm(within, axis=0) / np.linalg.norm(inner, axis=0)
@@ -386,3 +382,103 @@ def test_bases_are_renewed_in_turn(count, interval):
     for largest in range(1, count + 1):
         assert np.ptp(due[:largest, 1 : interval + 1].sum(0)) <= 1
     assert count > 1 or due[0, interval - 1]
+
+
+# --- FISMO
+
+
+def fismo(interval=1, **settings):
+    """As printed: with new roots in every step."""
+    return optim.scale_by_fismo(interval=interval, **settings)
+
+
+def polar(matrix, rank=None):
+    left, _, right = np.linalg.svd(matrix, full_matrices=False)
+    return left[:, :rank] @ right[:rank]
+
+
+def algorithm_1(sequence, beta=0.95, gamma=0.95, mu=1e-3, damping="algorithm", rank=None):
+    """As printed, for gradients in matrices of this rank; -> direction, P, Q of every step."""
+    m, n = sequence[0].shape
+    p, q, momentum = np.eye(m), np.eye(n), np.zeros((m, n))
+    for gradient in sequence:
+        unit = mu * (np.trace(p) / m if damping == "algorithm" else np.trace(np.linalg.inv(q)) / n)
+        mixed = gamma * p + (1 - gamma) * (gradient @ np.linalg.inv(q) @ gradient.T / n + unit * np.eye(m))
+        p = m / np.trace(mixed) * mixed
+        unit = mu * (np.trace(q) / n if damping == "algorithm" else np.trace(np.linalg.inv(p)) / m)
+        mixed = gamma * q + (1 - gamma) * (gradient.T @ np.linalg.inv(p) @ gradient / m + unit * np.eye(n))
+        q = n / np.trace(mixed) * mixed
+        left, right = root(p, -0.5), root(q, -0.5)
+        momentum = beta * momentum + (1 - beta) * left @ gradient @ right
+        yield left @ polar(momentum, rank) @ right, p, q
+
+
+@pytest.mark.parametrize(
+    ("shape", "damping", "polar"),
+    [((M, N), "algorithm", {"polar": "exact"}), ((N, M), "theorem", {"polar": "cubic", "polar_steps": 40})],
+)
+def test_algorithm_1(shape, damping, polar):
+    sequence = gradients(*shape)
+    directions, states = run(fismo(damping=damping, **polar), sequence)
+    wanted = list(algorithm_1(sequence, damping=damping))
+    np.testing.assert_allclose(directions, [direction for direction, _, _ in wanted], rtol=1e-8)
+    np.testing.assert_allclose([state.left for state in states], [p for _, p, _ in wanted], rtol=1e-9)
+    np.testing.assert_allclose([state.right for state in states], [q for _, _, q in wanted], rtol=1e-9)
+
+
+def test_scale_free_statistics():
+    sequence = gradients(steps=12)
+    for statistics, free in (("scale_free", True), ("printed", False)):
+        transform = fismo(polar="exact", statistics=statistics)
+        conditions = [np.linalg.cond(run(transform, scale * sequence)[0][-1]) for scale in (1e-4, 1.0)]
+        assert (abs(conditions[0] / conditions[1] - 1) < 1e-6) == free
+    # As printed, small gradients leave the factors at the identity: Muon.
+    assert conditions[0] == pytest.approx(1, abs=1e-4)
+
+
+def test_factors_of_an_interval_are_those_of_every_kth_gradient():
+    """Gradients of rank one, a new one in each step: none is seen twice, and the factors stay as they would be."""
+    rng = np.random.default_rng(4)
+    sequence = [np.outer(rng.normal(size=12), rng.normal(size=16)) for _ in range(60)]
+    directions, states = run(fismo(interval=5), sequence)
+    due = [0, *range(4, 60, 5)]
+    wanted = list(algorithm_1([sequence[index] for index in due]))
+    np.testing.assert_allclose([states[index].left for index in due], [p for _, p, _ in wanted], rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose([states[index].right for index in due], [q for _, _, q in wanted], rtol=1e-7, atol=1e-9)
+    assert max(np.linalg.norm(direction, 2) for direction in directions) < 5
+    kept = [np.array_equal(b.right_root, a.right_root) for a, b in itertools.pairwise(states)]
+    assert kept == [index not in due for index in range(1, 60)]
+
+
+def low_rank(kind, steps):
+    """Gradients with entries around 10, far above the damping, and the rank of their sum."""
+    rng, (m, n) = np.random.default_rng(5), (12, 20)
+    left, right = rng.normal(size=(m, 3)), rng.normal(size=(3, n))
+    if kind == "one gradient":
+        return 10 * np.exp(rng.normal(size=(steps, 1, 1))) * np.outer(left[:, 0], right[0]), 1
+    if kind == "three directions":
+        return 10 * left @ (np.eye(3) + 0.5 * rng.normal(size=(steps, 3, 3))) @ right, 3
+    dense = 10 * rng.normal(size=(steps, m, n))
+    dense[:, ::3], dense[:, :, 1::4] = 0, 0
+    return dense, 8
+
+
+@pytest.mark.parametrize(
+    ("kind", "damping"),
+    [("one gradient", "algorithm"), ("three directions", "theorem"), ("zero rows and columns", "algorithm")],
+)
+def test_steps_of_gradients_without_full_rank_are_those_of_exact_arithmetic(kind, damping):
+    """In float32: rounding errors, which the inverse roots multiply where no gradient was seen, move nothing."""
+    sequence, rank = low_rank(kind, 80)
+    directions, _ = run(fismo(polar="exact", damping=damping), sequence.astype(np.float32))
+    for direction, (wanted, _, _) in zip(directions, algorithm_1(sequence, damping=damping, rank=rank), strict=True):
+        assert np.linalg.norm(direction - wanted) < 0.02 * np.linalg.norm(wanted)
+
+
+def test_steps_of_gradients_without_full_rank_keep_their_size_in_bfloat16():
+    """Whose rounding errors are gradients of all directions; inverse roots multiply them by eps^{-1/4} at most."""
+    limit = float(jnp.finfo(jnp.float32).eps) ** -0.25
+    sequence, _ = low_rank("three directions", 80)
+    for interval in (1, 20):
+        directions, _ = run(fismo(interval), [jnp.asarray(gradient / 10, jnp.bfloat16) for gradient in sequence])
+        assert max(np.linalg.norm(direction.astype(float), 2) for direction in directions) < limit

@@ -16,6 +16,7 @@ from optax.contrib import MuonDimensionNumbers, muon
 
 from seqdec import optim
 from seqdec.optim import groups
+from tests.toys import of_matrices
 
 
 class Linen(nn.Module):
@@ -127,9 +128,13 @@ def test_matrices_of_each_framework(framework):
             found[name] = tuple(int(np.prod([leaf.shape[axis] for axis in part])) for part in own)
     assert found == {**dict.fromkeys(names, "vector"), **wanted}
     assert jax.tree.leaves(optim.hidden_matrices(params)) == [label == "matrix" for label in labels]
-    state = jax.eval_shape(optim.racs(0.1).init, params)[0].inner_states["matrix"].inner_state.matrices
+    transform = optim.racs(0.1)
+    state = jax.eval_shape(transform.init, params)
     shapes = [size for size in wanted.values() if isinstance(size, tuple)]
-    assert sorted(leaf.size for leaf in jax.tree.leaves(state.rows)) == sorted(min(shape) for shape in shapes)
+    rows = jax.tree.leaves(of_matrices(state).matrices.rows)
+    assert sorted(leaf.size for leaf in rows) == sorted(min(shape) for shape in shapes)
+    updates, _ = jax.eval_shape(transform.update, params, state, params)
+    assert jax.tree.structure(updates) == jax.tree.structure(params)
     jax.eval_shape(muon(0.1, muon_weight_dimension_numbers=optim.matrix_axes).init, params)
 
 
@@ -175,22 +180,8 @@ def test_axes_that_are_neither_inputs_nor_outputs_count_matrices():
         for layer, direction in zip(stacked, moved["layers"]["kernel"], strict=True):
             wanted = directions(single, {"hidden": layer})[number]["hidden"]
             np.testing.assert_allclose(direction, wanted, rtol=1e-4, atol=1e-6)
-    state = transform.init(params)[0].inner_states["matrix"].inner_state.matrices
+    state = of_matrices(transform.init(params)).matrices
     assert state.left["layers"]["kernel"].shape == (3, 4, 4)
-
-
-@pytest.mark.parametrize("head", [False, True])
-def test_the_head_is_taken_on_request(head):
-    params = {"hidden": {"kernel": MATRIX}, "output": {"kernel": MATRIX}, "norm": {"scale": MATRIX}}
-    chosen = optim.hidden_matrices(params, include_head=head)
-    assert chosen == {"hidden": {"kernel": True}, "output": {"kernel": head}, "norm": {"scale": False}}
-    labels = optim.partition(params)
-    assert labels == {"hidden": {"kernel": "matrix"}, "output": {"kernel": "head"}, "norm": {"scale": "vector"}}
-    transforms = {"matrix": optim.racs(0.1), "head": optax.sgd(1.0), "vector": optax.set_to_zero()}
-    transform = optax.partition(transforms, optim.partition)  # pyright: ignore
-    updates, _ = transform.update(params, transform.init(params), params)
-    np.testing.assert_array_equal(updates["output"]["kernel"], -MATRIX)
-    np.testing.assert_array_equal(updates["norm"]["scale"], 0)
 
 
 @pytest.mark.parametrize(

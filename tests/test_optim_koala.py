@@ -78,47 +78,6 @@ def test_plus_plus_is_the_dense_filter(symmetric, first_twice):
     np.testing.assert_allclose([state.product for state in states], products, rtol=1e-10)
 
 
-def as_the_authors_run_it(params, gradient, sigma, decay, steps):
-    """Parameters after each step of their image experiments: one tensor, R tracked from 1, weight decay, rate 1.
-
-    Every call is the recursion; the first takes H for the last gradient too, and sigma H for its product.
-    """
-    noise, last, path = 1.0, None, []
-    for step in range(steps):
-        loss, h = gradient(params, step)
-        noise = 0.9 * noise + 0.1 * loss**2
-        h, loss = h + decay * params, loss + 0.5 * decay * params @ params
-        h_then, v_then, noise_then = (h, sigma * h, noise) if last is None else last
-        square = h_then @ h_then
-        gain = (h @ v_then + Q * h @ h_then) / (h_then @ v_then + Q * square + noise_then)
-        symmetric = ((h @ v_then) * square - (h_then @ v_then) * (h @ h_then)) / square**2
-        v = (h @ h_then / square - gain) * v_then + Q * (h - gain * h_then) + symmetric * h_then
-        params = params - loss * (v + Q * h) / (h @ v + Q * h @ h + noise)
-        last = (h, v, noise)
-        path.append(params)
-    return np.stack(path)
-
-
-def test_traces_of_the_authors_experiments():
-    rng = np.random.default_rng(3)
-    start, inputs = rng.normal(size=5), 1.0 + 0.3 * rng.normal(size=(15, 5))
-
-    def gradient(params, step):
-        error = inputs[step] @ params - 1
-        return 0.5 * error**2 + 0.3, error * inputs[step]
-
-    transform = optim.koala_plus_plus(
-        1.0, initial_variance=P0, process_noise=Q, initial_noise=1.0, weight_decay=5e-4, first_twice=True
-    )
-    params, state, path = jnp.asarray(start), transform.init(jnp.asarray(start)), []
-    for step in range(15):
-        loss, row = gradient(params, step)
-        update, state = transform.update(row, state, params, value=loss)
-        params = optax.apply_updates(params, update)
-        path.append(params)
-    np.testing.assert_allclose(path, as_the_authors_run_it(start, gradient, P0, 5e-4, 15), rtol=1e-12)
-
-
 def test_scalars_are_of_each_tensor_or_of_all_parameters_as_one_vector():
     gradients, losses = sequence(6, 8)
     trees = [{"a": jnp.asarray(g[:2]), "b": jnp.asarray(g[2:]).reshape(2, 2)} for g in gradients]

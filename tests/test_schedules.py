@@ -11,9 +11,7 @@ from seqdec.filters import Annealed
 NETWORK = models.network(models.MLP(3, (5,)), jnp.zeros(3))
 GAUSSIAN = likelihoods.gaussian(0.1)
 MAKERS = {
-    "ekf": lambda q: filters.ekf(NETWORK, GAUSSIAN, initial_std=0.5, process_noise=q),
     "lofi": lambda q: filters.lofi(NETWORK, GAUSSIAN, rank=4, initial_std=0.5, process_noise=q),
-    "lrkf": lambda q: filters.lrkf(NETWORK, GAUSSIAN, rank=4, process_noise=q),
     "hilofi by output": lambda q: filters.hilofi(
         NETWORK, GAUSSIAN, rank=4, process_noise_hidden=q, process_noise_last=q, per_output=True
     ),
@@ -45,7 +43,6 @@ def play(filter_at, start):
     return jax.jit(whole)(jax.random.key(0))
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", sorted(MAKERS))
 def test_a_schedule_is_a_filter_whose_process_noise_is_set_anew_each_step(name):
     make, schedule = MAKERS[name], Annealed(0.2, 4.0)

@@ -1,21 +1,17 @@
 """`Filter.update_batch`: several inputs in one update, against single updates, the printed boxes and candidates."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import export
-from jax.scipy.linalg import block_diag
 
 import seqdec
 from seqdec import filters, likelihoods
-from seqdec import params as parameters
 from seqdec.filters import Numerics
 from tests.test_embeddings import MAKERS as WITH_TABLES
 from tests.test_embeddings import network, offer
-from tests.test_filters import DOUBLE, LIKELIHOODS, MAKERS, NAMES, NETWORK, BoxRun, dense_of, linear, relative, stream
+from tests.test_filters import DOUBLE, LIKELIHOODS, MAKERS, NETWORK, BoxRun, dense_of, linear, relative, stream, vector
 from tests.toys import network_of
 
 
@@ -23,15 +19,6 @@ from tests.toys import network_of
 def double_precision():
     with jax.enable_x64(True):
         yield
-
-
-def learned(flt, steps=4):
-    """A belief that has seen some inputs, with process noise to come."""
-    belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
-    step = jax.jit(lambda belief, x, y, arm: flt.update_batch(flt.predict(belief), x[None], y[None], arm[None])[0])
-    for x, y, arm in zip(*stream(20, steps), strict=True):
-        belief = step(belief, x, y[arm], arm)
-    return flt.predict(belief)
 
 
 def assert_close(one, other, tolerance=1e-10):
@@ -56,23 +43,6 @@ def test_for_a_linear_model_a_batch_is_the_sequence(observed):
     np.testing.assert_allclose(info.log_density, density, rtol=1e-12)
 
 
-class BatchBoxRun(BoxRun):
-    """The printed box with the Jacobians of several inputs on top of each other."""
-
-    @functools.cached_property
-    def _linearize(self):
-        def response(params, x, rows):
-            output = NETWORK.apply(params, x)
-            return self.likelihood.mean(output)[rows], self.likelihood.cov(output)[rows][:, rows]
-
-        def stacked(params, xs, rows):
-            mean, noise = jax.vmap(response, (None, 0, 0))(params, xs, rows)
-            found = jax.jacrev(lambda params: jax.vmap(response, (None, 0, 0))(params, xs, rows)[0].ravel())(params)
-            return mean.ravel(), block_diag(*noise), found
-
-        return jax.jit(stacked)
-
-
 def batches(count=12):
     """Three inputs with one output each and two with two, in turn: xs, ys, observed."""
     xs, _, arms = stream(22, 5 * count)
@@ -82,36 +52,25 @@ def batches(count=12):
         yield x, (rows % 2).astype(float), rows
 
 
-def after_batches(flt, belief):
-    """The belief after each of `batches`."""
-    step = jax.jit(lambda belief, xs, ys, rows: flt.update_batch(flt.predict(belief), xs, ys, rows))
-    for batch in batches():
-        belief, info = step(belief, *batch)
-        assert not info.rejected.any()
-    return belief
-
-
-@pytest.mark.sampled(8)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["hilofi", "lofi"])
 def test_batches_equal_the_box_with_stacked_jacobians(name):
     """Through several emptied buffers."""
     flt = MAKERS[name](NETWORK, LIKELIHOODS["bernoulli"], 1e-3, dtype=jnp.float64)
     belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
-    box = BatchBoxRun(name, LIKELIHOODS["bernoulli"], belief, 1e-3)
+    box = BoxRun(name, LIKELIHOODS["bernoulli"], belief, 1e-3)
+    step = jax.jit(lambda belief, xs, ys, rows: flt.update_batch(flt.predict(belief), xs, ys, rows))
     for xs, ys, rows in batches():
+        belief, info = step(belief, xs, ys, rows)
+        assert not info.rejected.any()
         box.step(xs, ys.ravel(), rows)
-    belief = after_batches(flt, belief)
-    ours, theirs = parameters.ravel(jax.tree.leaves(belief.params)), parameters.ravel(jax.tree.leaves(box.params))
-    assert relative(ours, theirs) < 1e-10
+    assert relative(vector(belief.params), vector(box.params)) < 1e-10
     for state, cov in zip(belief.blocks, box.covariances(), strict=True):
         assert relative(dense_of(state), cov) < 1e-9
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("name", ["ekf", "hilofi", "lrkf"])
-def test_inputs_that_are_not_finite_are_left_out(name):
-    flt = MAKERS[name](NETWORK, LIKELIHOODS["gaussian"], 1e-3, dtype=jnp.float64)
-    belief = learned(flt)
+def test_inputs_that_are_not_finite_are_left_out():
+    flt = MAKERS["hilofi"](NETWORK, LIKELIHOODS["gaussian"], 1e-3, dtype=jnp.float64)
+    belief = flt.predict(flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0))))
     xs, ys, arms = stream(23, 4)
     ys = ys[np.arange(4), arms]
     update = jax.jit(flt.update_batch)
@@ -129,12 +88,10 @@ def test_inputs_that_are_not_finite_are_left_out(name):
     np.testing.assert_allclose(flt.moments(none, at).cov, flt.moments(belief, at).cov, rtol=1e-12)
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("name", ["ekf", "hilofi"])
-def test_inputs_of_one_candidate_are_the_candidates_of_one_input(name):
+def test_inputs_of_one_candidate_are_the_candidates_of_one_input():
     """Embedding tables: rows that several inputs read, some of them twice."""
     net = network()
-    flt = WITH_TABLES[name](net)
+    flt = WITH_TABLES["hilofi"](net)
     belief = flt.init(jax.random.key(0), jax.tree.map(lambda p: p + 0.3, net.init(jax.random.key(1))))
     belief = flt.predict(belief)
     x, y = offer(np.random.default_rng(4)), np.array([0.3, -1.0, 2.0, 0.1])

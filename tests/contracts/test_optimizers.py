@@ -1,9 +1,8 @@
-"""Every optimizer by name: the contract of `seqdec.testing`, convergence, settings, optax and other frameworks."""
+"""Every optimizer by name: the contract of `seqdec.testing`, convergence, settings, and the wrappers of optax."""
 
 import dataclasses
 import functools
 import inspect
-import re
 from typing import Any
 
 import jax
@@ -11,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from flax import nnx, serialization
-from flax.core import FrozenDict
+from flax import serialization
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from seqdec import optim, testing
@@ -229,7 +227,7 @@ def test_weight_decay_falls_on_the_parameters_of_its_mask(name, mask):
     assert jax.tree.map(lambda leaf: bool(np.all(leaf < 0)), step(params)) == BIASES
 
 
-# --- optax and frameworks
+# --- optax
 
 
 def leaves_close(one, other, rtol=2e-5, atol=1e-6):
@@ -325,70 +323,3 @@ def test_state_and_updates_are_sharded_as_the_parameters():
     updates = second_updates(make("alice"), params, [params, params])
     assert len(updates["hidden"].sharding.device_set) == 2
     leaves_close(updates, second_updates(make("alice"), *2 * [jax.tree.map(np.asarray, params)]), 2e-4, 1e-5)
-
-
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["absent", "bias", "kernel"], meta_fields=["size"])
-@dataclasses.dataclass
-class Layer:
-    """A module as equinox filters it: None for what is no array, and a field that is no leaf."""
-
-    bias: Any
-    kernel: Any
-    absent: Any = None
-    size: int = 4
-
-
-NETWORK = {
-    layer: {"bias": jnp.zeros(shape[1]), "kernel": normal(0, *shape)}
-    for layer, shape in {"hidden": (5, 4), "output": (4, 2)}.items()
-}
-FRAMEWORKS = {
-    "linen, frozen": FrozenDict,
-    "nnx": lambda tree: nnx.State(jax.tree.map(nnx.Param, tree)),
-    "equinox": lambda tree: [Layer(**layer) for layer in tree.values()],
-    "haiku": lambda tree: {f"net/~/{name}": layer for name, layer in tree.items()},
-}
-
-
-def program(transform, params):
-    """What a step computes, without the trees that it takes and returns, and without addresses of functions."""
-    state = jax.eval_shape(transform.init, params)
-    leaves, structure = jax.tree.flatten((params, state, params))
-
-    def step(*leaves):
-        gradients, state, params = structure.unflatten(leaves)
-        return jax.tree.leaves(transform.update(gradients, state, params, value=jnp.float32(1.0)))
-
-    return re.sub(r"0x[0-9a-f]+", "", str(jax.make_jaxpr(step)(*leaves)))
-
-
-@pytest.mark.parametrize("name", ["alice", "koala_plus_plus", "self_tuning_adamw"])
-def test_the_program_of_a_step_is_the_same_in_every_framework(name):
-    """The output layer of the list has no name that tells, so that `matrices` does."""
-    wanted = program(make(name), NETWORK)
-    for framework, convert in FRAMEWORKS.items():
-        options = {}
-        if framework == "equinox" and name == "alice":
-            options = {"matrices": [Layer(False, True), Layer(False, False)]}
-        assert program(make(name, **options), convert(NETWORK)) == wanted, framework
-
-
-def test_nnx_trains_a_model():
-    class Net(nnx.Module):
-        def __init__(self, rngs):
-            self.hidden = nnx.Linear(5, 4, rngs=rngs)
-            self.output = nnx.Linear(4, 2, rngs=rngs)
-
-        def __call__(self, x):
-            return self.output(nnx.tanh(self.hidden(x)))
-
-    @nnx.jit
-    def step(model, optimizer):
-        loss, gradients = nnx.value_and_grad(lambda model: jnp.mean((model(jnp.ones((3, 5))) - 1) ** 2))(model)
-        optimizer.update(model, gradients, value=loss)
-        return loss
-
-    model = Net(nnx.Rngs(0))
-    optimizer = nnx.Optimizer(model, optim.koala_plus_plus(1.0), wrt=nnx.Param)
-    losses = [step(model, optimizer) for _ in range(20)]
-    assert losses[-1] < 0.5 * losses[0]
