@@ -117,7 +117,7 @@ def alice(
             average = b1 * average + (1 - b1) * jnp.sum(jnp.square(residual), 0)
         if compensation != "none" and r < m:
             if average is not None:
-                extra = compensation_of(residual, average, m - r)
+                extra = (m - r) ** 0.5 * linear.safe_divide(residual, linear.root(average)[None])
             else:
                 extra = residual * linear.column_ratios(within, inner)[None]
             if compensation == "fira_plus":
@@ -181,10 +181,6 @@ _complete_qr = linalg.sequential_vmap(functools.partial(jnp.linalg.qr, mode="com
 def _complement(basis: Array) -> Array:
     """(m, m - r) orthonormal complement of a basis (m, r)."""
     return _complete_qr(basis)[0][:, basis.shape[1] :]
-
-
-def compensation_of(residual: Array, average: Array, spare: int) -> Array:
-    return spare**0.5 * linear.safe_divide(residual, linear.root(average)[None])
 
 
 def _turned(basis: Array, step: Step, gradient: Array, tracked: Array | None, b3: Any) -> Array:

@@ -8,8 +8,8 @@ variance R and target (1 - eta) L. With the gradient H (a row) and the covarianc
 `koala_v` has a scalar P, `koala_m` a 2 x 2 covariance of position and velocity, `koala_plus_plus` the row v = H P and
 the matrix of least norm that gives it.
 
-`update(grads, state, params, value=loss)` also takes the variance of the loss over the minibatch, `value_variance=`.
-`optax.MultiSteps` passes on the loss of its last minibatch by `update`. Settings of all three:
+`update(grads, state, params, value=loss)` raises ValueError without a scalar loss, and also takes its variance over the
+minibatch, `value_variance=`. `optax.MultiSteps` passes on the loss of its last minibatch. Settings of all three:
 
     initial_variance    p_0, variance of every parameter at first
     process_noise       q, variance that every parameter gains per step

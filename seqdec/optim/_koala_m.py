@@ -47,9 +47,6 @@ def koala_m(
         initial_variance, process_noise, noise, noise_decay, initial_noise, weight_decay, mask, per_tensor: see
             `seqdec.optim._koala`.
 
-    Raises:
-        ValueError: a setting is out of its range; in `update`, `value=` is missing or not a scalar.
-
     Source: Davtyan et al. 2022 (`seqdec.optim._koala`).
     """
     check_settings(initial_variance, process_noise, noise, noise_decay, initial_noise, weight_decay)

@@ -160,9 +160,6 @@ def scale_by_self_tuning(
         momenta: beta_k of the candidates.
         preconditioner: P; None is the identity.
         normalized: steps (1 - beta_k) P m_k, an average as in Adam, instead of P m_k.
-
-    Raises:
-        ValueError: no candidate, or one outside [0, 1).
     """
     momenta = _checked_momenta(momenta)
     metric = identity() if preconditioner is None else preconditioner
@@ -211,9 +208,6 @@ def self_tuning_sgd(
         momenta: as in `scale_by_self_tuning`.
         weight_decay: L2 penalty: share of the parameters added to the gradient.
         mask: as in `routed`.
-
-    Raises:
-        ValueError: a setting is out of its range.
     """
     direction = scale_by_self_tuning(momenta)
     return optax.chain(add_decay(weight_decay, mask), direction, scale_by_rate(learning_rate))
@@ -236,9 +230,6 @@ def self_tuning_adamw(
         b2, eps: as in `diagonal_ema`; b2 is common to the candidates.
         weight_decay: decoupled: share of the parameters, times the learning rate, subtracted in every step.
         mask: as in `routed`.
-
-    Raises:
-        ValueError: a setting is out of its range.
     """
     metric = diagonal_ema(b2, eps)
     direction = scale_by_self_tuning(momenta, metric, normalized=True)
@@ -265,9 +256,6 @@ def self_tuning_muon(
         momenta: beta_k of the candidates; see `seqdec.optim.self_tuning`.
         polar, polar_steps: as in `linear.polar`.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
-
-    Raises:
-        ValueError: a setting is out of its range.
     """
     momenta = _checked_momenta(momenta)
     checks.choice("polar", polar, get_args(linear.Polar))
