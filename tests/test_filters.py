@@ -337,6 +337,18 @@ def test_moments_agree_with_monte_carlo_for_a_linear_model(rank):
     np.testing.assert_allclose(got.noise, 0.2 * np.eye(4))
 
 
+@pytest.mark.parametrize(
+    "make", [filters.ekf, functools.partial(filters.lofi, rank=3), functools.partial(filters.lrkf, rank=3)]
+)
+def test_a_step_whose_norm_overflows_is_refused(make):
+    """In float32, where the density of the response is finite."""
+    flt = make(network_of(linear), likelihoods.gaussian(100.0), initial_std=1e15)
+    belief = flt.init(jax.random.key(0), {"weight": jnp.zeros((2, 3), jnp.float32)})
+    after, info = jax.jit(flt.update)(belief, jnp.full(3, 1e-14, jnp.float32), jnp.float32(1e18), 0)
+    assert info.rejected and np.isfinite(info.log_density)
+    assert not np.any(after.params["weight"])
+
+
 def test_process_noise_between_updates_widens_the_moments():
     flt = filters.lrkf(network_of(linear), LIKELIHOODS["gaussian"], rank=3, process_noise=0.1, numerics=DOUBLE)
     belief = flt.init(jax.random.key(0), {"weight": jnp.zeros((4, 3))})
