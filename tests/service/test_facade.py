@@ -189,7 +189,7 @@ def test_many_decisions_are_as_so_many_single_ones(monkeypatch: pytest.MonkeyPat
     assert [decision.action for decision in many] == [decision.action for decision in single]
     np.testing.assert_allclose([d.propensity for d in many], [d.propensity for d in single], atol=1e-5)
     assert all(mask[decision.action] for mask, decision in zip(masks, many, strict=True))
-    assert len({decision.token for decision in many}) == 40
+    assert len({decision.token.partition("-")[2] for decision in many}) == 40  # nobody guesses another's
     assert one.decide_many(X[:0]) == []
     frame = pd.DataFrame(X[:3], index=[2, 0, 1])
     assert [d.action for d in one.decide_many(frame)] == [d.action for d in other.decide_many(X[:3])]

@@ -88,20 +88,20 @@ def test_the_log_says_what_was_offered(tmp_path: Path) -> None:
     with stocked(tmp_path) as one:
         first = one.decide([0.25], items=["lamp", 7])
         one.add_items({"lamp": [4.0, 4.0]})
-        second = one.decide([9.0])  # beyond the bounds
+        decisions = [first, *one.decide_many([[0.5], [9.0]])]  # the last one beyond the bounds
         assert one.counts["clipped"] == 1
-        for decision in (first, second):
+        for decision in decisions:
             one.learn(decision.token, 1.0)
         own, history = one.log(), read_history(tmp_path)
     for log in (own, read_log(tmp_path)):
         assert log.action_names == ("lamp#0", "chair", "7", "lamp#3")
-        assert log.mask.tolist() == [[True, False, True, False], [False, True, True, True]]
-        assert log.context.ravel().tolist() == [0.25, 5.0] and log.action_features is not None
+        assert log.mask.tolist() == [[True, False, True, False], *[[False, True, True, True]] * 2]
+        assert log.context.ravel().tolist() == [0.25, 0.5, 5.0] and log.action_features is not None
         np.testing.assert_array_equal(log.action_features[1], [[1, 0], [0, 1], [0.5, 0.5], [4, 4]])
-        assert log.propensity.tolist() == pytest.approx([first.propensity, second.propensity])
-    assert history["action"].tolist() == [first.action, second.action]
-    assert history["user_0"].tolist() == [0.25, 5.0]
-    chosen = own.action_features[[0, 1], own.action]  # pyright: ignore[reportOptionalSubscript]
+        assert log.propensity.tolist() == pytest.approx([decision.propensity for decision in decisions])
+    assert history["action"].tolist() == [decision.action for decision in decisions]
+    assert history["user_0"].tolist() == [0.25, 0.5, 5.0]
+    chosen = own.action_features[[0, 1, 2], own.action]  # pyright: ignore[reportOptionalSubscript]
     assert history[["item_0", "item_1"]].to_numpy().tolist() == chosen.tolist()
 
 
