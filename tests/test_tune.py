@@ -18,7 +18,7 @@ def tuned(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         plain = Options.agent
         patch.setattr(Options, "agent", lambda self, *rest, **other: built.append(rest) or plain(self, *rest, **other))
-        arguments = ["--agent", "adamw", "--budget", "2", "--steps", "30", "--seeds", "2", "--out", str(folder)]
+        arguments = ["--agent", "adamw", "--budget", "2", "--steps", "30", "--seeds", "3", "--out", str(folder)]
         assert main(["tune", "digits", *arguments]) == 0
     return folder, built
 
@@ -29,13 +29,13 @@ def test_trials_begin_with_the_present_settings_and_the_best_is_kept(tuned):
     assert trials["learning_rate"][0] == pytest.approx(Digits.tuned["adamw"]["learning_rate"])
     assert trials["learning_rate"].between(1e-5, 1e-1).all()
     assert trials["learning_rate"].nunique() == 2
-    options = Digits(agents="adamw", seed=1000, seeds=2, steps=30)
+    options = Digits(agents="adamw", seed=1000, seeds=3, steps=30)
     ((_, run),) = options.play(options.check(), [])
-    assert trials["reward"][0] == pytest.approx(run.rewards.mean())
+    assert trials["reward"][0] == pytest.approx(run.rewards.mean()) != run.rewards[0].mean()
     entry = read_settings(tuned[0] / "settings.json", "digits")["adamw"]
     best = trials.loc[trials["reward"].idxmax()]
     assert entry["settings"] == {"learning_rate": best["learning_rate"]}
-    assert (entry["budget"], entry["steps"], entry["seed"], entry["seeds"]) == (2, 30, 1000, 2)
+    assert (entry["budget"], entry["steps"], entry["seed"], entry["seeds"]) == (2, 30, 1000, 3)
     assert (tuned[0] / "tuning.png").is_file()
 
 
