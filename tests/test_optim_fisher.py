@@ -397,14 +397,16 @@ def polar(matrix, rank=None):
     return left[:, :rank] @ right[:rank]
 
 
-def algorithm_1(sequence, beta=0.95, gamma=0.95, mu=1e-3, rank=None):
+def algorithm_1(sequence, beta=0.95, gamma=0.95, mu=1e-3, damping="algorithm", rank=None):
     """As printed, for gradients in matrices of this rank; -> direction, P, Q of every step."""
     m, n = sequence[0].shape
     p, q, momentum = np.eye(m), np.eye(n), np.zeros((m, n))
     for gradient in sequence:
-        mixed = gamma * p + (1 - gamma) * (gradient @ np.linalg.inv(q) @ gradient.T / n + mu * np.eye(m))
+        unit = mu * (np.trace(p) / m if damping == "algorithm" else np.trace(np.linalg.inv(q)) / n)
+        mixed = gamma * p + (1 - gamma) * (gradient @ np.linalg.inv(q) @ gradient.T / n + unit * np.eye(m))
         p = m / np.trace(mixed) * mixed
-        mixed = gamma * q + (1 - gamma) * (gradient.T @ np.linalg.inv(p) @ gradient / m + mu * np.eye(n))
+        unit = mu * (np.trace(q) / n if damping == "algorithm" else np.trace(np.linalg.inv(p)) / m)
+        mixed = gamma * q + (1 - gamma) * (gradient.T @ np.linalg.inv(p) @ gradient / m + unit * np.eye(n))
         q = n / np.trace(mixed) * mixed
         left, right = root(p, -0.5), root(q, -0.5)
         momentum = beta * momentum + (1 - beta) * left @ gradient @ right
@@ -412,12 +414,13 @@ def algorithm_1(sequence, beta=0.95, gamma=0.95, mu=1e-3, rank=None):
 
 
 @pytest.mark.parametrize(
-    ("shape", "polar"), [((M, N), {"polar": "exact"}), ((N, M), {"polar": "cubic", "polar_steps": 40})]
+    ("shape", "damping", "polar"),
+    [((M, N), "algorithm", {"polar": "exact"}), ((N, M), "theorem", {"polar": "cubic", "polar_steps": 40})],
 )
-def test_fismo_box(shape, polar):
+def test_algorithm_1(shape, damping, polar):
     sequence = gradients(*shape)
-    directions, states = run(fismo(**polar), sequence)
-    wanted = list(algorithm_1(sequence))
+    directions, states = run(fismo(damping=damping, **polar), sequence)
+    wanted = list(algorithm_1(sequence, damping=damping))
     np.testing.assert_allclose(directions, [direction for direction, _, _ in wanted], rtol=1e-8)
     np.testing.assert_allclose([state.left for state in states], [p for _, p, _ in wanted], rtol=1e-9)
     np.testing.assert_allclose([state.right for state in states], [q for _, _, q in wanted], rtol=1e-9)
@@ -460,12 +463,15 @@ def low_rank(kind, steps):
     return dense, 8
 
 
-@pytest.mark.parametrize("kind", ["one gradient", "three directions", "zero rows and columns"])
-def test_steps_of_gradients_without_full_rank_are_those_of_exact_arithmetic(kind):
+@pytest.mark.parametrize(
+    ("kind", "damping"),
+    [("one gradient", "algorithm"), ("three directions", "theorem"), ("zero rows and columns", "algorithm")],
+)
+def test_steps_of_gradients_without_full_rank_are_those_of_exact_arithmetic(kind, damping):
     """In float32: rounding errors, which the inverse roots multiply where no gradient was seen, move nothing."""
     sequence, rank = low_rank(kind, 80)
-    directions, _ = run(fismo(polar="exact"), sequence.astype(np.float32))
-    for direction, (wanted, _, _) in zip(directions, algorithm_1(sequence, rank=rank), strict=True):
+    directions, _ = run(fismo(polar="exact", damping=damping), sequence.astype(np.float32))
+    for direction, (wanted, _, _) in zip(directions, algorithm_1(sequence, damping=damping, rank=rank), strict=True):
         assert np.linalg.norm(direction - wanted) < 0.02 * np.linalg.norm(wanted)
 
 

@@ -168,22 +168,21 @@ def run_plain(transform, gradients):
 
 
 @pytest.mark.parametrize("make", [optim.identity, optim.diagonal_ema, optim.diagonal_sum])
-def test_scores_are_expected_decreases_in_the_metric(make):
-    gradients, momentum, metric = np.random.default_rng(6).normal(size=(5, 3)), 0.9, make()
-    transform = optim.scale_by_self_tuning((momentum,), metric)
-    state = transform.init(jnp.zeros(3))
-    for gradient in gradients:
-        direction, state = transform.update(jnp.asarray(gradient), state)
-    diagonal = {
-        optim.identity: np.ones(3),
-        optim.diagonal_ema: 1 / np.sqrt(sum(0.001 * 0.999**lag * g**2 for lag, g in enumerate(gradients[::-1]))),
-        optim.diagonal_sum: 1 / np.sqrt(np.sum(gradients**2, 0)),
-    }[make]
-    trace = 1 if make is optim.identity else diagonal.sum()
-    accumulated = sum(momentum**lag * g for lag, g in enumerate(gradients[::-1]))
-    np.testing.assert_allclose(direction, diagonal * accumulated, rtol=1e-5)
-    wanted = np.sqrt((1 - momentum**2) / trace) * gradients[-1] @ (diagonal * accumulated)
-    np.testing.assert_allclose(state.scores, [wanted], rtol=1e-5)
+def test_budget_matched_steps_are_equally_long_in_the_metric(make):
+    gradients = np.random.default_rng(6).normal(size=(5, 3))
+    for momentum in (0.1, 0.9):
+        metric = make()
+        transform = optim.scale_by_self_tuning((momentum,), metric, budget_matched=True)
+        state = transform.init(jnp.zeros(3))
+        for gradient in gradients:
+            direction, state = transform.update(jnp.asarray(gradient), state)
+        # The filter eta (1 - b) b^k P has the squared norm B in P^{-1} for eta = sqrt(B (1 + b) / ((1 - b) tr P)).
+        trace = float(metric.trace(state.preconditioner))
+        eta = np.sqrt((1 + momentum) / ((1 - momentum) * trace))
+        assert eta**2 * (1 - momentum) / (1 + momentum) * trace == pytest.approx(1)
+        wanted = eta * (1 - momentum) * metric.apply(state.momenta[0], state.preconditioner)
+        np.testing.assert_allclose(direction, wanted, rtol=1e-6)
+        assert state.scores[0] == pytest.approx(float(direction @ gradients[-1]), rel=1e-6)
 
 
 def test_validation_gradients_judge_and_do_nothing_else():

@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import jax.numpy as jnp
 import optax
 
+from seqdec import linalg
 from seqdec.boundary import checks
 from seqdec.core import Array
 from seqdec.optim import linear
@@ -14,6 +15,7 @@ from seqdec.optim.common import Mask, matrixwise
 from seqdec.optim.groups import Matrices
 
 Statistics = Literal["printed", "scale_free"]
+Damping = Literal["algorithm", "theorem"]
 
 
 def fismo(
@@ -25,6 +27,7 @@ def fismo(
     polar: linear.Polar = "newton_schulz",
     polar_steps: int = 5,
     statistics: Statistics = "printed",
+    damping: Damping = "algorithm",
     interval: int = 20,
     weight_decay: Any = 0.0,
     mask: Mask | None = None,
@@ -55,6 +58,7 @@ def fismo(
             makes very large steps along small gradients.
         polar, polar_steps: as in `linear.polar`.
         statistics: "printed"; "scale_free" computes L and R from G / rms(G).
+        damping: "algorithm" as printed, or "theorem": mu tr(Q^{-1}) / n I and mu tr(P^{-1}) / m I, as in Theorem 4.1.
         interval: K, steps between two renewals of the factors; 1 as printed.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
@@ -67,6 +71,7 @@ def fismo(
     checks.choice("polar", polar, get_args(linear.Polar))
     polar_steps = checks.count("polar_steps", polar_steps)
     checks.choice("statistics", statistics, get_args(Statistics))
+    checks.choice("damping", damping, get_args(Damping))
     interval = checks.count("interval", interval)
 
     def init(zeros):
@@ -74,10 +79,15 @@ def fismo(
         one = jnp.ones((), zeros.dtype)
         return FismoState(zeros, left, right, one, one, right, left if interval > 1 else None)
 
-    def mixed(settings, old, old_damping, whitened):
+    def inverse_trace(matrix, damping):
+        return jnp.sum(1 / jnp.maximum(linalg.eigh(matrix)[0], damping))
+
+    def mixed(settings, old, old_damping, whitened, other, other_damping):
         """The new factor and its damping, from the gradient (own side, other side) whitened on the other."""
         decay, unit = settings
         size, other_size = whitened.shape
+        if damping == "theorem":
+            unit = unit * inverse_trace(other, other_damping) / other_size
         new = decay * old + (1 - decay) * (whitened @ whitened.T / other_size + unit * jnp.eye(size, dtype=old.dtype))
         scale = size / jnp.trace(new)
         return scale * 0.5 * (new + new.T), scale * (decay * old_damping + (1 - decay) * unit)
@@ -88,9 +98,9 @@ def fismo(
     def renew(precision, settings, gradient, left, right, left_damping, right_damping, right_root, _):
         if statistics == "scale_free":
             gradient = linear.safe_divide(gradient, linear.root(jnp.mean(jnp.square(gradient))))
-        left, left_damping = mixed(settings, left, left_damping, gradient @ right_root)
+        left, left_damping = mixed(settings, left, left_damping, gradient @ right_root, right, right_damping)
         left_root = inverse_root(left, left_damping, precision)
-        right, right_damping = mixed(settings, right, right_damping, (left_root @ gradient).T)
+        right, right_damping = mixed(settings, right, right_damping, (left_root @ gradient).T, left, left_damping)
         return left, right, left_damping, right_damping, inverse_root(right, right_damping, precision), left_root
 
     def update(gradient, state, step):

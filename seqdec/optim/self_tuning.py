@@ -12,8 +12,9 @@ negative, every m_k is halved. On gradients with autocorrelation rho^lag the bes
     Adam       P = diag(1 / (sqrt(v) + eps)), v <- b2 v + (1 - b2) g^2                    u = (1 - beta_k) P m_k
     Muon       m_k <- beta_k m_k + g, matrix by matrix                                    u = polar(m_k)
 
-As in the paper, a candidate of 0.99 makes steps up to a hundred times as long as one of 0.01. No bias correction: at
-first the smallest beta wins.
+`budget_matched` steps have equal length in the metric of the theory, u = sqrt((1 - beta_k^2) / tr P) P m_k; by
+default, as in the paper, a candidate of 0.99 makes steps up to a hundred times as long as one of 0.01. No bias
+correction: at first the smallest beta wins.
 
 `validation_grads=` of `update`, a tree like the gradients, replaces them in J alone.
 
@@ -153,6 +154,7 @@ def scale_by_self_tuning(
     preconditioner: Preconditioner | None = None,
     *,
     normalized: bool = False,
+    budget_matched: bool = False,
 ) -> optax.GradientTransformationExtraArgs:
     """Momentum chosen in every step, with any preconditioner (`seqdec.optim.self_tuning`); not negated.
 
@@ -160,6 +162,7 @@ def scale_by_self_tuning(
         momenta: beta_k of the candidates.
         preconditioner: P; None is the identity.
         normalized: steps (1 - beta_k) P m_k, an average as in Adam, instead of P m_k.
+        budget_matched: steps of equal length in the metric of the theory; overrides `normalized`.
     """
     momenta = _checked_momenta(momenta)
     metric = identity() if preconditioner is None else preconditioner
@@ -185,7 +188,7 @@ def scale_by_self_tuning(
         # P is symmetric: one application serves all candidates.
         scores = factors * _inner_products(accumulated, metric.apply(scored, kept), len(momenta))
         chosen = jnp.argmax(scores).astype(jnp.int32)
-        length = 1 - betas[chosen] if normalized else 1.0
+        length = factors[chosen] if budget_matched else (1 - betas[chosen] if normalized else 1.0)
         taken = metric.apply(jax.tree.map(lambda m: m[chosen], accumulated), kept)
         steps = jax.tree.map(lambda x, g: (jnp.asarray(length, x.dtype) * x).astype(g.dtype), taken, updates)
         accumulated, negative_steps = _halved_after_patience(accumulated, scores, state.negative_steps)
@@ -198,6 +201,7 @@ def self_tuning_sgd(
     learning_rate: Rate,
     *,
     momenta: Sequence[float] = (0.01, 0.99),
+    budget_matched: bool = False,
     weight_decay: Any = 0.0,
     mask: Mask | None = None,
 ) -> optax.GradientTransformationExtraArgs:
@@ -205,11 +209,11 @@ def self_tuning_sgd(
 
     Args:
         learning_rate: as for SGD with momentum.
-        momenta: as in `scale_by_self_tuning`.
+        momenta, budget_matched: as in `scale_by_self_tuning`.
         weight_decay: L2 penalty: share of the parameters added to the gradient.
         mask: as in `routed`.
     """
-    direction = scale_by_self_tuning(momenta)
+    direction = scale_by_self_tuning(momenta, budget_matched=budget_matched)
     return optax.chain(add_decay(weight_decay, mask), direction, scale_by_rate(learning_rate))
 
 
@@ -219,6 +223,7 @@ def self_tuning_adamw(
     momenta: Sequence[float] = (0.8, 0.99),
     b2: Any = 0.999,
     eps: Any = 1e-8,
+    budget_matched: bool = False,
     weight_decay: Any = 0.0,
     mask: Mask | None = None,
 ) -> optax.GradientTransformationExtraArgs:
@@ -226,13 +231,13 @@ def self_tuning_adamw(
 
     Args:
         learning_rate: as for AdamW.
-        momenta: as in `scale_by_self_tuning`.
+        momenta, budget_matched: as in `scale_by_self_tuning`.
         b2, eps: as in `diagonal_ema`; b2 is common to the candidates.
         weight_decay: decoupled: share of the parameters, times the learning rate, subtracted in every step.
         mask: as in `routed`.
     """
     metric = diagonal_ema(b2, eps)
-    direction = scale_by_self_tuning(momenta, metric, normalized=True)
+    direction = scale_by_self_tuning(momenta, metric, normalized=True, budget_matched=budget_matched)
     return optax.chain(direction, add_decay(weight_decay, mask), scale_by_rate(learning_rate))
 
 
