@@ -34,11 +34,10 @@ from seqdec.boundary import checks
 
 _HOPELESS = 0.05
 _FACTOR = 3.0
-"""Between neighboring levels, about, by default."""
+"""Between neighboring levels."""
 _RIDGE = 0.1
 """w"""
 _LOWER = 1.0
-"""Full evaluations that lower levels may cost in a row."""
 
 
 class Grid(NamedTuple):
@@ -136,7 +135,7 @@ class Fidelity:
 
 
 class Forecast(NamedTuple):
-    """The expected learning curve of a trial, Gaussian in the warped values. It can be pickled."""
+    """The expected learning curve of a trial, Gaussian in the warped values; picklable."""
 
     levels: tuple[float, ...]
     """of a `Grid`"""
@@ -173,7 +172,7 @@ class Forecast(NamedTuple):
         return float(ndtr((mean - self.best) / math.sqrt(variance)))
 
     def is_hopeless(self, curve: Sequence[float]) -> bool:
-        """Whether to end an incomplete learning curve: `chance` is below 5%."""
+        """Whether `chance` is below 5% for an incomplete learning curve."""
         return self.levels[-1] <= len(curve) < self.levels[0] and self.chance(curve) < _HOPELESS
 
 

@@ -10,7 +10,6 @@ from seqdec.bo.trials import Outputs
 from seqdec.boundary import checks
 
 _ROUNDING = 1e-9
-"""Of sums of costs."""
 (
     DONE,
     FAILED,

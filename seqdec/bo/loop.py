@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 NOTE = "minimize"
 """The optimizer's note of the progress."""
 _PAUSE = 1.0
-"""Seconds between two looks at the expected gain."""
+"""Seconds between computations of the expected gain."""
 _logger = logging.getLogger(__name__)
 
 
@@ -60,7 +60,7 @@ class _CallbackError(Exception):
 
 
 class _FunError(Exception):
-    """`args`: an exception that ends the search, its trial, the outcome."""
+    """`args`: exception, trial, outcome."""
 
 
 @dataclass(eq=False)
@@ -152,7 +152,7 @@ class Run:
             note(error, "seqdec: all calls made are in `search_result` of this exception")
 
     def _keep_unclaimed(self) -> None:
-        """Tell what was evaluated but not recorded; what raised is not kept."""
+        """Tell what was evaluated but not recorded, without exceptions."""
         evaluated = [(trial, outcome) for trial, outcome in self.workers.unclaimed if outcome is not None]
         for trial, outcome in sorted(evaluated, key=lambda one: one[1].raised is not None):
             self._tell(trial, outcome)
@@ -200,7 +200,7 @@ class Run:
         return trial
 
     def _cost_of(self, trial: Trial, outcome: Outcome | None = None) -> float:
-        """Of a call, in full evaluations; without its outcome at most."""
+        """Cost of a call, in full evaluations; without outcome at most."""
         grid = self.optimizer.settings.fidelity
         if grid is None:
             return 1
@@ -243,7 +243,6 @@ class Run:
             write(self.path, self.optimizer, self.progress)
 
     def _tell(self, trial: Trial, outcome: Outcome) -> None:
-        """And write the file, unless an exception ends the search."""
         reason, progress = outcome.reason, self.progress
         self.optimizer.tell(
             trial,
@@ -274,7 +273,7 @@ class Run:
             write(self.path, self.optimizer, self.progress)
 
     def _improves(self, trial: Trial, outcome: Outcome) -> bool:
-        """Whether no earlier feasible value is as good in all objectives; it joins the front."""
+        """Whether a value joins the front."""
         grid, value = self.optimizer.settings.fidelity, np.reshape(outcome.value, -1)
         if grid is not None and (trial.fidelity if outcome.units is None else outcome.units) < grid.levels[0]:
             return False

@@ -287,7 +287,6 @@ def _yields_curves(fun: Callable[..., Any], grid: Grid | None) -> bool:
 def _start_points(
     space: Space, x0: Any, y0: Any, n_calls: int, outputs: Outputs
 ) -> tuple[list[Any], list[tuple[Any, Any]]]:
-    """x0, and y0 as values and outcomes, empty if unknown."""
     if x0 is None:
         if y0 is not None:
             raise ValueError("y0 holds the values at x0; pass x0 as well")
@@ -310,7 +309,7 @@ def _start_points(
 
 
 def _read(path: Path | None, space: Space) -> tuple[BayesianOptimizer, Progress] | None:
-    """The search of a file, if any. Raises ValueError for another file."""
+    """The search of a file, if any. Raises ValueError."""
     if path is None or not path.exists():
         return None
     optimizer = BayesianOptimizer.load(path, [rule for rule in space.constraints if not isinstance(rule, Linear)])
@@ -325,7 +324,7 @@ def _read(path: Path | None, space: Space) -> tuple[BayesianOptimizer, Progress]
 def _check_equal(
     path: Path | None, optimizer: BayesianOptimizer, other: BayesianOptimizer, points: list[Point]
 ) -> None:
-    """Raises ValueError unless both searches and start points are equal."""
+    """Raises ValueError unless searches and start points are equal."""
     told, asked = len(other.trials), min(len(points), len(optimizer.trials))
     settings = [replace(one.settings, acquisition=one.acquisition) for one in (optimizer, other)]
     kept, given = map(files.plain, settings)

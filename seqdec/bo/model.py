@@ -25,15 +25,15 @@ from seqdec.core import Array
 from seqdec.runtime import UNFUSED
 
 _SHORTEST = 4
-"""Binary logarithm of the fewest padded rows."""
+"""Log2 of the fewest padded rows."""
 _NOISY = 1e-3
-"""Share of noise in the warped responses' variance below which they count as exact."""
+"""Share of noise in the variance below which responses are exact."""
 _EQUAL = 1e-6
-"""Variance of the warped responses at one point below which they are equal."""
+"""Variance below which responses at one point are equal."""
 _DEVIATIONS = 1.959964
 """Half-width of a 95% interval."""
 _TAIL = 9.0
-"""Standard deviations over which a normal distribution is integrated."""
+"""Standard deviations to integrate over."""
 
 
 program = functools.partial(jax.jit, static_argnums=0, compiler_options=UNFUSED)
@@ -46,9 +46,9 @@ class Prediction(NamedTuple):
     mean: Any
     """Of the function."""
     low: Any
-    """The function lies in (`low`, `high`) with probability 95%."""
+    """Lower end of the 95% interval."""
     high: Any
-    """See `low`."""
+    """Upper end."""
 
 
 class Model(NamedTuple):
@@ -76,7 +76,7 @@ class Model(NamedTuple):
 
 
 class Trials(NamedTuple):
-    """All known points in the order answered, pending, failed; padded to N rows."""
+    """All points, padded to N rows: answered, pending, failed."""
 
     x: Any
     """(N, d)"""
@@ -115,7 +115,7 @@ class Start(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """The surrogate fitted to all values."""
+    """The surrogate, fitted."""
 
     state: Any
     """of the surrogate"""
@@ -183,7 +183,7 @@ def rows_of(model: Model, points: list[Point]) -> np.ndarray:
 def _trials(
     model: Model, known: Observations, warps: tuple[Warp, ...], kept: np.ndarray, rows: int
 ) -> tuple[Trials, np.ndarray]:
-    """(all points in arrays, offsets of the levels); values not `kept` (n,) have failed."""
+    """(all points, offsets of the levels); values not `kept` (n,) have failed."""
     answered, outliers = ([point for point, k in zip(known.told, kept, strict=True) if k == side] for side in (1, 0))
     groups, dtype = (answered, known.pending, known.failed + outliers), model.surrogate.dtype
     z, own, columns = warped(warps, known.responses[kept]), len(answered), model.columns - len(model.earlier)
@@ -224,7 +224,7 @@ def _noise(model: Model, known: Observations, warps: tuple[Warp, ...], kept: np.
 
 
 def _default_noise(model: Model, warp: Warp) -> np.ndarray:
-    """(1,) noise deviation of a warped response without its own; negative: estimated."""
+    """(1,) noise deviation of warped responses told without; negative: estimated."""
     return (-1.0 if model.noise_std is None else model.noise_std) * warp.slope(warp.inverse(np.zeros(1)))
 
 

@@ -46,15 +46,15 @@ class Recommendation(NamedTuple):
     value: Any
     """As told, or the mean of the prediction."""
     low: Any
-    """The function lies in (`low`, `high`) with probability 95%; both are `value` if observed."""
+    """Lower end of the function's 95% interval; `value` if observed."""
     high: Any
-    """See `low`."""
+    """Upper end."""
     kind: Literal["observed", "predicted"]
     """How `value` is known."""
 
     @classmethod
     def observed(cls, x: Any, value: Any) -> "Recommendation":
-        """A point whose value is known without noise."""
+        """A value known without noise."""
         return cls(x, value, value, value, "observed")
 
 
@@ -183,11 +183,10 @@ class BayesianOptimizer:
         self.seed, self.maximize = settings.seed, settings.maximize
         self._record = Record(settings.space, settings.outputs, settings.fidelity)
         self._asked: tuple[Model, Fitted, np.ndarray, np.ndarray] | None = None
-        """of the last question: model, fit, told points, suggestion"""
+        """of the last question: model, fit, points, suggestion"""
         self._current: Fitted | None = None
-        """to all values, for predictions"""
         self.notes: dict[str, Any] = {}
-        """JSON values of yours, kept by `save`"""
+        """JSON values, kept by `save`"""
         self._use(surrogates.choose(0) if settings.is_automatic else settings.surrogate)
 
     def _use(self, surrogate: str | Surrogate) -> None:
@@ -348,7 +347,7 @@ class BayesianOptimizer:
 
     @_exclusive
     def fitted(self) -> tuple[Model, Fitted]:
-        """The model, and its fit to all values, for the functions of `seqdec.bo.model`."""
+        """The model, and its fit to all values."""
         if self._current is None:
             known, capacity = self._observations(), self._needed()
             start = self._start if capacity == self.capacity else None
@@ -415,12 +414,12 @@ class BayesianOptimizer:
 
     @property
     def initial(self) -> int:
-        """Points before the surrogate is used."""
+        """Number of points before the surrogate is used."""
         return self.settings.initial
 
     @property
     def is_fitted(self) -> bool:
-        """Whether the surrogate was fitted to values."""
+        """Whether the surrogate was fitted."""
         return self._start is not None
 
     @property

@@ -34,23 +34,22 @@ import numpy as np
 from seqdec.kernels import matern52_at
 
 _LENGTH_SCALES = np.array([0.1, 0.2, 0.4, 0.8, 1.6, 3.2])
-"""In units of the root of the number of columns."""
 _NOISE_VARIANCES = np.array([1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1e-1, 1.0])
 _POWERS = (1.5, 2.0)
 _SCALES, _LEAST = 8, 0.25
 """Scales for each power; their lowest quantile of the distances from the origin."""
 _SMALL = 0.1
-"""Quantile of the sizes that is an outcome's smallest scale."""
+"""Quantile of sizes: an outcome's smallest scale."""
 _FEWEST = 5
-"""Responses below which the identity is taken."""
+"""Below, the identity is taken."""
 _MOST = 256
-"""Most responses used for the fit."""
+"""Responses of a fit."""
 _JUMP, _WORST, _OUTLIER = 10.0, 0.75, 0.05
 """Outliers: ratio of distances, part of the responses, prior probability."""
 _MODERATE = 1e-4
-"""Least scale of a warp in a hypervolume, as a share of the responses' range."""
+"""Least scale in a hypervolume, in ranges of the responses."""
 _FAR = 10.0
-"""A new response warped beyond it calls for a new warp."""
+"""A response warped beyond calls for a new warp."""
 
 
 class Warp(NamedTuple):
@@ -116,7 +115,6 @@ def _log_slope(u: np.ndarray, power: float) -> np.ndarray:
 
 
 def _box_cox(u: np.ndarray, power: float) -> np.ndarray:
-    """((1 + u)^p - 1) / p for u >= 0."""
     if power == 1:  # the identity, to the last digit
         return u
     return np.log1p(u) if power == 0 else np.expm1(power * np.log1p(u)) / power
@@ -148,7 +146,7 @@ def fit(x: np.ndarray, y: np.ndarray) -> Warp:
 
 
 def fit_outcome(x: np.ndarray, y: np.ndarray) -> Warp:
-    """The most likely warp for outcomes `y` (n,) at unit points `x` (n, d)."""
+    """As `fit`, for outcomes."""
     identity = standardized(y)
     sizes = np.abs(y[y != 0]) / identity.scale
     if len(y) < _FEWEST or y.min() == y.max() or not len(sizes):
@@ -161,7 +159,7 @@ def fit_outcome(x: np.ndarray, y: np.ndarray) -> Warp:
 
 
 def _standard(warp: Warp, y: np.ndarray) -> Warp:
-    """With mean 0 and variance 1 of the warps of `y` that are no outliers."""
+    """The warp with mean 0 and variance 1 on inliers of `y`."""
     inner = warp.forward(y[y >= warp.fence])
     return warp._replace(mean=float(inner.mean()), std=float(inner.std()) or 1.0, fitted=len(y))
 
@@ -175,7 +173,6 @@ def moderate(warp: Warp, y: np.ndarray) -> Warp:
 
 
 def _among(x: np.ndarray, y: np.ndarray) -> Warp:
-    """The best warp, with or without outliers."""
     if y.min() == y.max():
         return Warp()
     log_likelihood, warp = _best(x, y, _candidates(y))
@@ -191,7 +188,6 @@ def _among(x: np.ndarray, y: np.ndarray) -> Warp:
 
 
 def _best(x: np.ndarray, y: np.ndarray, warps: list[Warp]) -> tuple[float, Warp]:
-    """(log posterior, warp) of the best of `warps`, identity first."""
     warped = np.stack([warp.forward(y) for warp in warps], 1)
     jacobians = np.array([np.sum(np.log(warp.slope(y))) for warp in warps])
     prior = np.full(len(warps), -math.log(2 * (len(warps) - 1)))
@@ -228,7 +224,7 @@ def _log_likelihoods(x: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 
 def _fence(y: np.ndarray) -> float:
-    """The response below which outliers are suspected; -infinity: none."""
+    """Suspected outliers lie below; -infinity: none."""
     gaps = np.sort(y.max() - y)
     gaps = gaps[max(1, math.ceil(_WORST * len(gaps)) - 1) :]
     gaps = gaps[gaps > 0]

@@ -28,11 +28,11 @@ from seqdec.boundary import checks
 
 _ENUMERABLE = 10_000
 _CELL = 0.01
-"""Edge of the cells in which points count as repeated."""
+"""Edge of cells of repeated points."""
 _RESTRICTED_DESIGN = 12
-"""Log2 of the fewest points of a restricted design."""
+"""Log2 of a restricted design's fewest points."""
 _TRIED = 1000
-"""Random points tried where the maximizer is known."""
+"""Random points where the maximizer is known."""
 
 
 class Method(NamedTuple):
@@ -111,7 +111,7 @@ def _first_new(
     fixed: Mapping[Any, Any],
     is_noisy: Callable[[], bool],
 ) -> Point:
-    """The first of `units` (n, columns) that is new, else a known one, if allowed."""
+    """The first new one of `units` (n, columns), else a known one, if allowed."""
     seen, found = {identity(point.x) for point in known.taken}, None
     for point in _points(method, known, units, fixed):
         if identity(point.x) not in seen:
@@ -135,7 +135,7 @@ def _may_repeat(method: Method, known: Observations, is_noisy: Callable[[], bool
 
 
 def _points(method: Method, known: Observations, units: np.ndarray, fixed: Mapping[Any, Any]) -> Iterable[Point]:
-    """The points at `units`, then all of a small space, or of walks in a restricted one."""
+    """The points at `units`, then of a small or restricted space."""
     space, search = method.space, method.plan.search
     box = Box(*space.cube(fixed), fixed)
     at = (space.point_at(unit, fixed) for unit in np.clip(units, box.low, box.high))
@@ -153,7 +153,7 @@ def _points(method: Method, known: Observations, units: np.ndarray, fixed: Mappi
 def _best_point(
     method: Method, known: Observations, fitted: Fitted, fixed: Mapping[Any, Any], repeats: bool
 ) -> Point | None:
-    """The maximizer of the acquisition; None without any."""
+    """None without any."""
     space, plan, seed, number = method.space, method.plan, method.model.seed, known.trials
     belief = believe(plan.surrogate, fitted.state, fitted.trials)
     trials = fitted.trials._replace(success=_success(fitted.trials))
@@ -216,25 +216,23 @@ def _is_new_region(method: Method, known: Observations, warps: tuple[Warp, ...])
 
 
 def _stage(method: Method, known: Observations, warps: tuple[Warp, ...]) -> tuple[trust_region.Stage, np.ndarray]:
-    """Where the trust region is, and the merits of the told points of the space."""
+    """The trust region, and the merits of the told points."""
     merits = _merits(method, warps, _told(method, known, warps)[known.inside])
     return trust_region.stage(merits, method.initial, method.space.columns), merits
 
 
 def _told(method: Method, known: Observations, warps: tuple[Warp, ...]) -> np.ndarray:
-    """(n, m), plainly (n,), warps of the values in order of telling, outliers at the fence."""
+    """(n, m) or (n,) warps in order of telling, outliers at the fence."""
     values = fitting.warped(warps, np.maximum(known.responses, [warp.fence for warp in warps]))
     return values[:, 0] if method.model.outputs.plain else values
 
 
 def _padded(method: Method, rows: np.ndarray) -> np.ndarray:
-    """(..., columns of the surrogate): `rows` (..., columns) with zeros."""
     more = np.zeros((*rows.shape[:-1], method.model.columns - method.space.columns), rows.dtype)
     return np.concatenate([rows, more], -1)
 
 
 def _inside(known: Observations, fitted: Fitted) -> np.ndarray:
-    """(n,) bool: the points of the space."""
     answered = known.inside[fitting.inliers(fitted.warps, known.responses)]
     earlier = np.zeros(int(fitted.trials.answered) - len(answered), bool)
     return np.concatenate([answered, earlier, np.ones(len(known.pending), bool)])
@@ -247,7 +245,7 @@ def _leaders(
     inside: np.ndarray,
     generator: np.random.Generator,
 ) -> np.ndarray:
-    """Indices of the best of `outputs` (n, m) `inside` (n,), or some of their front."""
+    """Indices of the best of `outputs` (n, m) `inside` (n,), or of their front."""
     order = np.flatnonzero(inside)
     if method.model.outputs.objectives > 1:
         order = generator.permutation(order)
@@ -255,7 +253,7 @@ def _leaders(
 
 
 def _merits(method: Method, warps: tuple[Warp, ...], outputs: np.ndarray) -> np.ndarray:
-    """(n,) of `outputs` (n, m), plainly (n,): larger is better."""
+    """(n,) of `outputs`, larger is better."""
     if method.model.outputs.plain:
         return outputs
     count, thresholds = method.model.outputs.objectives, _thresholds(method, warps)
@@ -268,7 +266,6 @@ def _merits(method: Method, warps: tuple[Warp, ...], outputs: np.ndarray) -> np.
 
 
 def _thresholds(method: Method, warps: tuple[Warp, ...]) -> np.ndarray:
-    """(c,) the warps of 0."""
     return np.array([warp.forward(np.zeros(1))[0] for warp in warps[method.model.outputs.objectives :]])
 
 
@@ -298,7 +295,7 @@ def _target(method: Method, known: Observations, fitted: Fitted, means: np.ndarr
 
 
 def _incumbent(method: Method, fitted: Fitted, means: np.ndarray, index: int, trials: Trials) -> Incumbent:
-    """With no more estimated noise than repeated points show."""
+    """Its noise is at most that of repeated points."""
     variance = 0.0 if trials.noise is None else trials.noise[index]
     if variance < 0 and (variance := fitting.estimated_noise(method.model, fitted.state)):
         variance = min(variance, _repeated_noise(trials))
@@ -319,7 +316,7 @@ def _success(trials: Trials) -> Any:
 
 
 def _repeated_noise(trials: Trials) -> float:
-    """Pooled variance of an output within cells, or 0."""
+    """Pooled variance within cells, or 0."""
     rows = np.flatnonzero(trials.noise[: trials.answered] < 0)
     return fitting.repeated_variance(trials.x[rows] // _CELL, trials.y[rows]) or 0.0
 

@@ -24,7 +24,7 @@ from seqdec.bo.surrogates import evidence
 from seqdec.bo.surrogates.contract import History
 
 _WEIGHT = 1.0
-"""Of b = 1 in the regression, in values."""
+"""Of b = 1, in values."""
 
 
 class Earlier(NamedTuple):

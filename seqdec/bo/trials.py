@@ -274,7 +274,7 @@ class Record:
 
 
 def _levels(entry: Entry) -> Iterator[Entry]:
-    """The trial at each level of its learning curve, the lowest first."""
+    """The trial at each level, the lowest first."""
     for place, value in enumerate(entry.curve):
         level = entry.point.level + len(entry.curve) - place
         yield entry._replace(point=entry.point._replace(level=level), values=(value,))

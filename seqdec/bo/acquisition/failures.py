@@ -28,18 +28,16 @@ from seqdec.bo.surrogates.gaussian_process import Process
 from seqdec.core import Array
 
 _LENGTH_SCALES = np.array([0.1, 0.2, 0.4, 0.8, 1.6, 3.2])
-"""In units of the root of the number of columns."""
 _VARIANCES = np.array([10.0, 1e8])
 _MOST = 128
-"""Most points for length scale and variance."""
 _EVIDENCE = 1.0
-"""Nats by which the processes must win."""
+"""Nats for the processes."""
 _CAUTION = 3.0
-"""Factor of log P(success) in the score."""
+"""Factor in the score."""
 _SWEEPS, _DAMPING, _CONVERGED = 100, 0.7, 1e-3
 """Of expectation propagation: most sweeps, share of a change, last change of the log evidence."""
 _LEAST = 1e-10
-"""Least precision of a site and of the rest."""
+"""Least precision."""
 
 
 class Posterior(NamedTuple):
@@ -96,7 +94,6 @@ def _of_one_rate(good: int, count: int) -> float:
 
 
 def _posterior(hyper: Hyperparameters, x: np.ndarray, good: np.ndarray) -> Posterior:
-    """By parallel expectation propagation."""
     from scipy.linalg import solve_triangular
     from scipy.special import log_ndtr
 

@@ -26,7 +26,6 @@ from seqdec.core import Array
 
 _POWER = 10.0
 _LEAST = 1e-6
-"""Least density relative to its maximum."""
 _GRID = (np.arange(256) + 0.5) / 256
 """Places in (0, 1) of the tables."""
 
@@ -35,7 +34,7 @@ class Optimum(NamedTuple):
     """Densities of a space's parameters."""
 
     logs: tuple[tuple[float, ...] | None, ...]
-    """log densities at the table's places, or of a Categorical's choices; at most 0; None without a belief"""
+    """log densities, at most 0, at the table's places or of a Categorical's choices; None without a belief"""
 
 
 def checked(given: Any, space: Space) -> Optimum | None:
@@ -55,7 +54,6 @@ def checked(given: Any, space: Space) -> Optimum | None:
 
 
 def _logs(dimension: Dimension, belief: Any, name: str) -> tuple[float, ...]:
-    """Log density, at most 0."""
     values = _values(dimension)
     density = getattr(belief, "pdf", getattr(belief, "pmf", belief))
     if isinstance(belief, Mapping):
@@ -84,7 +82,7 @@ def _values(dimension: Dimension) -> list[Any]:
 
 
 def _normal(dimension: Any, center: Any, width: Any, name: str) -> np.ndarray:
-    """A normal density on the scale of search; the width is its standard deviation, logarithmically a factor."""
+    """Log density on the scale of search; `width` is its standard deviation, logarithmically a factor."""
     center, width = dimension.value(center, f"{name}: the center"), checks.real(f"{name}: the width", width)
     log, ends = getattr(dimension, "log", False), np.array([dimension.low, dimension.high], float)
     if not (width > (1 if log else 0) and math.isfinite(width)):

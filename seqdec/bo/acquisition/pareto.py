@@ -40,7 +40,7 @@ from seqdec.policies.common import chosen, masked
 from seqdec.policies.improvement import log_h
 
 _MARGIN = 0.1
-"""Of the default reference point to the nadir, as a share of the values' range."""
+"""From the nadir to the default reference point, in ranges of the values."""
 
 
 class Boxes(NamedTuple):
@@ -140,14 +140,14 @@ def _slices(front: np.ndarray, reference: np.ndarray) -> list[tuple[list[float],
 
 
 def padded(boxes: Boxes, least: int) -> Boxes:
-    """The boxes and empty ones: a power of two, at least `least`."""
+    """The boxes and empty ones: a power of two."""
     count, columns = boxes.low.shape
     empty = np.full(((1 << (max(least, count) - 1).bit_length()) - count, columns), math.inf)
     return Boxes(np.concatenate([boxes.low, empty]), np.concatenate([boxes.high, empty]))
 
 
 def default_reference(front: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """(m,) the nadir of `front` (k, m) less a tenth of the range of all `values` (n, m)."""
+    """(m,) the nadir of `front` (k, m) less a tenth of the range of `values` (n, m)."""
     spread = np.ptp(values, axis=0)
     return front.min(0) - _MARGIN * np.where(spread > 0, spread, 1.0)
 
@@ -164,7 +164,6 @@ def log_improvement(mean: Array, std: Array, boxes: Boxes) -> Array:
 
 
 def _log_difference(a: Array, b: Array, width: Array) -> Array:
-    """log(h(a) - h(b)) for a = b + width, width > 0."""
     drop = log_h(a) - log_h(b)
     close = drop < jnp.finfo(drop.dtype).eps ** 0.25
     wide = log_h(a) + jnp.log(-jnp.expm1(-jnp.where(close, 1.0, drop)))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _LONGEST = 16
 """Characters shown of a name."""
 _WIDE = 100.0
-"""Largest over smallest value from which an axis is logarithmic."""
+"""Ratio of values from which an axis is logarithmic."""
 BELIEF, DOT, BEST, REST = "#0072B2", "#555555", "#D55E00", "#A9A9A9"
 """Colors of the belief, values, the best point and the rest."""
 LEFT: dict[str, Any] = {"fontsize": 11, "x": 0.01, "ha": "left"}
@@ -36,22 +36,18 @@ LEFT: dict[str, Any] = {"fontsize": 11, "x": 0.01, "ha": "left"}
 INACTIVE = object()
 """An inactive parameter's value."""
 _SLICES = 6
-"""Most parameters of slices."""
 _HUGE = 1e200
 """Larger values are drawn as this."""
 _RANDOM = 1 << 11
 """Points of random search."""
 _FEWEST = 100
-"""Of them, least that satisfy all constraints."""
+"""Least that satisfy all constraints."""
 _PAIRS = 6
-"""Most pairs of objectives."""
 _BARS = 15
-"""Most importances."""
 _GRID = 101
 _COORDINATES = 12
-"""Most parameters of parallel coordinates."""
 _BELOW = -0.13
-"""Height of inactive parameters; a coordinate has length 1."""
+"""Height of inactive parameters."""
 
 
 class Study(NamedTuple):
@@ -276,7 +272,7 @@ def slices(figure: FigureBase, study: Study) -> None:
 
 
 def _along(space: Space, unit: np.ndarray, key: Any) -> tuple[list[Any], np.ndarray]:
-    """A parameter's values, and their encodings in `unit`."""
+    """A parameter's values, and `unit` with them."""
     index = list(space.keys).index(key)
     dimension = space.dimensions[index]
     grid = [dimension.decode(np.array([u])) for u in np.linspace(0, 1, _GRID)]
@@ -368,7 +364,7 @@ def parallel(figure: FigureBase, study: Study) -> None:
 
 
 def _lines(study: Study, heights: np.ndarray) -> LineCollection:
-    """A line for each row of heights (n, coordinates), the best on top."""
+    """Lines of heights (n, coordinates), the best on top."""
     done, failed = int(study.done.sum()), int((~study.done).sum())
     order = np.argsort(np.where(study.done, study.values, -np.inf) * (1 if study.maximize else -1))
     order = order[np.argsort(study.done[order], kind="stable")]
@@ -392,7 +388,7 @@ def _heights(dimension: Dimension, values: list[Any]) -> np.ndarray:
 
 
 def _value_heights(study: Study) -> np.ndarray:
-    """(n,) of the values; NaN for failures, 0.5 if all are equal."""
+    """(n,) heights of the values; NaN for failures."""
     wide = scale_of(study) != "linear"
     values = np.sign(study.values) * np.log(np.abs(study.values)) if wide else study.values
     low, high = (np.nanmin(values), np.nanmax(values)) if study.done.any() else (0.0, 0.0)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from seqdec.bo.optimizer import BayesianOptimizer
 
 _EVALUATIONS = 1 << 14
-"""Predictions of an estimate, about."""
 _FLAT = 1e-12
 
 

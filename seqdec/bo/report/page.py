@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from seqdec.bo.optimizer import BayesianOptimizer
 
 _BEST = 20
-"""Most trials shown."""
 _FAILURES = 20
-"""Most reasons of failures shown, by frequency."""
+"""Most reasons of failures shown."""
 
 
 def write(optimizer: "BayesianOptimizer", path: Any, message: str, minimum: Any, maximum: Any) -> Path:
@@ -61,7 +60,6 @@ def _embedded(figure: Any) -> str:
 
 
 def _best(optimizer: "BayesianOptimizer", table: pd.DataFrame) -> pd.DataFrame:
-    """The best feasible trials, or the front."""
     objectives = optimizer.outputs.objectives
     kept = (table["state"] == "complete").to_numpy()
     if "feasible" in table:

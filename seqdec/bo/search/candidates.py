@@ -13,9 +13,9 @@ INCUMBENTS = 4
 """Best points that are perturbed."""
 _SCALES = (0.2, 0.05, 0.0125, 0.003)
 _MOVED = 20
-"""Most columns changed by a perturbation, on average."""
+"""Most columns a perturbation changes, on average."""
 _REDRAWN = 0.2
-"""Probability that a perturbation redraws a discrete dimension."""
+"""Probability of redrawing a discrete dimension."""
 SAME = 1e-6
 """Points that differ by less in every column are equal."""
 

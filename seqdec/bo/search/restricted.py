@@ -17,9 +17,8 @@ from seqdec.bo.space.dimensions import Integer
 from seqdec.bo.space.space import Point, Space
 
 _TRIED = 8192
-"""Points tried before a space is declared empty, and most listed of a finite one."""
+"""Points tried for an example, and most listed."""
 _ROUNDS = 32
-"""Of perturbations."""
 _HALVINGS = 20
 
 
@@ -146,7 +145,7 @@ def maximize(
 
 
 def _arrays(space: Space, pool: Sequence[Point]) -> tuple[np.ndarray, np.ndarray]:
-    """(encodings (n, columns), active continuous columns (n, columns))."""
+    """(encodings, active continuous columns), each (n, columns)."""
     active = np.array([space.active(point.x) for point in pool])
     return np.array([point.unit for point in pool]), active & space.continuous
 

@@ -14,7 +14,6 @@ from seqdec.bo.space.space import Condition, Path, Space
 from seqdec.registry import unknown
 
 _COLUMNS = ("number", "state", "value", "reason", "seconds")
-"""Columns of the trials' table but the parameters."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ def _space(bounds: Any) -> Space:
 
 
 def _columned(dimensions: Sequence[Dimension]) -> tuple[Dimension, ...]:
-    """Of constants alone the first has a column."""
+    """If all are constant, the first has a column."""
     first, *rest = dimensions
     if isinstance(first, Constant) and all(isinstance(d, Constant) for d in rest):
         first = replace(first, columns=1)
@@ -114,7 +113,6 @@ def _nested(bounds: Mapping[Any, Any]) -> Space:
 
 
 def _by_path(declared: Mapping[Any, Any], above: Path = ()) -> dict[Path, Any]:
-    """The parameters by the keys on the way."""
     if not declared:
         raise ValueError(f"bounds{''.join(f'[{key!r}]' for key in above)} must have at least one dimension; got none")
     found: dict[Path, Any] = {}

@@ -17,7 +17,6 @@ from seqdec.bo.space import containers
 from seqdec.boundary import checks
 
 _LARGEST_INTEGER = 2**53
-"""Up to here integers are doubles."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ class _Number(Dimension):
     high: Any
     """Largest value, included."""
     log: bool = False
-    """Whether the scale of search is logarithmic."""
+    """Whether searched logarithmically."""
 
     margin = 0.0
 

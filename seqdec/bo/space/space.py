@@ -20,7 +20,7 @@ from seqdec.bo.space.dimensions import Constant, Dimension
 from seqdec.registry import unknown
 
 _FARTHEST = 1.5
-"""Distance of outside points from the middle of the cube, in a column."""
+"""Of outside points from the cube's middle, in a column."""
 Path = tuple[str, ...]
 """The keys on the way to a parameter."""
 

@@ -36,21 +36,20 @@ _SHARED_VARIANCE, _OWN_VARIANCE = 0.1, 1.0
 VARIANCES = (_SHARED_VARIANCE + _OWN_VARIANCE, 1.0, 9.0)
 """Prior variances of log l, log s and log v."""
 _DEVIATIONS = 4.0
-"""Prior standard deviations within which hyperparameters are sought."""
+"""Range of the search, in prior standard deviations."""
 _EVIDENCE = 5.0
-"""Nats by which the start with a larger noise must win."""
+"""Nats for the larger noise."""
 _NOISE_EVIDENCE, _ROUGH_EVIDENCE = 10.0, 2.0
 """Nats of `shows_noise`."""
 _ROUGH = (0.005, 0.01)
-"""Length scales of rough functions, in diagonals of the cube."""
+"""Length scales, in diagonals of the cube."""
 _GRADIENT = 0.1
-"""Gradient norm, in nats, to stop at."""
+"""Gradient norm to stop at."""
 _FITTED, _WEIGHTED = 512, 256
 """Most responses used for the fit, and for the weights of draws."""
 _STEP = 1e-3
-"""For differences in log hyperparameters."""
 _CUT = 2.0
-"""Log of the largest weight relative to the median."""
+"""Log of the largest weight over the median."""
 
 
 class Hyperparameters(NamedTuple):
@@ -83,14 +82,14 @@ def told(history: History) -> Known:
 
 
 def calibration_rows(history: History, most: int = _FITTED) -> Known:
-    """At most so many rows, evenly spaced."""
+    """At most `most` rows, evenly spaced."""
     known = told(history)
     rows = np.unique(np.linspace(0, len(known.y) - 1, min(len(known.y), most)).astype(int))
     return Known(*(part[rows] for part in known))
 
 
 def prior_mean(dim: int) -> Hyperparameters:
-    """The prior means for `dim` columns."""
+    """The prior means."""
     return Hyperparameters(np.full(dim, 0.5 * math.log(dim) - 0.5), np.zeros(()), np.full((), -10.0))
 
 
@@ -117,7 +116,7 @@ def unflatten(flat: np.ndarray) -> Hyperparameters:
 
 
 def fitted(history: History, most: int = _FITTED) -> Hyperparameters:
-    """Hyperparameters fitted from the prior to the history, or `most` rows."""
+    """Hyperparameters fitted to `most` rows of the history."""
     return _fit_from_prior(calibration_rows(history, most))[0]
 
 
@@ -132,7 +131,7 @@ def _fit_from_prior(known: Known) -> tuple[Hyperparameters, float]:
 
 
 def descend(start: Hyperparameters, known: Known, iterations: int = ITERATIONS) -> tuple[Hyperparameters, float]:
-    """L-BFGS from `start`, within four prior deviations -> (end, loss there)."""
+    """L-BFGS from `start` -> (end, loss)."""
     from scipy.optimize import minimize
 
     options = {"maxiter": iterations, "gtol": _GRADIENT, "maxcor": 8}
@@ -272,7 +271,7 @@ def prior_variance(hyper: Hyperparameters) -> float:
 
 
 def covariances(hyper: Hyperparameters, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Prior covariances (n, m) at rows `a` (n, d) and `b` (m, d), on the host."""
+    """Prior covariances (n, m) at rows `a` (n, d) and `b` (m, d)."""
     scales = np.exp(-hyper.log_length_scales)
     squares = np.sum((a * scales) ** 2, 1)[:, None] + np.sum((b * scales) ** 2, 1) - 2 * (a * scales) @ (b * scales).T
     return MEAN_VARIANCE + math.exp(hyper.log_scale) * kernels.matern52_at(np.sqrt(5 * np.maximum(squares, 0)))
@@ -301,7 +300,6 @@ def whitener(cov: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def _inverse(cov: np.ndarray) -> tuple[np.ndarray, float]:
-    """(inverse, log determinant), (n, n)."""
     from scipy.linalg.lapack import dpotri  # pyright: ignore[reportAttributeAccessIssue]
 
     root = np.linalg.cholesky(cov)

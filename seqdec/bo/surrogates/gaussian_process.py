@@ -36,9 +36,8 @@ DTYPE = jnp.float64
 GROWTH = 1.1
 """See `Surrogate`."""
 _ROWS = 512
-"""Most rows of all members."""
 _FEATURES = 1024
-"""Of a draw from the prior."""
+"""Random features of a prior draw."""
 
 
 class Process(NamedTuple):

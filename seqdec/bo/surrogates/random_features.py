@@ -32,9 +32,8 @@ from seqdec.runtime import UNFUSED
 
 _CHUNK = 16
 _DEGREES = 5.0
-"""Of freedom of the frequencies."""
+"""Of freedom."""
 _CALIBRATED = 256
-"""Most responses for the hyperparameters."""
 
 
 class Layer(NamedTuple):
@@ -144,7 +143,7 @@ def _network(dim: int, units: int) -> Network:
 
 
 def _frequencies(key: Key, dim: int, units: int) -> np.ndarray:
-    """(units / 2, dim) draws from the spectral density for unit length scales."""
+    """(units / 2, dim) draws of unit length scales."""
     from scipy.special import gammaincinv, ndtri
     from scipy.stats import qmc
 

@@ -25,7 +25,7 @@ from seqdec.boundary import checks
 from seqdec.core import Key
 
 _CERTAIN = 1e-8
-"""Share of the prior variance below which a value is known."""
+"""Share of the prior variance: less is known."""
 
 
 def sparse_gp(*, points: int = 512) -> Surrogate:
@@ -84,7 +84,7 @@ def _condition(hyper: Hyperparameters, history: History, points: int) -> Process
 
 
 def _chosen(hyper: Hyperparameters, known: Known, points: int) -> tuple[np.ndarray, np.ndarray]:
-    """(indices (m,) of the points, factor (n, m) of the prior covariance)."""
+    """(indices (m,), factor (n, m) of the prior covariance)."""
     count = len(known.y)
     left = evidence.prior_variance(hyper) * np.ones(count)
     least, best = _CERTAIN * left.max(initial=0), np.argsort(-known.y, kind="stable")[: points // 2]
