@@ -11,9 +11,9 @@ from seqdec.ope.log import Log
 from seqdec.statistics import standard_error
 
 _ENOUGH = 30
-"""Least effective sample size to decide by."""
+"""Least effective sample size."""
 _RARE = 0.01
-"""Probability of unseen actions that chance may explain."""
+"""Chance of unseen actions."""
 _CLUSTERS = 5
 _SIGMAS = 5.0
 _ESTIMATED = (

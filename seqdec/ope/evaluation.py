@@ -120,7 +120,6 @@ def _cautious(
     level: float,
     samples: int,
 ) -> list[tuple[float, float, str]]:
-    """Default intervals, and their estimators."""
     owners = []
     for name, one in chosen.items():
         others = (other for other in one.references(given) if not any(need in absent for need in other.needs))

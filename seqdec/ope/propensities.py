@@ -7,7 +7,7 @@ import numpy as np
 from seqdec.ope.log import Log, check_log, folds_of
 
 _CALIBRATION = 3
-"""Folds of the calibration, and least rows of an action."""
+"""Folds of the calibration; least rows of an action."""
 
 
 def estimate_propensities(log: Log, *, seed: int, folds: int = 5, classifier: Any = None) -> Log:

@@ -137,7 +137,7 @@ def _candidates(binary: bool) -> list[Any]:
 def _predicted(
     model: Any, log: Log, fitted: np.ndarray, at: np.ndarray, weights: np.ndarray, *, logged: bool = False
 ) -> np.ndarray:
-    """(rows of `at`, k) predictions by a model of other rows, or (rows of `at`,) for logged actions."""
+    """(rows of `at`, k) predictions, or (rows of `at`,) for logged actions."""
     from sklearn.base import is_classifier
     from threadpoolctl import threadpool_limits
 

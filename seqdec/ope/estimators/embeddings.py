@@ -50,7 +50,6 @@ class MIPS(Estimator):
         return Terms(w * log.reward, w) if self.normalized else mean(w * log.reward, supported=bool(w.any()))
 
     def _chances(self, evidence: Evidence) -> np.ndarray:
-        """(n, k) p(e_i | a)."""
         log = evidence.log
         if self.embedding is None:
             if log.action_features is None:
