@@ -204,7 +204,7 @@ def bandit_step(flt: Filter) -> Callable[[Any, tuple[Array, Array]], tuple[Any, 
 
 
 def _stepping(flt: Filter, belief: Any, inputs: Array, steps: int) -> tuple[Callable[[], float], int]:
-    """(steps -> seconds of one step), and peak memory in bytes."""
+    """(steps -> seconds of one, peak memory in bytes)."""
 
     def chunk(belief, keys, inputs):
         def step(belief, at):
@@ -261,8 +261,6 @@ def _products(work: Workload, name: str) -> Callable[[Any, Array], Pieces]:
 
 
 def _passing(function: Callable[[Any, Array], Rows], arguments: Any, inputs: Array) -> Callable[[], float]:
-    """Inputs -> seconds of one function(arguments, x)."""
-
     def passes(arguments, inputs):
         # Returned whole: XLA would not compute elements that nothing reads.
         def one(_, x):

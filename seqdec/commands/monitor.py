@@ -25,7 +25,7 @@ from seqdec.service.store import COLLECTED, REPORTED
 from seqdec.statistics import mean_and_margin
 
 _SHARE = 4
-"""First and last parts, in fractions of the log."""
+"""Parts compared: fractions of the log."""
 _SHOWN = 12
 
 

@@ -34,7 +34,6 @@ from seqdec.service.logs import is_database, read_log
 from seqdec.statistics import standard_error
 
 _LOGGED = ("uniform", "bts")
-"""Policies without a belief."""
 _COLUMNS = ("context", "action", "reward", "propensity", "time")
 _ESTIMATED, _NONE = "estimated", "none"
 MODELS = ("linear", "hilofi", "lolofi", "lrkf")
@@ -205,10 +204,7 @@ def evaluate(options: Evaluation) -> Result:
 
 
 def _learn(log: Log, options: Evaluation, policy: str | None) -> tuple[np.ndarray, Any]:
-    """Predicted rewards (n, k) out of sample, and the law (n, k) of a policy on the filter.
-
-    Rewards are the filter's or `ope.predict_rewards`, whichever has the higher held-out likelihood.
-    """
+    """Predicted rewards (n, k) out of sample, and the law (n, k) of a policy on the filter."""
     scaled, seed = ope.standardized(log), options.seed
     law = None if policy is None else policies.make(policy).probabilities
 

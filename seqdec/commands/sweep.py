@@ -41,7 +41,6 @@ _GROUPS: Mapping[str, tuple[str, Registry[Any]]] = {
     "agents": ("agent", agents.REGISTRY),
 }
 _NAMED: Mapping[str, Registry[Any]] = {"policy": policies.REGISTRY, "env": envs.REGISTRY}
-"""Keywords that take names."""
 
 
 class Part(NamedTuple):
@@ -142,7 +141,7 @@ class Sweep(Located):
             raise RuntimeError(f"{len(failed)} of {len(cells)} cells failed, among them {cells[key]}: {reason}")
 
     def _completed(self, cells: Mapping[str, Cell]) -> Iterator[tuple[str, pd.DataFrame | BaseException]]:
-        """(key, table) or (key, error) of each cell when completed. Closing it ends all workers."""
+        """(key, table) or (key, error) of each completed cell. Closing it ends all workers."""
         if not cells:
             return
         executor = self._executor()
