@@ -169,7 +169,7 @@ def _of_user(truth: World, user: int, draw: np.random.Generator) -> tuple[np.nda
 
 
 def _daily(truth: World, seed: int) -> "pa.Table":
-    """Counts of every video on every day, from the day before the first."""
+    """Counts by video and day, from the day before the first."""
     import pyarrow as pa
 
     draw = np.random.default_rng([seed, 2])

@@ -206,7 +206,7 @@ _KINDS = {
 
 
 def _columns(**given: Any) -> Iterator[Any]:
-    """The columns of `_KINDS` as numpy arrays of one length, or None."""
+    """Arrays of one length, or None."""
     import pandas as pd
 
     arrays = {name: _array(name, values) for name, values in given.items()}
