@@ -136,7 +136,6 @@ def condition(kernel: Kernel, memory: MemoryState) -> Process:
 
 
 def _posterior(kernel: Kernel, state: Process, by_row: bool) -> Posterior:
-    """Responses at a context (n actions), or at rows (r candidates)."""
     rows = state.memory.rows
     keep = rows.observed & memories.present(state.memory)[:, None]
 

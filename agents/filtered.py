@@ -99,7 +99,7 @@ def lolofi(
 ) -> Agent:
     """LoLoFi: low-rank beliefs over the last layer and over the hidden layers.
 
-    Arguments up to `standardize` as in `seqdec.agents.hilofi`, others as in `seqdec.filters.lolofi`.
+    Arguments as in `seqdec.agents.hilofi` and `seqdec.filters.lolofi`.
     """
     return _of_filter(lolofi, filters.lolofi, **locals())
 
@@ -124,7 +124,7 @@ def lofi(
 ) -> Agent:
     """LoFi: one belief over all parameters whose precision is a diagonal and a low-rank matrix.
 
-    Arguments up to `standardize` as in `seqdec.agents.hilofi`, others as in `seqdec.filters.lofi`.
+    Arguments as in `seqdec.agents.hilofi` and `seqdec.filters.lofi`.
     """
     return _of_filter(lofi, filters.lofi, **locals())
 
@@ -149,7 +149,7 @@ def lrkf(
 ) -> Agent:
     """LRKF: one low-rank belief over all parameters.
 
-    Arguments up to `standardize` as in `seqdec.agents.hilofi`, others as in `seqdec.filters.lrkf`.
+    Arguments as in `seqdec.agents.hilofi` and `seqdec.filters.lrkf`.
     """
     return _of_filter(lrkf, filters.lrkf, **locals())
 
@@ -172,7 +172,7 @@ def ekf(
 ) -> Agent:
     """EKF: one dense belief over all parameters, for small networks.
 
-    Arguments up to `standardize` as in `seqdec.agents.hilofi`, others as in `seqdec.filters.ekf`.
+    Arguments as in `seqdec.agents.hilofi` and `seqdec.filters.ekf`.
     """
     return _of_filter(ekf, filters.ekf, **locals())
 
@@ -195,7 +195,7 @@ def subspace(
 ) -> Agent:
     """Subspace EKF: a dense belief over d random directions of parameter space, all others are fixed.
 
-    Arguments up to `standardize` as in `seqdec.agents.hilofi`, others as in `seqdec.filters.subspace`.
+    Arguments as in `seqdec.agents.hilofi` and `seqdec.filters.subspace`.
     """
     return _of_filter(subspace, filters.subspace, **locals())
 
@@ -265,7 +265,7 @@ def _of_filter(
     standardize: bool,
     **own: Any,
 ) -> Agent:
-    """The agent of a filter with the settings `own`; `public` has their defaults."""
+    """`own` are settings of the filter, `public` has their defaults."""
     checks.number("average", average, 0, 1)
     name, settings = public.__name__, dict(own)
     if likelihood is not None:

@@ -23,8 +23,8 @@ def network_for(spaces: HasSpaces, model: Model | None = None) -> models.Network
     Args:
         spaces: with observation_space and action_space.
         model: a flax module or a `models.Network`: of the observation, with n outputs for n Discrete actions; of the
-            flattened observation and Box action, concatenated, with one; of the dict of a candidate, with one. None is
-            LeNet5 for 28 x 28 images, `scorer` for candidates, else an MLP with two hidden layers of 50 units.
+            flattened observation and Box action, concatenated, with one; of the dict of a candidate, with one. None as
+            in `seqdec.agents.hilofi`.
 
     Raises TypeError for another model or observation space, ValueError for another number of outputs.
     """

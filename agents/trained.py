@@ -150,7 +150,7 @@ def _trained(
     capacity: int | None = None,
     **options: Any,
 ) -> Agent:
-    """`options` are those of `neural`; without a capacity there is no memory."""
+    """`options` of `neural`; no capacity: no memory."""
     checks.rate("learning_rate", learning_rate)
     memory = None if capacity is None else reservoir(capacity)
     settings = {"learning_rate": learning_rate}

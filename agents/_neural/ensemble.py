@@ -108,7 +108,6 @@ def members_head(
 
 
 def _prior(network: Network, scale: float) -> Callable[[Key], PyTree]:
-    """(key) -> parameters of a randomized prior."""
     layer = last_layer(network)
 
     def draw(key):

@@ -74,7 +74,7 @@ def last_layer(network: Network) -> LastLayer:
 
 
 def _groups(network: Network, shapes: PyTree, leaves: list) -> int:
-    """Number of groups: n where entry [..., j] of every leaf belongs to output j alone, else 1."""
+    """The outputs n where entry [..., j] of every leaf belongs to output j alone, else 1."""
     if network.example is None:
         return 1
     outputs = jax.eval_shape(network.apply, shapes, network.example).shape[0]

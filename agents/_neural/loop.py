@@ -47,7 +47,7 @@ class NeuralState(NamedTuple):
     memory: MemoryState
     """rows `Experience`"""
     key: Array
-    """data of the constant key of draws from the memory"""
+    """data of the constant key of draws"""
 
 
 class NeuralInfo(NamedTuple):

@@ -138,7 +138,7 @@ def variational(
 
 
 def _posterior(network: Network, layer: LastLayer, softmax: bool) -> Callable[[Variational, Any], Posterior]:
-    """Responses under q; a classifier is linearized at the mean for the covariance."""
+    """The covariance of a classifier is linearized at the mean."""
 
     def posterior(params, belief):
         def mean(candidates):

@@ -79,7 +79,7 @@ class AutoState(NamedTuple):
     due: Array
     """() int32, the step of the next renewal"""
     key: Array
-    """data of the constant key of draws from the memory"""
+    """data of the constant key of draws"""
 
 
 class AutoInfo(NamedTuple):

@@ -71,7 +71,6 @@ def _contexts(shape: tuple[int, ...], actions: int) -> Inputs:
         return x[None]
 
     def directed(x):
-        """Scaled to the length of the constant."""
         x = x.astype(float)
         x = x / jnp.maximum(jnp.max(jnp.abs(x)), jnp.finfo(x.dtype).tiny)
         return CONSTANT * x / jnp.maximum(jnp.linalg.norm(x), jnp.finfo(x.dtype).tiny)

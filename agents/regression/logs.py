@@ -66,21 +66,21 @@ class Logs(NamedTuple):
         return self.regression.weights
 
     def answer(self, phi: Array, location: Array) -> Marginals:
-        """Predictions (n,) at features (F,), mean of all rewards `location`."""
+        """As `Regression.answer`; `location` is the mean of all rewards."""
         at = self.regression.answer(phi, jnp.zeros_like(location))
         amounts, mean = self._means(at.mean, location)
         return Marginals(mean, amounts**2 * at.variance, self.noise.variance)
 
     def expected(self, location: Array) -> Array:
-        """Mean weights (n, F)."""
+        """As `Regression.expected`."""
         return self.weights
 
     def drawn(self, normal: Array, location: Array) -> Array:
-        """Weights (n, F) drawn from the belief."""
+        """As `Regression.drawn`."""
         return self.regression.drawn(normal, jnp.zeros_like(location))
 
     def responses(self, weights: Array, phi: Array, location: Array) -> Array:
-        """(n,) expected rewards of weights (n, F)."""
+        """As `Regression.responses`."""
         middle = self.weights @ phi
         amounts, mean = self._means(middle, location)
         return mean + self.scale.sign * amounts * (weights @ phi - middle)
@@ -132,7 +132,7 @@ class Logs(NamedTuple):
         return self._replace(regression=regression._replace(noise=noise))
 
     def _amounts(self, logarithms: Array) -> Array:
-        """The d + c of u, g exp(u)."""
+        """Of u: d + c = g exp(u)."""
         return self.scale.unit * jnp.exp(jnp.minimum(logarithms, self.scale.furthest + _BEYOND))
 
     def _means(self, logarithms: Array, location: Array) -> tuple[Array, Array]:

@@ -180,7 +180,7 @@ def posterior(
     location = rewards.location
 
     def answers(phis):
-        """Predictions of the members (members, b n), in order."""
+        """Of the members (members, b n)."""
         each = []
         for group, members, phi in zip(groups, mixture.members, phis, strict=True):
             for place, kind in enumerate(group.kinds):
@@ -199,7 +199,7 @@ def posterior(
         return Marginals(mean, variance, mixture.weights @ at.noise)
 
     def responses(weights, phis):
-        """(members, b n) expected rewards of weights (K, n, F) of each group."""
+        """(members, b n), weights (K, n, F) of each group."""
         each = [
             jax.vmap(_responses, (0, 0, 1, None))(*given, location).reshape(given[2].shape[1], -1)
             for given in zip(mixture.members, weights, phis, strict=True)
@@ -275,11 +275,11 @@ def _member(members: Any, place: int) -> Any:
 
 
 def _answers(place: int, _, members: Any, phi: Array, location: Array) -> Marginals:
-    """Predictions (b, n) of one member."""
+    """(b, n)."""
     member = _member(members, place)
     return jax.vmap(lambda phi: member.answer(phi[place], location))(phi)
 
 
 def _responses(member: Any, weights: Array, phi: Array, location: Array) -> Array:
-    """(b, n) expected rewards of weights (n, F) at features (b, F)."""
+    """(b, n), weights (n, F), features (b, F)."""
     return jax.vmap(lambda phi: member.responses(weights, phi, location))(phi)

@@ -51,7 +51,7 @@ class RehearsalState(NamedTuple):
     optimizer: Any
     """its state; None without"""
     key: Array
-    """data of the constant key of draws from the memory"""
+    """data of the constant key of draws"""
 
 
 def rehearsing(learner: Learner, flt: Filter, rehearsal: Rehearsal, spaces: HasSpaces) -> Learner:
@@ -130,7 +130,7 @@ def _descend(
     rows: Experience,
     accept: Array,
 ) -> RehearsalState:
-    """A step of the optimizer from the belief's mean, unless not finite."""
+    """A step from the belief's mean, unless not finite."""
 
     def loss_of(params):
         errors = jnp.where(rows.observed, rows.y - jax.vmap(flt.response, (None, 0))(params, rows.x), 0)
