@@ -250,7 +250,6 @@ def _random_actions(key: Key, space: Space, steps: int) -> jax.Array:
 
 
 def _check_purity(env: Environment, *programs: Any) -> None:
-    """Refuse functions that change when traced again; warn of large constants."""
     texts = [re.sub(r"0x[0-9a-f]+", "", str(program)) for program in programs]
     if texts[0] != texts[1] or not _equal(*(program.consts for program in programs)):
         _refuse(

@@ -135,12 +135,11 @@ def outliers(env: Environment | str = "digits", *, share: float = 0.05, **option
 
 
 def _drift(key: Key, state: State, params: Changing) -> tuple[PyTree, Array]:
-    """(params, permutation) after a random step of the params."""
     return state.params.drift(key, params.drift_std), state.permutation
 
 
 def _rearrange(num_actions: int, moving: int) -> Callable[[Key, State, Changing], tuple[PyTree, Array]]:
-    """Permutation along a random cycle of `moving` actions."""
+    """Along a random cycle of `moving` actions."""
 
     def change(key: Key, state: State, params: Changing) -> tuple[PyTree, Array]:
         cycle = jax.random.permutation(key, num_actions)[:moving]
@@ -150,13 +149,13 @@ def _rearrange(num_actions: int, moving: int) -> Callable[[Key, State, Changing]
 
 
 def _translate(action: Array, permutation: Array) -> Array:
-    """The inner environment's index of `action`; -1 if out of range."""
+    """The inner index; -1 if out of range."""
     index = in_range(action, permutation.shape[0])
     return jnp.where(index == action, permutation[index], -1)
 
 
 def _rename(timestep: TimeStep, before: Array, after: Array) -> TimeStep:
-    """`timestep` with outcomes permuted by the step's regime, the mask by the next step's."""
+    """Outcomes permuted by the step's regime, the mask by the next one's."""
     observation = timestep.observation
     if isinstance(observation, Masked):
         observation = observation._replace(mask=observation.mask[after])

@@ -1,4 +1,4 @@
-"""Bandits with known expected rewards: Bernoulli and Gaussian arms, linear arms, the wheel.
+"""Bandits with known expected rewards.
 
 Contexts, and allowed arms if any, are independent between steps. Regret is exact: the best allowed expected reward
 minus that of the arm played. An episode ends after `horizon` steps; the next has the same arms. A step costs
@@ -253,14 +253,13 @@ def _bandit(
 
 
 def _draw_mask(key: Key, num_arms: int, availability: float) -> Array:
-    """(n,) bool: each arm with probability `availability`, a random one always."""
+    """(n,) bool, a random arm always."""
     some_key, one_key = jax.random.split(key)
     some = jax.random.bernoulli(some_key, availability, (num_arms,))
     return some | (jnp.arange(num_arms) == jax.random.randint(one_key, (), 0, num_arms))
 
 
 def _no_context(key: Key) -> Array:
-    """(1,) the constant 1."""
     return jnp.ones(1, jnp.float32)
 
 

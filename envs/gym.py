@@ -68,7 +68,7 @@ def make_vector_env(
 
 
 def _made(name: str, options: dict[str, Any]) -> Environment:
-    """The environment of an id; TypeError for a missing option, a warning for synthetic data."""
+    """Raises TypeError for a missing option; warns of synthetic data."""
     parameters = inspect.signature(REGISTRY[name]).parameters.values()
     missing = [
         p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD and p.name not in options
@@ -208,12 +208,10 @@ def _info(mask: np.ndarray | None) -> dict[str, Any]:
 
 
 def _draw_seed(generator: np.random.Generator) -> np.uint32:
-    """A 32-bit seed for JAX from gymnasium's generator."""
     return generator.integers(2**32, dtype=np.uint32)
 
 
 def _check_action(action: Any, space: gymnasium.Space, mask: np.ndarray | None) -> Any:
-    """`action`, from 0 if discrete; ValueError if not allowed."""
     if not space.contains(action):
         raise ValueError(f"action {action!r} is not in {space}")
     if not isinstance(space, Discrete):

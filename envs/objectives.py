@@ -1,7 +1,6 @@
-"""Black-box functions to be minimized, with their bounds and known minima, alone or as environments.
+"""Black-box functions to be minimized, with their bounds and known minima.
 
-An `Objective` is a function for `seqdec.minimize`; in the environment `query`, actions are points and the reward is
-minus the value.
+An `Objective` is a function for `seqdec.minimize`, and by `query` an environment.
 """
 
 import math
@@ -140,8 +139,6 @@ def _rosenbrock(params: PyTree, x: Array) -> Array:
 
 
 class _Random(nn.Module):
-    """ReLU network with two hidden layers of 50, weights and biases N(0, 1)."""
-
     @nn.compact
     def __call__(self, x: Array) -> Array:
         normal = nn.initializers.normal(1.0)
