@@ -334,7 +334,7 @@ def _kind_of(column: str, known: list[Any], max_levels: int) -> str:
 
 
 def _family(value: Any) -> str | None:
-    """The kind of one value, "text" for str; None if none accepts it."""
+    """Of str "text"; None if no kind accepts it."""
     if isinstance(value, str):
         return "text"
     if isinstance(value, bool | np.bool_):
@@ -354,7 +354,6 @@ def _is_date(text: str) -> bool:
 
 
 def _checked_levels(column: str, levels: Iterable[Any]) -> tuple[str, ...]:
-    """Distinct levels as text, at least one."""
     given = checks.ordered(f"the levels of column {column}", levels, "a list of levels")
     known = tuple(values.level(column, level) for level in given)
     if not known:

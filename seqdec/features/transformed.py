@@ -104,7 +104,6 @@ class Transformed(Encoder):
 
 
 def _filled(cells: list[Any]) -> "pd.Series":
-    """The values with missing ones as NaN; objects where all are missing."""
     import pandas as pd
 
     filled = [float("nan") if values.missing(value) else value for value in cells]

@@ -124,7 +124,6 @@ def smoothed(counts: Array, samples: int, mask: Array | None) -> Array:
 
 
 def _samples(samples) -> int:
-    """ValueError unless an integer >= 0."""
     try:
         return count("propensity_samples", samples, 0)
     except (TypeError, ValueError):
