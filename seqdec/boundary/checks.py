@@ -64,7 +64,7 @@ def seed_bits(seed: int) -> np.uint32:
 
 
 def _index(value: Any) -> int | None:
-    """An integer, or an array () of one, as an int; else None, also for bools and traced values."""
+    """An integer, or an array () of one; None for all else, bools and traced values too."""
     try:
         is_bool = jnp.issubdtype(getattr(value, "dtype", type(value)), jnp.bool_)
         return None if is_bool or isinstance(value, Tracer) else operator.index(value)
@@ -290,7 +290,6 @@ def _parts(values: Any) -> Iterator[Any]:
 
 
 def _has_missing(values: Any) -> bool:
-    """Whether a column or table of pandas, Polars or Arrow has missing entries, NaN in NumPy."""
     nulls: Any = getattr(values, "null_count", None)
     if nulls is not None:  # a column of Arrow or a part of one, or anything of Polars
         inner = getattr(values, "chunks", [values.flatten()] if hasattr(values, "value_lengths") else [])
@@ -303,7 +302,7 @@ def _has_missing(values: Any) -> bool:
 
 
 def _unpacked(name: str, array: np.ndarray) -> np.ndarray:
-    """Real numbers, or rows of them, out of an array of objects; other arrays stay."""
+    """Real numbers out of an array of objects."""
     items = [item.as_py() if hasattr(item, "as_py") else item for item in array.ravel().tolist()]  # scalars of Arrow
     if items and all(map(is_number, items)):
         return np.array(items).reshape(array.shape)
@@ -409,7 +408,7 @@ def numbers(name: str, values: Any) -> Any:
 
 
 def _is_list(value: Any) -> bool:
-    """Whether it is a list or tuple of numbers, perhaps nested; or an iterator, refused later."""
+    """True for iterators too, refused later."""
     if isinstance(value, Iterator):
         return True
     if not isinstance(value, list | tuple) or hasattr(value, "_fields"):
@@ -449,7 +448,6 @@ def refuse_misfit(error: Exception, value: Any, like: Callable[[], Any], otherwi
 
 
 def _difference(wanted: Any, given: Any, place: str = "") -> tuple[str, str, str] | None:
-    """Where two trees first differ, and how."""
     parts, others = _parts_by_key(wanted), _parts_by_key(given)
     if parts is None or others is None:
         differ = not (parts is others and np.shape(wanted) == np.shape(given))
@@ -461,7 +459,6 @@ def _difference(wanted: Any, given: Any, place: str = "") -> tuple[str, str, str
 
 
 def _parts_by_key(tree: Any) -> dict[str, Any] | None:
-    """One level down; None for a leaf."""
     parts = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda part: part is not tree)
     return None if parts and not parts[0][0] else {jax.tree_util.keystr(path): part for path, part in parts}
 

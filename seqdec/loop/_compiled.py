@@ -18,7 +18,7 @@ _QUICK: dict[str, str | bool] = {**UNOPTIMIZED, **UNFUSED}
 
 
 class _Checked:
-    """A compiled function with checked arguments (`arrays`) and the attributes of `jax.jit`."""
+    """With arguments checked by `arrays` and the attributes of `jax.jit`."""
 
     def __init__(self, program: Any, arrays: Callable[..., tuple[Any, ...]] | None):
         self._program, self._arrays = program, arrays

@@ -105,7 +105,6 @@ def run(
 def _facts(
     agent: Agent, env: Environment | gymnasium.Env, num_steps: int, seeds: range, names: tuple[str, ...]
 ) -> dict[str, Any]:
-    """What a run must share with one it continues, as JSON values."""
     return as_json(
         {
             "agent": agent.name,
@@ -125,7 +124,6 @@ def _name(env: Environment | gymnasium.Env) -> str:
 
 
 def _check_diagnostics(names: Sequence[str]) -> tuple[str, ...]:
-    """`names` as a tuple; errors for a single string and names of columns of every run."""
     if isinstance(names, str):
         raise TypeError(f"diagnostics must be a sequence of names; got {names!r}: write ({names!r},)")
     for name in names:

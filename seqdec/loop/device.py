@@ -100,7 +100,6 @@ def mesh_for(num_seeds: int) -> Mesh:
 
 
 def _placements(mesh: Mesh) -> tuple[NamedSharding, NamedSharding]:
-    """Shardings of arrays (seeds, ...), and of shared ones."""
     return NamedSharding(mesh, PartitionSpec("seeds")), NamedSharding(mesh, PartitionSpec())
 
 
@@ -124,7 +123,7 @@ class _Programs(NamedTuple):
 def _programs(
     agent: Agent, env: Environment, names: tuple[str, ...], keys: Key, params: PyTree, mesh: Mesh
 ) -> _Programs:
-    """The programs of a run for the seeds of all devices; plain functions under `jax.disable_jit`."""
+    """For the seeds of all devices; plain functions under `jax.disable_jit`."""
     begin = functools.partial(_start, agent, env)
     if is_eager():
         start, chunk = _sequential(begin), functools.partial(functools.partial, _advance, agent, env, names)

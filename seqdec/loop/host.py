@@ -95,7 +95,7 @@ def _episodes(env: gymnasium.Env, num_steps: int, seed: int, programs: _HostProg
 
 
 def _warn_of_episodes(env: gymnasium.Env, ended: bool) -> None:
-    """Warn of an environment of Gymnasium's registry, but seqdec's, with episodes of several steps."""
+    """Of Gymnasium's registry, but seqdec's, with episodes of several steps."""
     if env.spec is None or ended or isinstance(env.unwrapped, FunctionalEnv):
         return
     warnings.warn(
@@ -109,7 +109,6 @@ _OLD = "an environment of the API before Gymnasium 0.26 has to be changed, or wr
 
 
 def _reset(env: gymnasium.Env, **seed: int) -> tuple[Any, Mapping[str, Any]]:
-    """The observation and the info of `env.reset`; ValueError for anything else."""
     try:
         result: Any = env.reset(**seed)  # pyright: ignore[reportArgumentType]
     except TypeError as error:
@@ -124,7 +123,6 @@ def _reset(env: gymnasium.Env, **seed: int) -> tuple[Any, Mapping[str, Any]]:
 
 
 def _step(env: gymnasium.Env, action: Any) -> tuple[Any, Any, Any, Any, Mapping[str, Any]]:
-    """The result of `env.step`; ValueError if not of the present API."""
     result: Any = env.step(action)
     if not isinstance(result, tuple) or len(result) != 5 or not isinstance(result[4], Mapping):
         raise ValueError(
@@ -139,10 +137,7 @@ def _kind(result: Any) -> str:
 
 
 def _observation(env: gymnasium.Env, raw: Any, info: Mapping[str, Any]) -> PyTree:
-    """The observation for the agent: `Masked` if the info holds "action_mask".
-
-    Raises TypeError or ValueError where it does not fit the spaces in kind or shape.
-    """
+    """`Masked` if the info holds "action_mask". Raises TypeError or ValueError for another kind or shape."""
     spaces = spaces_of(env)
     space = spaces.observation_space
     context = jax.tree.map(np.asarray, typed(space, as_observation(space, raw, "observation")))
@@ -177,7 +172,7 @@ def _cast(like: np.ndarray, leaf: np.ndarray) -> np.ndarray:
 
 
 def _for_gymnasium(value: np.ndarray, space: gymnasium.Space) -> Any:
-    """An action in the space of gymnasium; indices from 0 become those from the start of a Discrete space."""
+    """Indices from 0 become those from the start of a Discrete space."""
     if isinstance(space, Discrete):
         return (value + space.start).astype(space.dtype)[()]
     return np.array(value, space.dtype)
@@ -189,5 +184,4 @@ def _scalar(number: Any) -> np.ndarray:
 
 
 def _stack(rows: list[Record]) -> Record:
-    """Records of single steps as fields (steps, ...)."""
     return jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
