@@ -123,7 +123,6 @@ def _execute(argv: Sequence[str]) -> int:
 
 
 def _split_global_options(argv: Sequence[str]) -> tuple[list[str], argparse.Namespace]:
-    """The arguments, and options of all commands."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--compilation-cache", nargs="?", const=_DEFAULT, metavar="DIR")
     parser.add_argument("--resume", metavar="DIR")
@@ -176,7 +175,7 @@ def _parse(arguments: list[str]) -> Any:
 
 
 def _subcommands(registry: Registry[Any]) -> Iterator[Any]:
-    """Options of all commands or experiments, without plug-ins that do not load."""
+    """Without plug-ins that do not load."""
     for name in registry:
         with suppress(ValueError):
             yield Annotated[registry[name], tyro.conf.subcommand(name)]
@@ -264,7 +263,7 @@ def _list() -> int:
 
 
 def _named() -> dict[str, dict[str, str]]:
-    """Kind -> name -> a line of description, with the package of names from outside."""
+    """Kind -> name -> a line of description."""
     kinds: dict[str, Registry[Any]] = {
         "experiments": commands.EVERY,
         "agents": agents.REGISTRY,
@@ -282,7 +281,6 @@ def _named() -> dict[str, dict[str, str]]:
 
 
 def _line(registry: Registry[Any], name: str) -> str:
-    """What a name stands for, or why it is unusable."""
     if name in registry.own():
         return registry.describe(name)
     try:
@@ -292,7 +290,6 @@ def _line(registry: Registry[Any], name: str) -> str:
 
 
 def _output_error() -> OSError | None:
-    """Why standard output takes nothing; None if it does."""
     try:
         print(flush=True)
     except OSError as error:
@@ -302,7 +299,6 @@ def _output_error() -> OSError | None:
 
 
 def _complain(reason: object, code: int) -> int:
-    """Print a line on standard error; returns `code`."""
     text = str(reason).strip() or type(reason).__name__
     if isinstance(reason, OSError) and reason.errno is not None and reason.filename is None and _output_error():
         text = f"cannot write to standard output: {reason.strerror}; redirect it to another place"

@@ -64,7 +64,6 @@ class _Task(Future[Any]):
         self._end: Callable[[], Any] | None = None
 
     def cancel(self) -> bool:
-        """Cancel the task; False if it is done."""
         if self.done():
             return False
         with self._guard:
@@ -75,14 +74,14 @@ class _Task(Future[Any]):
         return True
 
     def goes_on(self, end: Callable[[], Any] | None) -> bool:
-        """`end` ends the task from here on; False if it has been cancelled."""
+        """`end` ends the task; False if it has been cancelled."""
         with self._guard:
             self._end = end
             return not self._stopped
 
 
 class _Workers(Executor):
-    """An executor of its process, not of a forked one; an exception within `with` ends it at once."""
+    """Not for forked processes; an exception within `with` ends it at once."""
 
     def __init__(self) -> None:
         self._owner = os.getpid()
@@ -194,7 +193,6 @@ _LOCALS: "weakref.WeakSet[Local]" = weakref.WeakSet()
 
 
 def _end_after_interrupt() -> None:
-    """End all executors after Ctrl-C in the main thread."""
     if issubclass(getattr(sys, "last_type", None) or Exception, KeyboardInterrupt):
         for executor in tuple(_LOCALS):
             executor.shutdown(cancel_futures=True)
@@ -218,10 +216,7 @@ class _Process:
         self._lock = threading.Lock()
 
     def call(self, task: bytes, limit: float | None) -> bytes | None:
-        """The answer of `serve` to a task; None if the process has died.
-
-        Raises TimeoutError, after the end of the process, for a call of more than `limit` seconds.
-        """
+        """The answer; None if the process has died. TimeoutError after `limit` seconds, the process killed."""
         overdue = threading.Event()
 
         def end() -> None:
@@ -249,7 +244,6 @@ class _Process:
             clock.cancel()
 
     def end(self) -> int:
-        """Kill the process; its exit code."""
         with self._lock:
             if self._process.returncode is None:
                 with contextlib.suppress(OSError):
@@ -287,7 +281,7 @@ def _receive(source: BinaryIO, tasks: "queue.SimpleQueue[bytes]") -> None:
 
 
 def _kill_group(leader: int) -> None:
-    """Kill a process that leads a session and, with groups, those that it started."""
+    """With the processes that it started."""
     if os.name == "posix":
         os.killpg(leader, signal.SIGKILL)
     else:
@@ -397,7 +391,6 @@ def _pass_on(found: Future[bytes], future: Future[Any]) -> None:
 
 
 def _check_reachable(address: str) -> None:
-    """Raises ConnectionError where nothing answers at host:port."""
     host, colon, port = address.removeprefix("ray://").partition(":")
     if not colon:
         return  # such as "auto": Ray looks for the cluster itself

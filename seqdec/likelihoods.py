@@ -32,10 +32,7 @@ class Likelihood(NamedTuple):
 
 
 def _covariance(name: str, value: Any, max_ndim: int = 2) -> Any:
-    """A variance, vector of variances or covariance as an array; if traced, only its shape is checked.
-
-    Raises TypeError or ValueError.
-    """
+    """A variance, vector of variances or covariance; of a traced one only the shape is checked."""
     given = as_array(name, value)
     array, shape = concrete(name, given, 2), given.shape
     if len(shape) > max_ndim or (len(shape) == 2 and shape[0] != shape[1]):

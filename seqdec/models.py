@@ -34,7 +34,7 @@ __all__ = [
 
 
 def _output(out: int, *, use_bias: bool = True) -> nn.Dense:
-    """Initially zero: equal responses, no gradient for hidden units before any data."""
+    """Initially zero: equal responses, no gradient for hidden units."""
     return nn.Dense(out, use_bias, kernel_init=nn.initializers.zeros_init(), name="output")
 
 

@@ -133,7 +133,7 @@ def _linen(module: nn.Module) -> Pure:
 
 
 def _nnx(given: Any) -> Pure:
-    """An nnx module, or a function that makes one; parameters are dicts by attribute and index."""
+    """Parameters are dicts by attribute and index."""
     from flax import nnx
 
     make = None if isinstance(given, nnx.Module) else given

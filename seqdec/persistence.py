@@ -138,7 +138,7 @@ def check_replaceable(path: Path) -> None:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[tuple[Path, Path]]:
-    """The file that `path` leads to, and an empty temporary one beside it."""
+    """The file at the end of links, and an empty temporary one."""
     target = Path(os.path.realpath(path))
     with _beside(target, path) as temporary:
         if os.path.lexists(target) and not target.is_file():
@@ -289,7 +289,6 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 
 def _columns(table: "pyarrow.Table") -> Iterator[tuple[str, np.ndarray]]:
-    """Columns by name, and the types in the file."""
     yield "pandas", np.frombuffer((table.schema.metadata or {}).get(b"pandas", b""), np.uint8)
     schema = str(table.schema.remove_metadata())  # parquet has one type of text for the levels of categorical columns
     yield "schema", np.array(schema.replace("<values=large_string,", "<values=string,"))
@@ -299,7 +298,6 @@ def _columns(table: "pyarrow.Table") -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _digest(text: str, items: Iterable[tuple[str, np.ndarray]]) -> str:
-    """SHA-256 of a manifest and of names, dtypes, shapes and values."""
     digest = hashlib.sha256(text.encode())
     for name, array in items:
         digest.update(f"{name} {array.dtype} {array.shape}".encode())
@@ -308,7 +306,6 @@ def _digest(text: str, items: Iterable[tuple[str, np.ndarray]]) -> str:
 
 
 def _verified(metadata: Mapping[str, str], items: Iterable[tuple[str, np.ndarray]]) -> dict[str, Any]:
-    """The manifest, checked by its digest."""
     if _MANIFEST not in metadata or _DIGEST not in metadata:
         raise ValueError("it has no manifest or no checksum, so seqdec did not write it")
     if _digest(metadata[_MANIFEST], items) != metadata[_DIGEST]:
@@ -446,7 +443,7 @@ def version(package: str) -> str:
 
 @contextmanager
 def _beside(path: Path, named: Path) -> Iterator[Path]:
-    """A path in a temporary folder beside `path`; OSErrors name `named`."""
+    """In a temporary folder; OSErrors name `named`."""
     try:
         _make_folder(path.parent)
         _clear_beside(path)
@@ -460,7 +457,7 @@ def _beside(path: Path, named: Path) -> Iterator[Path]:
 
 
 def _make_folder(folder: Path) -> None:
-    """With its parents. Raises OSError that names what is in the way."""
+    """Raises OSError that names what is in the way."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
@@ -500,7 +497,7 @@ def _temporary(path: Path) -> "tuple[Path, FileLock]":
 
 
 def _discard(folder: Path, lock: "FileLock") -> None:
-    """Remove a temporary folder, its locked file last and before the release: nobody else gets the lock."""
+    """The locked file last and before the release: nobody else gets the lock."""
     with suppress(OSError):
         for item in sorted(folder.iterdir(), key=lambda item: item.name == _WRITING):
             with suppress(OSError):  # Windows removes no open file

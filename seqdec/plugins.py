@@ -55,7 +55,7 @@ def declared(group: str) -> tuple[Declared, ...]:
 
 
 def _of_folders(group: str) -> Iterator[Declared]:
-    """What folders declare. Raises ValueError for a damaged pyproject.toml."""
+    """Raises ValueError for a damaged pyproject.toml."""
     for path in (Path(folder, "pyproject.toml") for folder in sys.path):
         if not path.is_file():
             continue

@@ -23,7 +23,7 @@ def portable(kind: Kind) -> Kind:
 
 
 class _Pickler(cloudpickle.Pickler):
-    """Stores portable objects by their fields, wrapped functions of modules by name."""
+    """Portable objects by their fields, wrapped functions of modules by name."""
 
     def reducer_override(self, obj: Any) -> Any:
         if getattr(type(obj), "__reduce_ex__", None) is _reduce:
@@ -57,7 +57,6 @@ def _copied(self: Any, memo: dict[int, Any] | None = None) -> Any:
 
 
 def _is_public_wrapper(value: Any) -> bool:
-    """Whether a decorator as jax.jit made it of a function of a module."""
     if isinstance(value, type) or not hasattr(value, "__wrapped__"):
         return False
     try:

@@ -69,7 +69,6 @@ class _Lines(tqdm):
         """Lines have their own time."""
 
     def close(self) -> None:
-        """End with a line, if there were others."""
         if not self._closed.is_set():
             self._closed.set()
             if self._begun:

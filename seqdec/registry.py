@@ -90,7 +90,6 @@ class Registry(Generic[T]):
         return tuple(point for point in self._declared() if point.name == name)
 
     def _declared(self) -> list[plugins.Declared]:
-        """Usable names that packages declare."""
         points = plugins.declared(self._outside.group) if self._outside else ()
         return [point for point in points if point.name not in self._factories and plugins.is_name(point.name)]
 

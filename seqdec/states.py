@@ -1,4 +1,4 @@
-"""Files of states, trees of arrays such as beliefs, states of agents and optimizers, checked when loaded.
+"""Files of states, trees of arrays, checked when loaded.
 
 A safetensors file with a manifest (format, name and settings of the agent, path, shape and dtype of every leaf,
 versions) and a checksum in its metadata. Nothing in it is executed.
@@ -116,12 +116,11 @@ def named_leaves(tree: PyTree) -> list[tuple[str, Any]]:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether a text can be encoded: no half of a surrogate pair."""
     return text.encode("utf-8", "ignore").decode() == text
 
 
 def described(leaf: Any) -> dict[str, Any]:
-    """Shape and dtype of a leaf, or the generator of a random key."""
+    """Shape and dtype, or the generator of a random key."""
     leaf = leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf)
     dtype = leaf.dtype.newbyteorder("=") if isinstance(leaf.dtype, np.dtype) else leaf.dtype
     return {"shape": list(leaf.shape), "dtype": str(dtype)}
@@ -179,7 +178,6 @@ def _difference(found: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
 
 
 def _origin(manifest: Mapping[str, Any]) -> str:
-    """The file's agent, and the remedy."""
     if manifest["agent"] is None:
         return "Load it with a tree of the structure that was saved"
     return f"Build the agent as it was saved: {manifest['agent']} with the settings {manifest['settings']}"

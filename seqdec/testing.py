@@ -328,7 +328,7 @@ class _Lesson(NamedTuple):
 
 
 def _observed(space: gymnasium.Space, count: int) -> PyTree:
-    """Observations (count, ...), in JAX's dtypes."""
+    """(count, ...), in JAX's dtypes."""
     space.seed(0)
     drawn = [space.sample() for _ in range(count)]
     if isinstance(space, Dict):
@@ -338,7 +338,6 @@ def _observed(space: gymnasium.Space, count: int) -> PyTree:
 
 
 def _broken(context: PyTree) -> PyTree | None:
-    """The context with NaN in its floats, if any."""
     leaves, tree = jax.tree.flatten(context)
     floats = [jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.size > 0 for leaf in leaves]
     if not any(floats):
@@ -355,7 +354,7 @@ def _choose(condition: jax.Array, new: PyTree, old: PyTree) -> PyTree:
 
 
 def _unchanged(new: PyTree, old: PyTree) -> jax.Array:
-    """() bool: all leaves are equal, NaN to NaN."""
+    """() bool; NaN equals NaN."""
     pairs = zip(jax.tree.leaves(new), jax.tree.leaves(old), strict=True)
     return jnp.all(jnp.array([jnp.all((a == b) | ((a != a) & (b != b))) for a, b in pairs]))
 

@@ -1,4 +1,4 @@
-"""Ticks as plain numbers, 0.9 or 1,000; powers of ten on long logarithmic axes."""
+"""Ticks of axes."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def plain_ticks(axis: Axis) -> None:
 
 
 class _Logarithmic(LogLocator):
-    """1, 2 and 5 times powers of ten below two decades, or evenly spaced if these are too few."""
+    """1, 2 and 5 times powers of ten, or evenly spaced if these are too few."""
 
     def tick_values(self, vmin: float, vmax: float) -> Any:
         low, high = min(vmin, vmax), max(vmin, vmax)
