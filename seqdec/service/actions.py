@@ -1,4 +1,4 @@
-"""What a service chooses among: arms that come and go, or points of a Box (items: `seqdec.service.items`)."""
+"""Arms that come and go, and points of a Box, as actions (items: `seqdec.service.items`)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -69,7 +69,7 @@ class Actions(Protocol):
 
 
 class Asked(NamedTuple):
-    """Arguments of a call for decisions."""
+    """Arguments of a call."""
 
     rows: Rows
     mask: Any
@@ -158,7 +158,7 @@ class Plan(NamedTuple):
 
 
 class Arms(OfContexts):
-    """Arms with ids 0, 1, ... from `first` on, each with an output of the model; a removed arm may lose its output."""
+    """Arms with ids 0, 1, ... from `first` on, each with an output of the model; a removed one may lose it."""
 
     def __init__(self, contexts: Contexts, first: int) -> None:
         super().__init__(contexts)

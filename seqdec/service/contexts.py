@@ -1,4 +1,4 @@
-"""Contexts from outside as checked arrays of fixed dtypes and shapes, and as bytes of the log."""
+"""Contexts as checked arrays of fixed dtypes and shapes, and as bytes of the log."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -86,7 +86,7 @@ class Contexts:
         return self.checked(stacked if self.is_whole else {names[0]: stacked}, len(features))
 
     def pack(self, x: Any) -> list[bytes]:
-        """Observations (n, ...) as bytes, compressed where nearly all are zero."""
+        """Observations (n, ...) as bytes."""
         if self.is_whole:
             return _packed(x.tobytes(), len(x), self.record.itemsize)
         records = np.empty(len(next(iter(x.values()))), self.record)

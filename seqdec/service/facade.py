@@ -1,7 +1,7 @@
 """`OnlineAgent`: a `Store` (log), `Learner` (belief), `Rewards` and `Actions`; `Transactions` run one call at a time.
 
-FOLDER/decisions.sqlite     decisions and rewards (`seqdec.service.store`); while in use with SQLite's -wal and -shm
-FOLDER/state.safetensors    the last snapshot of the agent's state
+FOLDER/decisions.sqlite     the log (`seqdec.service.store`); while in use with SQLite's -wal and -shm
+FOLDER/state.safetensors    the last snapshot
 FOLDER/.lock                keeps others away
 """
 
@@ -48,7 +48,7 @@ class Decision(NamedTuple):
     """An action, and the token to report its reward."""
 
     action: Any
-    """id of the arm or item, or the point of a Box"""
+    """id of the arm or item, or point of a Box"""
     propensity: float
     """probability of the action under the policy; NaN where not estimated"""
     token: str
@@ -84,7 +84,7 @@ class OnlineAgent:
         TypeError: `make` does not make an agent, or a space is of another kind.
         FileExistsError: another process or object uses the folder.
         RuntimeError: this process was forked after seqdec had computed; in all methods but `close`, also once closed.
-        OSError: the folder cannot be written or, in all calls that use the log, has gone.
+        OSError: in all calls that use the log: the folder cannot be written or has gone.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ class OnlineAgent:
     def decide_many(
         self, stacked: Any, masks: Any = None, *, items: Iterable[Iterable[Id] | None] | None = None
     ) -> list[Decision]:
-        """Choose an action for each of several contexts by the present belief, as `decide`.
+        """Choose an action for each of several contexts, as `decide`, by the present belief.
 
         Args:
             stacked: contexts (n, ...), or a dict of such arrays; with an encoder a table, or a list of dicts.
@@ -292,7 +292,7 @@ class OnlineAgent:
             log: contexts as long as a flattened observation, or action features where that is a Dict of one entry;
                 actions are ids of arms, or names are ids of a `Catalog`'s items. Estimated propensities are not kept.
 
-        Raises ValueError where the log does not fit, OSError where it cannot be written.
+        Raises ValueError where the log does not fit.
         """
         check_log(log)
         parts, names = self._rule.of_log(log), list(self._rule.weights)
@@ -324,14 +324,14 @@ class OnlineAgent:
         Args:
             items: features (d,) by id, a text or an integer; rows as dicts for an encoder.
 
-        Raises TypeError or ValueError without a catalog, or for invalid ids or features; and OSError.
+        Raises TypeError or ValueError without a catalog, or for invalid ids or features.
         """
         self._count_clipped(self._slowly(self._items().add, self._store, self._learner.model, self._transact, items))
 
     def remove_items(self, ids: Iterable[Id]) -> None:
         """Stop choosing items; rewards of their earlier decisions are still learned.
 
-        Raises TypeError without a catalog, ValueError for an unknown item, and OSError.
+        Raises TypeError without a catalog, ValueError for an unknown item.
         """
         self._slowly(self._items().remove, self._store, self._learner.model, self._transact, ids)
 
@@ -381,7 +381,7 @@ class OnlineAgent:
         return list(map(Decision, chosen.actions, chosen.propensities, tokens, chosen.probabilities))
 
     def _slowly(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """The result of a call that takes long, one at a time, while others go on."""
+        """A long call, one at a time, while others go on."""
         with self._long, short_turns(): return call(*arguments)  # fmt: skip  # noqa: E701
 
     def _count_clipped(self, clipped: int) -> None:
@@ -424,7 +424,6 @@ def _factory(make: str | Callable[[HasSpaces], Agent]) -> Callable[[HasSpaces], 
 
 
 def _check_encoder(encoder: Any, space: gym_spaces.Space, catalog: Catalog | None) -> None:
-    """Refuse an encoder of another space or beside a catalog, and other objects."""
     if encoder is None:
         return
     if not isinstance(encoder, Encoder):

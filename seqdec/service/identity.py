@@ -1,4 +1,4 @@
-"""What a log belongs to: facts that an agent must share with it, among them a digest of the agent.
+"""Facts that an agent must share with its log, among them the agent's digest.
 
 Library functions count by name, users' also by code and the globals that it names.
 """
@@ -147,7 +147,7 @@ def _digest(value: Any, known: dict[int, tuple[bytes, Any]]) -> bytes:
 
 
 def _name(value: Any) -> str:
-    """Name of a function, class or module, or of a value's class; with its module where a library's."""
+    """Name of a value or its class; with its module where a library's."""
     named = value if callable(value) and isinstance(getattr(value, "__qualname__", None), str) else type(value)
     if isinstance(value, types.ModuleType):
         return value.__name__
@@ -195,7 +195,6 @@ def _held(value: Any) -> list[Any]:
 
 
 def _of_function(function: types.FunctionType) -> list[Any]:
-    """Defaults, closure and wrapped function; of a user's also code and globals."""
     cells = [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
     held = [function.__defaults__, function.__kwdefaults__, cells, getattr(function, "__wrapped__", None)]
     if _of_library(function):
@@ -210,7 +209,7 @@ def _names(code: types.CodeType) -> set[str]:
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    """Sorted attributes, without the standard library's, such as locks and loggers."""
+    """Sorted attributes, without the standard library's."""
     kind = type(value)
     if kind.__module__.partition(".")[0] in sys.stdlib_module_names and kind is not types.SimpleNamespace:
         return {}

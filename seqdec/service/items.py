@@ -1,4 +1,4 @@
-"""Items with ids and features that come and go, as the actions of a service.
+"""Items that come and go, as the actions of a service.
 
 The log holds learned rows, the chosen item first, and the items offered. A change is written in portions between other
 calls and counts from its last transaction on; the next one overwrites an interrupted one.
@@ -98,7 +98,7 @@ class Inventory(NamedTuple):
         return self.of((*self.ids, *ids), every, [*removed, *[False] * len(ids)])
 
     def chosen(self, ids: Iterable[Id] | None) -> np.ndarray:
-        """Numbers of some items, increasing, without repetitions; None: all. Raises TypeError or ValueError."""
+        """Numbers of some items, increasing and distinct; None: all. Raises TypeError or ValueError."""
         if ids is None:
             found = self.live
         else:
@@ -128,7 +128,7 @@ class Inventory(NamedTuple):
 
 
 class AskedItems(NamedTuple):
-    """Arguments of a call for decisions among items."""
+    """Arguments of a call."""
 
     users: Rows | None
     """None without users"""
@@ -438,7 +438,7 @@ def _padded(features: np.ndarray, size: int) -> np.ndarray:
 
 
 def _joined(features: Any, user: Any) -> dict[str, Any]:
-    """Observation: items (k, d), each with the user."""
+    """Observation of items (k, d) with the user."""
     rows = (len(features), *np.shape(user))
     return {ITEM: features} | ({} if user is None else {USER: jnp.broadcast_to(user, rows)})
 

@@ -35,7 +35,7 @@ Result = Literal["learned", "repeated", "expired", "unknown", "rejected", "remov
 
 
 class Learner:
-    """The model that serves, with a snapshot in `folder` after `every` so many batches.
+    """The model that serves, with a snapshot in `folder` after `every` batches.
 
     One thread at a time, except methods that take `transact` and run in steps. `worth`: stored reward -> number to
     learn; `facts`: what the log belongs to.
@@ -72,7 +72,7 @@ class Learner:
         self.use(self._maker.model(outputs, 0, agent), arms, first=self._maker.first)
 
     def resume(self, agent: Agent, outputs: int, generation: int, *, relearn: bool) -> None:
-        """Continue from the last snapshot, or relearn from the beginning."""
+        """Continue from the last snapshot, or relearn all."""
         self.model = self._maker.model(outputs, generation, agent)
         self._actions.restore(self._store, outputs)
         if not relearn:
@@ -170,7 +170,7 @@ class Learner:
         return ["removed" if not known else "learned" if next(of_last) else "rejected" for known in last]
 
     def _lessons(self, model: Model, lesson: Callable[[Any], Any], most: int) -> tuple[Lessons, list[bool]]:
-        """At most so many next batches, and whether each reward of the last has an output."""
+        """The next batches, and whether each reward of the last has an output."""
         batches = self._store.batches_after(model.belief.batch, most)
         contexts, actions, rewards, sizes, known = [], [], [], [], []
         for _, found in batches:
@@ -196,7 +196,7 @@ class Learner:
         return plan, Belief(self.model.copied(), self.model.belief.batch)
 
     def _ahead(self, model: Model, plan: Plan, arms: Arms) -> Lessons | None:
-        """The next batches; None once the wider model has learned the last few and taken over."""
+        """The next batches; None once the wider model has taken over."""
         after = plan.arms(arms.arms)
 
         def lesson(action: int) -> int | None:

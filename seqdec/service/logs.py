@@ -1,4 +1,4 @@
-"""The log of a service as a `Log` or table, also while in use; imports of other logs."""
+"""The log of a service as a `Log` or table; imports of other logs."""
 
 import json
 import math
@@ -188,7 +188,6 @@ def history_of(database: Database) -> "pd.DataFrame":
 
 
 def _reward_of(database: Database, number: int, row: Sequence[Any]) -> tuple[Any, Any, Any]:
-    """Reward, time and source; None each without a reward."""
     if row[0] is None:
         return None, None, None
     _, _, _, reward, moment, source = database.verified("rewards", (row[0], number, *row[2:]))

@@ -33,7 +33,7 @@ class Belief(NamedTuple):
     state: PyTree
     """of the agent"""
     batch: int
-    """last batch of the log that is learned"""
+    """last batch learned"""
 
 
 class Lessons(NamedTuple):
@@ -57,7 +57,7 @@ class Maker(NamedTuple):
     make: Callable[[HasSpaces], Agent]
     spaces: Spaces
     first: int
-    """arms at the beginning; 0 for other actions"""
+    """arms at first; 0 for other actions"""
     seed: int
     """of the first state and all decisions"""
     batch_size: int
@@ -124,7 +124,6 @@ class Model:
 
     @property
     def is_lost(self) -> bool:
-        """Whether an interrupted update has used up the state."""
         return any(leaf.is_deleted() for leaf in jax.tree.leaves(self.belief.state) if isinstance(leaf, jax.Array))
 
     def forget(self) -> None:
@@ -133,7 +132,7 @@ class Model:
     def decide(self, number: int, x: Any, masks: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Decide on contexts (n, ...) with masks (n, outputs), numbered from `number`.
 
-        The keys depend on the numbers alone, so that n changes actions at most by rounding.
+        Keys depend on the numbers alone: n changes actions at most by rounding.
 
         Returns actions (n, ...), propensities (n,), and probabilities (n, outputs) or None.
         """
@@ -179,7 +178,7 @@ class Model:
                 self._learned(jax.tree.map(jnp.copy, self.belief.state), lessons)
 
     def _learned(self, state: PyTree, lessons: Lessons) -> tuple[PyTree, list[bool]]:
-        """State after the lessons, perhaps in the memory of `state`, and whether each was accepted."""
+        """The next state, perhaps in the memory of `state`, and whether each was accepted."""
         updates: list[tuple[bool, int, int]] = []
         start = 0
         for size in lessons.sizes:
@@ -219,7 +218,6 @@ def _one_by_one(update: Any) -> Any:
 def _filled_up(
     lessons: Lessons, parts: Sequence[tuple[int, int]], most: int, size: int, together: bool
 ) -> tuple[Any, Any, Any]:
-    """Parts of at most `size` lessons, padded to a program's rows."""
     count, lead = len(parts), (most, size) if together else (most,)
     places: Any = slice(parts[0][0], parts[-1][1])  # parts of one lesson each, one after the other
     if together:

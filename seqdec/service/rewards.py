@@ -36,7 +36,7 @@ _MANY, _FEW = 1024, 8
 
 
 class Rule(NamedTuple):
-    """Treatment of a decision's rewards; made by `make_rule`."""
+    """Treatment of a decision's rewards."""
 
     aggregation: str
     after: float | None
@@ -264,7 +264,7 @@ def _weights(weights: Any) -> Parts:
 
 
 def _pair(given: Any) -> tuple[Any, Any]:
-    """Token and reward. Raises TypeError for what is no pair, such as a dict's key."""
+    """Token and reward. Raises TypeError for what is no pair."""
     if not isinstance(given, tuple | list) or len(given) != 2:
         raise TypeError(
             f"rewards must be given as pairs (token, reward); got {given!r:.80}: pass zip(tokens, rewards), or the "

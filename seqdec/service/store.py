@@ -68,7 +68,6 @@ _PORTION, _BYTES = 128, 2**18
 """Most rows, and bytes, written while other calls wait."""
 
 Stored = float | str
-"""A stored reward: a number, or named ones as a JSON object."""
 Transact = Callable[..., Any]
 """(function, *arguments, urgent=False): an exclusive call (`seqdec.service.transactions`)."""
 
@@ -112,12 +111,11 @@ class Inserted(NamedTuple):
     batch: int
     """of its first row; each row is a batch"""
     number: int
-    """of its first row, the lowest, below 0"""
+    """of its first row, the lowest"""
     rows: int
 
     @property
     def last(self) -> int:
-        """Batch of its last row."""
         return self.batch + self.rows - 1
 
 
@@ -315,7 +313,7 @@ class Store:
         return first
 
     def append_rewards(self, rows: Sequence[tuple[Logged, Stored, str]]) -> None:
-        """Commit rewards with their sources, as one batch."""
+        """Commit rewards as one batch."""
         batch, first = self.batches + 1, self.rewards + lowest_of(self._inserted) + 1
         written = [
             (sequence, decision.number, batch, reward, self.now(), source)
@@ -382,7 +380,6 @@ class Store:
         self._commit(("items", rows))
 
     def show_items(self, count: int, change: int) -> None:
-        """Commit a change of the catalog."""
         self._commit(("facts", _as_rows({"catalog": [count, change]})))
 
     def undo_removals(self, most: int) -> int:
@@ -459,7 +456,6 @@ class Store:
         return batch, batch + most, 0
 
     def _decisions(self, entries: Sequence[Entry], first: int) -> list[Any]:
-        """Rows numbered from the first, each a ns later."""
         moment = self.now()
         self._time += max(len(entries) - 1, 0)
         return [
