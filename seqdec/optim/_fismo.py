@@ -34,7 +34,7 @@ def fismo(
     adam_ratio: Any = 0.05,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """FISMO for hidden matrices, Adam for all other parameters; learning rates are those of Muon.
+    """FISMO for hidden matrices, Adam for all other parameters.
 
     For a gradient G (m x n), factors P (m x m, inputs) and Q (n x n) with traces m and n, from I, and momentum M, from
     0:
@@ -44,7 +44,7 @@ def fismo(
         M <- beta M + (1 - beta) P^{-1/2} G Q^{-1/2}            u = P^{-1/2} polar(M) Q^{-1/2}
 
     the steepest descent step under |P^{1/2} D Q^{1/2}|_2 <= 1; with gamma = 1, Muon with an averaged momentum.
-    Gradient entries far below 1 and mu leave P and Q close to I. P and Q move in every K-th step. Where P is made of
+    Gradient entries far below 1 and mu leave P and Q close to I. Where P is made of
     damping and rounding errors, P^{-1/2} is limited as in `linear.power`.
 
     Memory of a matrix: m n + 2 m^2 + 2 n^2 + 2 numbers, with an interval of 1 m^2 fewer. Work: 4 products O(m n (m +
@@ -52,14 +52,14 @@ def fismo(
 
     Args:
         learning_rate: as for Muon. All defaults are this library's; the paper states none.
-        b1: beta, decay of the momentum.
-        b2: gamma <= 1, decay of the factors.
+        b1: beta, decay of M.
+        b2: gamma <= 1, decay of P and Q.
         eps: mu > 0, the damping. The theory asks for more than the mean square of the gradient's entries; much less
             makes very large steps along small gradients.
         polar, polar_steps: as in `linear.polar`.
         statistics: "printed"; "scale_free" computes L and R from G / rms(G).
         damping: "algorithm" as printed, or "theorem": mu tr(Q^{-1}) / n I and mu tr(P^{-1}) / m I, as in Theorem 4.1.
-        interval: K, steps between two renewals of the factors; 1 as printed.
+        interval: K, steps between two renewals of P and Q; 1 as printed.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
     Source: Xu, Yan, Zhang, "FISMO: Fisher-Structured Momentum-Orthogonalized Optimizer", 2026, Algorithm 1.

@@ -35,19 +35,18 @@ def racs(
 
         s = P^T q / |q|^2        q = P s / |s|^2        (`sweeps` times, from q = 1 in every step)
 
-    Their averages with decay b2 scale the gradient, and the growth of its norm is limited:
+    and with their averages
 
         u = scale limit( diag(q)^{-1/2} G diag(s)^{-1/2} )
 
-    There is no bias correction: the first step is longer by 1 / (1 - b2); warm the learning rate up over a tenth of
-    the run. Invariant to the scale of all gradients. Memory of a matrix: m + n + 1 numbers. Work: 10 matrix-vector
-    products.
+    No bias correction: the first step is longer by 1 / (1 - b2); warm the learning rate up over a tenth of the run.
+    Invariant to the scale of all gradients. Memory of a matrix: m + n + 1 numbers. Work: 10 matrix-vector products.
 
     Args:
         learning_rate: the authors' is 0.02, with warm-up, and Adam's 0.001.
-        b2: the paper's beta, decay of the averages of s and q.
+        b2: the paper's beta, decay of the averages.
         scale: the paper's alpha.
-        growth: factor by which the norm of the direction may grow per step.
+        growth: factor by which `limit` lets the norm grow per step.
         sweeps: of the fixed-point iteration.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 

@@ -1,4 +1,4 @@
-"""Shampoo and SWAN: gradients preconditioned by inverse roots of their own second moments."""
+"""Shampoo and SWAN: gradients times inverse roots of their second moments."""
 
 import functools
 from typing import Any, NamedTuple, get_args
@@ -82,7 +82,7 @@ def swan(
     adam_ratio: Any = 0.05,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """SWAN for hidden matrices, Adam for all other parameters; learning rates are those of Muon.
+    """SWAN for hidden matrices, Adam for all other parameters.
 
         N = (G - row means) / row standard deviations       u = (N N^T)^{-1/2} N
 

@@ -27,7 +27,7 @@ def eigen_adam(
     adam_ratio: Any = 1.0,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """Eigen-Adam for hidden matrices, Adam for all other parameters; learning rates are those of Adam.
+    """Eigen-Adam for hidden matrices, Adam for all other parameters.
 
     For a gradient G (m x n), m <= n, and eigenvectors U of an average of G G^T, renewed in step 1 and every K steps:
 
@@ -41,8 +41,7 @@ def eigen_adam(
 
     Args:
         learning_rate: as for Adam.
-        b1, b2, b3: decay of the first moment, of the second moment in the basis, and of G G^T; b3 = 0 uses only the
-            current gradient.
+        b1, b2, b3: decay of m, of v, and of the average of G G^T.
         eps: added to the denominator; 0 is as printed.
         interval: K, steps between two bases.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
@@ -90,7 +89,7 @@ def soap(
     adam_ratio: Any = 1.0,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """SOAP for hidden matrices, Adam for all other parameters; learning rates are those of Adam.
+    """SOAP for hidden matrices, Adam for all other parameters.
 
     `eigen_adam` in the eigenbases U_L of an average of G G^T and U_R of one of G^T G:
 
@@ -145,7 +144,7 @@ class EigenAdamState(NamedTuple):
     left: Array
     """(m, m) average of G G^T"""
     basis: Array
-    """(m, m) eigenvectors of `left`, largest eigenvalue first"""
+    """(m, m) U, largest eigenvalue first"""
 
 
 class SoapState(NamedTuple):

@@ -1,7 +1,7 @@
 """Which parameters are matrices, and by which axes: one rule for flax (linen, nnx), haiku and equinox.
 
-The group of a parameter follows from its own names and shape. The first line that holds decides; names are in lower
-case, without a number at the end:
+The group of a parameter follows from its names and shape, by the first line that holds; names are in lower case,
+without a number at the end:
 
     vector      fewer than two axes, named bias, scale or offset, or m or n below 2 as a matrix m x n
     embedding   a name of the path contains embed, or is wte or wpe
@@ -10,7 +10,7 @@ case, without a number at the end:
 
 A module with an automatic name, such as linen's Dense_2, counts as hidden: name the output layer.
 
-An array with two axes or more is a matrix of inputs x outputs, again by the first line that holds:
+An array with two axes or more is a matrix of inputs x outputs, likewise:
 
     named weight (equinox, torch)                       (out, in, ...)        the first axis is the outputs
     three axes or more, in a module called query, key,
@@ -36,9 +36,9 @@ from optax.contrib import MuonDimensionNumbers
 from seqdec.core import Array, PyTree
 
 Matrices = Callable[[PyTree], PyTree] | PyTree
-"""Which parameters are matrices, and by which axes: a tree like the parameters or their upper part, or a function from
-them to it. Leaves are True for a matrix by the rule, False or None for none, or `optax.contrib.MuonDimensionNumbers`,
-whose axes that are neither reduction nor output count separate matrices.
+"""A tree like the parameters or their upper part, or a function from them to it. Leaves are True for a matrix by the
+rule, False or None for none, or `optax.contrib.MuonDimensionNumbers`, whose axes that are neither reduction nor output
+count separate matrices.
 """
 
 _VECTORS = {"bias", "scale", "offset"}
@@ -185,7 +185,6 @@ def _is_choice(value: Any) -> bool:
 
 
 def _choices(matrices: Matrices, params: PyTree) -> dict[tuple, Any]:
-    """The leaves of `matrices` by path."""
     leaves = jax.tree.leaves(matrices, is_leaf=_is_choice)
     is_tree = not callable(matrices) or (bool(leaves) and all(map(_is_choice, leaves)))
     tree = matrices if is_tree else matrices(params)

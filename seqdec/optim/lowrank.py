@@ -1,4 +1,4 @@
-"""Fira and APOLLO: Adam in a projection of the gradient, completed, or as a scaling of the gradient."""
+"""Fira and APOLLO: Adam in a projection of the gradient."""
 
 import functools
 from typing import Any, Literal, NamedTuple, get_args
@@ -39,7 +39,7 @@ def fira(
 
         R = G - U sigma      s_i = |Delta_i| / |sigma_i| of the columns      u = scale ( U Delta + limit( R diag(s) ) )
 
-    `limit` bounds the growth of the norm. Moments keep their coordinates when U changes. Components that are rounding
+    Moments keep their coordinates when U changes. Components that are rounding
     errors of their column count as zero. Memory of a matrix: 2 n r + m r + 1 numbers. Work: O(m n r) per step, and a
     singular value decomposition, O(m^2 n), every K.
 
@@ -49,7 +49,7 @@ def fira(
         interval: K, steps between two projections.
         b1, b2, eps: as in Adam.
         scale: the paper's alpha.
-        growth: factor by which the norm of the compensation may grow per step.
+        growth: factor by which `limit` lets the norm grow per step.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
     Source: Chen et al., "Fira: Can We Achieve Full-rank Training of LLMs Under Low-rank Constraint?", 2024, as stated
@@ -104,11 +104,11 @@ def apollo(
 
     Args:
         learning_rate: a number or a schedule.
-        rank: r, at most m; 1 is APOLLO-Mini.
+        rank: r, at most m.
         interval: K, steps between two projections.
         b1, b2, eps: as in Adam.
         scale: the paper's alpha.
-        projection: "random", or "svd" for the leading left singular vectors of the gradient.
+        projection: "random", or "svd" as in `fira`.
         seed: for the random projections.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
@@ -170,7 +170,6 @@ class ApolloState(NamedTuple):
 
 
 def _singular(step: Step, interval: int, basis: Array, gradient: Array) -> Array:
-    """Leading left singular vectors of the gradient, renewed when `due`."""
 
     def singular_vectors(gradient):
         return linear.eigenvectors(gradient @ gradient.T, basis.shape[1])

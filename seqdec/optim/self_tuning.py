@@ -5,12 +5,12 @@ decrease of the loss per unit of trust region is
 
     J_k = sqrt((1 - beta_k^2) / tr P) <g, P m_k>
 
-over all parameters. The first candidate with the largest J_k is used. After five successive steps in which all J_k are
-negative, every m_k is halved. On gradients with autocorrelation rho^lag the best momentum is rho.
+over all parameters. The first with the largest J_k is used. After five successive steps with all J_k negative, every
+m_k is halved. On gradients with autocorrelation rho^lag the best momentum is rho.
 
     momentum   P = I (tr P counts as 1: the dimension is part of the learning rate)       u = m_k
     Adam       P = diag(1 / (sqrt(v) + eps)), v <- b2 v + (1 - b2) g^2                    u = (1 - beta_k) P m_k
-    Muon       m_k <- beta_k m_k + g, matrix by matrix                                    u = polar(m_k)
+    Muon       matrix by matrix                                                           u = polar(m_k)
 
 `budget_matched` steps have equal length in the metric of the theory, u = sqrt((1 - beta_k^2) / tr P) P m_k; by
 default, as in the paper, a candidate of 0.99 makes steps up to a hundred times as long as one of 0.01. No bias
@@ -60,7 +60,7 @@ class Preconditioner(NamedTuple):
 
 
 def identity() -> Preconditioner:
-    """P = I, with trace 1: the dimension is part of the learning rate."""
+    """P = I, with trace 1."""
     return Preconditioner(lambda _: (), lambda _, state: state, lambda tree, _: tree, lambda _: jnp.ones(()))
 
 
@@ -99,7 +99,7 @@ def _diagonal(observe, cost) -> Preconditioner:
 
 
 class SelfTuningState(NamedTuple):
-    """Momenta of the candidates, and the preconditioner's state."""
+    """Momenta of the candidates, and P's state."""
 
     momenta: PyTree
     """(K, ...) for each parameter: sum of beta^lag g"""
@@ -123,7 +123,7 @@ def _accumulated(momenta: PyTree, gradients: PyTree, betas: Array) -> PyTree:
 
 
 def _inner_products(momenta: PyTree, gradients: PyTree, count: int) -> Array:
-    """(K,) <g, m_k> over all parameters; K is the count."""
+    """(K,) <g, m_k> over all parameters."""
     return sum(
         (
             (m.reshape(len(m), -1) @ g.ravel()).astype(float)
@@ -156,12 +156,12 @@ def scale_by_self_tuning(
     normalized: bool = False,
     budget_matched: bool = False,
 ) -> optax.GradientTransformationExtraArgs:
-    """Momentum chosen in every step, with any preconditioner (`seqdec.optim.self_tuning`); not negated.
+    """Momentum chosen in every step, with any preconditioner; not negated.
 
     Args:
         momenta: beta_k of the candidates.
         preconditioner: P; None is the identity.
-        normalized: steps (1 - beta_k) P m_k, an average as in Adam, instead of P m_k.
+        normalized: steps (1 - beta_k) P m_k, not P m_k.
         budget_matched: steps of equal length in the metric of the theory; overrides `normalized`.
     """
     momenta = _checked_momenta(momenta)
@@ -233,8 +233,7 @@ def self_tuning_adamw(
         learning_rate: as for AdamW.
         momenta, budget_matched: as in `scale_by_self_tuning`.
         b2, eps: as in `diagonal_ema`; b2 is common to the candidates.
-        weight_decay: decoupled: share of the parameters, times the learning rate, subtracted in every step.
-        mask: as in `routed`.
+        weight_decay, mask: as in `routed`; decoupled.
     """
     metric = diagonal_ema(b2, eps)
     direction = scale_by_self_tuning(momenta, metric, normalized=True, budget_matched=budget_matched)
@@ -258,7 +257,7 @@ def self_tuning_muon(
 
     Args:
         learning_rate: as for Muon.
-        momenta: beta_k of the candidates; see `seqdec.optim.self_tuning`.
+        momenta: beta_k of the candidates.
         polar, polar_steps: as in `linear.polar`.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
     """
