@@ -61,7 +61,7 @@ def hilofi(
         network: whose `is_last` holds in the output layer.
         likelihood: observation model, from `seqdec.likelihoods`.
         rank: d, rows of the hidden layers' factor.
-        initial_std_hidden: prior standard deviation of the hidden layers along each of d directions.
+        initial_std_hidden: prior standard deviation along each of d directions.
         initial_std_last: prior standard deviation of every parameter of the last layer.
         process_noise_hidden, process_noise_last: q_h and q_l, as `process_noise` of `lrkf`.
         initial_span, initial_std_table, numerics: as in `lrkf`.

@@ -1,4 +1,4 @@
-"""LoLoFi: one low-rank covariance for the last layer and one for the hidden layers.
+"""LoLoFi: low-rank covariances for the last and for the hidden layers.
 
 Belief N(l, C_l^T C_l) x N(h, C_h^T C_h) with C_l (d_l x D_l) and C_h (d_h x D_h), as `seqdec.filters.hilofi` but
 
@@ -35,7 +35,7 @@ def lolofi(
     initial_std_table: TableStd = 1.0,
     numerics: Numerics = Numerics(),
 ) -> Filter:
-    """LoLoFi: low-rank beliefs over the last layer and over the hidden layers.
+    """LoLoFi: low-rank beliefs over the last and over the hidden layers.
 
     Args:
         network, likelihood: as in `hilofi`.

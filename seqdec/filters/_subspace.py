@@ -1,4 +1,4 @@
-"""Subspace EKF: an extended Kalman filter for the coordinates of the parameters in a fixed random subspace.
+"""Subspace EKF: an extended Kalman filter in a fixed random subspace.
 
 theta = theta_0 + B z with B (D x d), orthonormal columns drawn once, and a Gaussian belief over z (d,):
 
@@ -27,7 +27,7 @@ def subspace(
     initial_std_table: TableStd = 1.0,
     numerics: Numerics = Numerics(),
 ) -> Filter:
-    """Subspace EKF: a dense belief over d random directions of parameter space, all others are fixed.
+    """Subspace EKF: a dense belief over d random directions of parameter space.
 
     Args:
         rank: d.

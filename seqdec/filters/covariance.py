@@ -1,4 +1,4 @@
-"""The contract between the recursion (`seqdec.filters.kalman`) and the forms of covariance.
+"""The contract between the recursion (`seqdec.filters.kalman`) and forms of covariance.
 
 A `Covariance` keeps Sigma_b of one block of parameters, such as the hidden layers. Shapes: D parameters in the block,
 in pieces D_p; K responses of the network, o of them observed.
@@ -40,7 +40,7 @@ class Numerics(NamedTuple):
 
 
 def checked_numerics(numerics: Any) -> Numerics:
-    """`numerics` with an int for its buffer; TypeError or ValueError for anything else."""
+    """`numerics` with an int for its buffer. Raises TypeError or ValueError."""
     if not isinstance(numerics, Numerics):
         raise TypeError(f"numerics must be a seqdec.filters.Numerics; got {numerics!r}")
     if numerics.buffer is not None:
@@ -87,7 +87,7 @@ class Observation(NamedTuple):
 
 
 class CovarianceUpdate(NamedTuple):
-    """A covariance's state after an observation, and its terms of the error bounds."""
+    """A state after an observation, and its terms of the error bounds."""
 
     state: Any
     gain_gram: Array

@@ -1,4 +1,4 @@
-"""The recursion that all Kalman filters here share: one Gaussian per block of parameters, coupled by one innovation.
+"""The recursion of all Kalman filters here: one Gaussian per block of parameters, coupled by one innovation.
 
 The belief is N(mean, blockdiag(Sigma_1, ..., Sigma_B)). With Jacobians J_b of the expected response at the mean, noise
 R and process noise q_b, an observation y gives
@@ -146,7 +146,6 @@ def _predict(model: _Model, belief: Belief) -> Belief:
 
 
 def _moments(model: _Model, belief: Belief, x: PyTree) -> Predictive:
-    """f, J Sigma J^T and R."""
     x = numbers("x", x)
     at = _linearize(model, belief.params, x)
     products, skipped = _project_all(model, belief, x, at)
@@ -303,7 +302,6 @@ def _moved(model: _Model, belief: Belief, steps: list[Pieces]) -> PyTree:
 
 
 def _variances(model: _Model, belief: Belief, products: list[Array]) -> list[Array]:
-    """J_b Sigma_b J_b^T (o, o) by block."""
     return [c.variance(state, product) for c, state, product in _blocks(model, belief, products)]
 
 

@@ -4,7 +4,7 @@ Every box takes the model linearized at the mean, and returns the new factors an
 responses with noise R (o x o) and innovation eps (o,); Jacobians L and H (o x D) by the last and the hidden layers'
 parameters, with covariances Sigma_l = S_l^T S_l and C^T C, process noise q_l and q_h; gain K.
 
-`lrkf`, `hilofi` and `lolofi` compute the same in O(D d) instead of O(D d^2), and are tested against the boxes.
+`lrkf`, `hilofi` and `lolofi` compute the same in O(D d) instead of O(D d^2).
 
 Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior Neural Networks for Fast Sequential
 Decision Making", Appendix B and Algorithms 2 to 4, with misprints corrected; `lofi`: Chang et al.
@@ -41,7 +41,6 @@ class Primitives(NamedTuple):
 
 
 def _numpy_projection(rank, inflation, *blocks):
-    """diag(sqrt(s^2 + a)) V_d^T of the stacked rows."""
     _, s, vt = np.linalg.svd(np.concatenate(blocks), full_matrices=False)
     return np.sqrt(s[:rank, None] ** 2 + inflation) * vt[:rank]
 
@@ -160,7 +159,6 @@ def make(
         return Belief(params, tuple(factors))
 
     def linearize(params, x):
-        """Mean, noise, and the Jacobian (K, D) by block."""
 
         def response(params, x):
             output = network.apply(params, x)

@@ -103,7 +103,7 @@ def scaled(rows: Rows, factors: Array) -> Rows:
 
 
 def scaled_array(rows: Array, factors: Array) -> Array:
-    """As `scaled`, of one array."""
+    """`scaled` of one array."""
     return rows * factors.reshape(-1, *(1,) * (rows.ndim - 1))
 
 
