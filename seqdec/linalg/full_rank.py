@@ -21,7 +21,7 @@ class FullRankFactor(NamedTuple):
 
 
 def full_rank_from(square: Array, spare: int) -> FullRankFactor:
-    """A `FullRankFactor` of square^T square, square (D, D), with m = spare columns."""
+    """The factor of square^T square, square (D, D), with m = spare columns."""
     return FullRankFactor(jnp.pad(square.mT, ((0, 0), (0, spare))), jnp.zeros((), jnp.int32))
 
 

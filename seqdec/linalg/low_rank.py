@@ -1,4 +1,4 @@
-r"""A rank-d covariance Sigma = C^T C on a lazy basis, updated in O(D d); derived in `docs/mathematics.md`.
+r"""A rank-d covariance Sigma = C^T C, updated in O(D d); derived in `docs/mathematics.md`.
 
 C = T Y with a root T (d, d) and orthonormal rows Y = A B^T, of coefficients A (d, n) and a basis B (D, n), n = d + m.
 For a Jacobian H (o, D), noise R, innovation variance S, gain K^T = S^{-1} (H C^T C + q H), and the orthonormal rows Y+
@@ -66,7 +66,7 @@ class LowRankFactor(NamedTuple):
 
 
 def low_rank_from(rows: Pieces, root: Array, spare: int, basis_dtype=None, like: Rows | None = None) -> LowRankFactor:
-    """A `LowRankFactor` equal to root @ rows, with Y (d, D_p) orthonormal and m = spare columns.
+    """The factor root @ rows, with Y (d, D_p) orthonormal and m = spare columns.
 
     Rows but outer products are rounded to `basis_dtype` in the basis. Pieces that are an `Outer` in `like` get spare
     columns that are outer products.
@@ -89,7 +89,7 @@ def low_rank_from(rows: Pieces, root: Array, spare: int, basis_dtype=None, like:
 
 
 def cross(factor: LowRankFactor, jacobian: Rows) -> Array:
-    """H B (o, n) for H (o, D_p), shared by acting and updating."""
+    """H B (o, n) for H (o, D_p)."""
     dtype = factor.root.dtype
     parts = (multiply_piece(rows, piece, dtype) for rows, piece in zip(jacobian, factor.basis, strict=True))
     return functools.reduce(jnp.add, parts)
@@ -121,7 +121,7 @@ def low_rank_downdate(
     accept: Array,
     reads_done: Array | bool = True,
 ) -> LowRankUpdate:
-    """C <- P_{d,+q}(C (I - K H)^T, R^{1/2} K^T) on the lazy basis, with K^T = S^{-1} (H C^T C + q H).
+    """C <- P_{d,+q}(C (I - K H)^T, R^{1/2} K^T), with K^T = S^{-1} (H C^T C + q H).
 
     Args:
         factor: C.
@@ -171,8 +171,6 @@ def low_rank_downdate(
 
 
 class _Downdated(NamedTuple):
-    """A factor without its last observed rows in the basis."""
-
     factor: LowRankFactor
     appended: Array
     """(d, o) coefficients of the rows H to come"""
@@ -320,7 +318,7 @@ _MAX_ITERATIONS = 50
 
 
 def _reflect(direction: Array, columns: Array) -> Array:
-    """Columns (d + 1, k) times the reflection that takes a unit direction to the last axis, without its last row."""
+    """Columns (d + 1, k), a unit direction reflected to the last axis and left out."""
     sign = jnp.where(direction[-1] < 0, -1, 1)
     normal = direction.at[-1].add(sign)
     return columns[:-1] - jnp.outer(normal[:-1], normal @ columns) / jnp.abs(normal[-1])

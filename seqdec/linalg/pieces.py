@@ -22,7 +22,7 @@ Pieces = tuple[Array, ...]
 
 
 class Outer(NamedTuple):
-    """Rows (o, in * out) of a Jacobian, x delta_o^T (`seqdec.filters.jacobians`)."""
+    """Rows (o, in * out) x delta_o^T of a Jacobian."""
 
     inputs: Array
     """x (in,) of all rows; or (g, in) of g consecutive groups of o / g rows"""

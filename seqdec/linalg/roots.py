@@ -1,4 +1,4 @@
-r"""Square roots of covariances, Sigma = R^T R, as plain matrices."""
+r"""Square roots of covariances, Sigma = R^T R."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ from seqdec.linalg.batching import cholesky, eigh, qr, solve_transposed, solve_t
 
 
 def relative_jitter(dtype) -> float:
-    """Relative size of a ridge: a few units in the last place."""
+    """Size of a ridge: a few units in the last place."""
     return 8 * float(jnp.finfo(dtype).eps)
 
 
