@@ -67,7 +67,7 @@ def gp(
         length_scale: l, in units of the observation.
         scale: prior variance s of an expected response.
         noise_variance: v.
-        num_candidates: points per decision, for Box actions only; None is 256.
+        num_candidates: points per decision, Box actions only; None: 256.
 
     Raises TypeError or ValueError for row numbers of a table, other spaces, and a setting out of range.
     """

@@ -1,4 +1,4 @@
-"""An agent from a learner and a policy, which scores actions by the posterior."""
+"""An agent from a learner and a policy."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -48,7 +48,7 @@ def agent(
         spaces: with observation_space and action_space.
         name: shown in tables and figures.
         settings: recorded in the manifest of a run; the policy's name is added where missing.
-        num_candidates: points per decision, for Box actions only; None is 256.
+        num_candidates: points per decision, Box actions only; None: 256.
         refine: for Box actions, offer as many points again near the best; there is no `act_batch` then.
 
     Raises TypeError or ValueError for other spaces, and for a policy that needs uncertainty where the learner has none.

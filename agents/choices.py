@@ -1,4 +1,4 @@
-"""Actions of a space as candidates of a posterior, and feedback as evidence of a learner."""
+"""Actions as candidates of a posterior, and feedback as evidence of a learner."""
 
 import functools
 from collections.abc import Callable

@@ -62,7 +62,7 @@ def hilofi(
             detected, or a Network's `is_last`.
         likelihood: of `seqdec.likelihoods`; None is gaussian(noise_variance).
         noise_variance: observation variance R.
-        num_candidates: points per decision, for Box actions only; None is 256.
+        num_candidates: points per decision, Box actions only; None: 256.
         rehearsal: of past observations; None: none.
         average: decay a in [0, 1) of the moving average of means, by which it acts (`seqdec.agents.averaging`); 0:
             none.
@@ -71,7 +71,7 @@ def hilofi(
         rank: and all others, as in `seqdec.filters.hilofi`.
 
     Raises:
-        ValueError, TypeError: a setting or a space does not fit.
+        ValueError, TypeError: an unfit space or setting.
     """
     return _of_filter(hilofi, filters.hilofi, **locals())
 
@@ -201,7 +201,7 @@ def subspace(
 
 
 class FromFilter:
-    """Agent factory of a filter, (spaces, *, keywords) -> agent, as from `from_filter`."""
+    """What `from_filter` returns: (spaces, *, keywords) -> agent."""
 
     def __init__(self, make_filter: Callable[..., Filter], policy: str, presets: Mapping[str, Any]) -> None:
         self.filter, self.policy, self.presets = make_filter, policy, presets

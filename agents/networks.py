@@ -64,8 +64,7 @@ def scorer(
     """The network of a bandit with candidates: embeddings of their integer entries, and a module on top.
 
     Args:
-        spaces: anything whose observation_space is a Dict with a row per candidate; integers are row numbers of a
-            table, from 0.
+        spaces: with an observation_space Dict of a row per candidate; integers are row numbers of a table, from 0.
         module: flax module of the dict of a candidate, embeddings and features, with one output. A `models.Score` or
             `models.Linear` gets all floats as one vector, "features". None is `models.Score` with intercepts, the
             product of the embeddings, a direct path of the features, and a hidden layer of 20 units.

@@ -28,7 +28,7 @@ _OWN: Mapping[str, Mapping[str, tuple[float, float]]] = {
 
 
 def ranges(kind: str, defaults: Mapping[str, object]) -> dict[str, tuple[float, float]]:
-    """The ranges of the agent called `kind`, by keyword.
+    """Of the agent called `kind`, by keyword.
 
     Args:
         kind: name of the agent.

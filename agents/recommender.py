@@ -37,7 +37,7 @@ def random(spaces: HasSpaces) -> Agent:
     Args:
         spaces: with observation_space and action_space.
 
-    Raises TypeError or ValueError for a space that does not fit.
+    Raises TypeError or ValueError for an unfit space.
     """
     actions = spaces_of(spaces).action_space
     discrete = isinstance(actions, gym_spaces.Discrete)

@@ -85,10 +85,10 @@ def replay_adamw(
         inner_steps: gradient steps per observation.
         batch_size: rows of a minibatch with the newest; None is the whole memory.
         capacity: rows of the reservoir, a uniform sample of all observations.
-        num_candidates: points per decision, for Box actions only; None is 256.
+        num_candidates: points per decision, Box actions only; None: 256.
 
     Raises:
-        TypeError, ValueError: a space or a setting does not fit.
+        TypeError, ValueError: an unfit space or setting.
     """
     return _trained("replay_adamw", optax.adamw, **locals())
 

@@ -87,12 +87,12 @@ def finite(rows: PyTree) -> Array:
 
 
 def usable(rows: PyTree) -> Array:
-    """() bool: all entries are finite, and sums of their squares in float32."""
+    """() bool: finite, and sums of squares in float32."""
     return jnp.all(jnp.stack([jnp.all(moderate(leaf)) for leaf in jax.tree.leaves(rows)]))
 
 
 def remember(memory: Memory, key: Key, state: MemoryState, rows: PyTree, accept: Array) -> MemoryState:
-    """The memory with the rows (k, ...) added in order, unchanged unless `accept` () bool."""
+    """With rows (k, ...) added in order, unchanged unless `accept` () bool."""
     keys = jax.random.split(key, len(jax.tree.leaves(rows)[0]))
 
     def add(state, at):
@@ -109,10 +109,7 @@ class Batch(NamedTuple):
 
 
 def minibatch(memory: Memory, key: Key, state: MemoryState, newest: PyTree, size: int | None) -> Batch:
-    """The newest rows (k, ...), filled up to b = `size` with draws from the memory, which lacks them, and the newest.
-
-    `size` None: the newest and the whole memory.
-    """
+    """The newest rows (k, ...), filled up to b = `size` with draws from them and the memory; None: the whole memory."""
     new = len(jax.tree.leaves(newest)[0])
     if size is None:
         rows, present = state.rows, memories.present(state)

@@ -20,7 +20,7 @@ from seqdec.runtime import computed
 
 
 class LastLayer(NamedTuple):
-    """The last layer of a network: G groups of F parameters, G = n or 1."""
+    """G groups of F parameters, G = n or 1."""
 
     groups: int
     """G"""
@@ -35,7 +35,7 @@ class LastLayer(NamedTuple):
 
 
 def last_layer(network: Network) -> LastLayer:
-    """The last layer of a network; ValueError, with the paths, if its output layer is not known."""
+    """Raises ValueError, with the paths, if the output layer is not known."""
     shapes = jax.eval_shape(network.init, jax.random.key(0))
     leaves = parameters.split(shapes, network.is_last)[1]
     groups = _groups(network, shapes, leaves)
@@ -160,6 +160,6 @@ def draw_weights(key: Key, weights: Array, columns: Array) -> Array:
 
 
 def displaced(layer: LastLayer, network: Network, params: PyTree, weights: Array) -> Callable[[PyTree], Array]:
-    """The function (candidates -> (n,)) of the network with other weights in its last layer."""
+    """(candidates -> (n,)) with other weights in the last layer."""
     moved = layer.put(params, weights)
     return lambda candidates: network.apply(moved, candidates)

@@ -1,4 +1,4 @@
-r"""A network trained by any optax optimizer on minibatches drawn from a memory of observations.
+r"""A network trained by any optax optimizer on a memory of observations.
 
 Each observation is followed by `inner_steps` gradient steps on the mean loss of a minibatch: the newest observation and
 others drawn uniformly from the memory. Without uncertainty the loss of a row is
@@ -124,7 +124,7 @@ def neural(
         memory: of `seqdec.memory`, for the observations before the newest; None is `memory.last(1)`.
         batch_size: rows of a minibatch with the newest; None is the newest and the whole memory.
         inner_steps: gradient steps per observation, each on its own minibatch.
-        num_candidates: points per decision, for Box actions only; None is 256.
+        num_candidates: points per decision, Box actions only; None: 256.
         name: shown in tables and figures.
         settings: of optimizer and head, recorded in the manifest of a run.
 

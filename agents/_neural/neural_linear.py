@@ -57,7 +57,7 @@ _CHUNK = 256
 
 
 class Moments(NamedTuple):
-    """Sums over the observed responses of each group."""
+    """Over the observed responses of each group."""
 
     gram: Array
     """(G, F, F) of phi phi^T"""

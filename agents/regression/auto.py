@@ -121,9 +121,9 @@ def auto(
         horizon: steps after which a prediction counts e times less in the members' weights.
         half_life: steps after which an observation counts half for the members that forget, which take part once
             rewards turn out to change; None: no such members.
-        num_candidates: points drawn per decision, for Box actions only, and as many again near the best; None is 256.
+        num_candidates: points per decision, Box actions only, and as many again near the best; None: 256.
 
-    Raises TypeError or ValueError for a space or a setting that does not fit.
+    Raises TypeError or ValueError for an unfit space or setting.
     """
     settings = {
         "learning_rate": learning_rate, "batch_size": batch_size, "capacity": capacity,

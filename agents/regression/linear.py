@@ -77,7 +77,7 @@ def linear(
         likelihood: and all others, for candidates and Box actions, as in `seqdec.agents.ekf`, which this is then, of a
             linear model; None is its default.
 
-    Raises TypeError or ValueError for a space or an option that does not fit.
+    Raises TypeError or ValueError for an unfit space or option.
     """
     given = {name: value for name, value in locals().items() if value is not None}
     for own in ("spaces", "policy", "half_life", "intercepts"):

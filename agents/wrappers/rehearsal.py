@@ -112,7 +112,7 @@ def _checked(flt: Filter, rehearsal: Rehearsal) -> Rehearsal:
 
 
 def _replay(flt: Filter, belief: Any, rows: Experience, accept: Array, *, every: bool) -> Any:
-    """A step of the filter with rows (k, ...), if `accept` (); `every`: all responses of a row, else one."""
+    """With rows (k, ...), if `accept` (); `every`: all responses of a row, else one."""
     which = None if every or rows.y.shape[1] == 1 else jnp.argmax(rows.observed, 1)[:, None]
     # The filter leaves out what is not a number.
     y = jnp.where(rows.observed & accept, rows.y, jnp.nan)

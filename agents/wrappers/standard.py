@@ -59,7 +59,7 @@ def standardized(learner: Learner, spaces: HasSpaces) -> Learner:
         return learner
 
     def parts_of(x):
-        """Numbers by name: of a context (1, ...), also before the points of a box, or of candidates (n, ...)."""
+        """By name: of a context (1, ...), or of candidates (n, ...)."""
         if boxes:
             x = x[0, : math.prod(shapes[_CONTEXT])].reshape(shapes[_CONTEXT])
         parts = x if named else {_CONTEXT: x[None]}
