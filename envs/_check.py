@@ -70,7 +70,7 @@ def check(env: Environment, *, steps: int = 16, seed: int = 0) -> None:
 
 
 def contract(env: Environment) -> tuple[PyTree, TimeStep]:
-    """Shapes of an observation and a time step; TypeError or ValueError where they break the contract."""
+    """Shapes of an observation and a time step. Raises TypeError or ValueError."""
     if not isinstance(env, Environment):
         raise TypeError(f"env must be a seqdec.core.Environment, as seqdec.envs.make builds; got {type(env).__name__}")
     if not isinstance(env.action_space, Discrete | Box):
@@ -87,7 +87,7 @@ def contract(env: Environment) -> tuple[PyTree, TimeStep]:
 
 @contextmanager
 def explained(env: Environment) -> Iterator[None]:
-    """Errors of making programs with `env` in the words of `contract`."""
+    """Errors in the words of `contract`."""
     try:
         yield
     except Exception:
@@ -99,14 +99,14 @@ def explained(env: Environment) -> Iterator[None]:
 
 
 def begun(env: Environment, returned: Any) -> tuple[PyTree, PyTree]:
-    """The result of `env.reset`; ValueError unless a state and an observation."""
+    """Raises ValueError unless a state and an observation."""
     if not isinstance(returned, tuple) or len(returned) != 2 or isinstance(returned, Masked):
         _refuse(env, f"reset must return (state, observation); it returns {_form(returned)}")
     return returned
 
 
 def stepped(env: Environment, returned: Any) -> tuple[PyTree, TimeStep]:
-    """The result of `env.step`; ValueError unless a state and a `TimeStep` of single numbers."""
+    """Raises ValueError unless a state and a `TimeStep` of single numbers."""
     if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[1], TimeStep):
         _refuse(
             env,

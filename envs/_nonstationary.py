@@ -41,7 +41,7 @@ def nonstationary(
 ) -> Environment:
     """`env` with a new regime from each of `change_points` on: steps from 0 at reset, through all episodes.
 
-    kind="permute": all n actions (labels) are permuted along a random cycle, and none keeps its place.
+    kind="permute": all n actions (labels) are permuted along a random cycle.
     kind="drift": expected rewards (of linear arms: weights) take a Gaussian step of standard deviation `drift_std`, by
     default 0.1; where the params are data, two random actions are exchanged instead.
 

@@ -36,7 +36,7 @@ class Arms(Protocol):
 
 
 class BernoulliArms(NamedTuple):
-    """Arms that pay 1 with their own probability, else 0."""
+    """Arms of `bernoulli`."""
 
     probabilities: Array
     """(n,)"""
@@ -53,7 +53,7 @@ class BernoulliArms(NamedTuple):
 
 
 class GaussianArms(NamedTuple):
-    """Arms that pay N(mean, std^2)."""
+    """Arms of `gaussian`."""
 
     mean: Array
     """(n,)"""
@@ -71,7 +71,7 @@ class GaussianArms(NamedTuple):
 
 
 class LinearArms(NamedTuple):
-    """Arms that pay weights . context + N(0, noise_std^2)."""
+    """Arms of `linear`."""
 
     weights: Array
     """(n, features)"""
@@ -89,7 +89,7 @@ class LinearArms(NamedTuple):
 
 
 class Wheel(NamedTuple):
-    """A small reward from every arm, a large one on the rim of the arm's quadrant."""
+    """Arms of `wheel`."""
 
     mean: Array
     """(5,) expected rewards off the rim; the last arm has no quadrant."""

@@ -19,7 +19,7 @@ from seqdec.core import Array, Environment, Key, PyTree, TimeStep
 
 
 class Objective(NamedTuple):
-    """A function on a box, to be minimized; a call gives its value in double precision without noise."""
+    """A function on a box, to be minimized."""
 
     name: str
     """Shown in tables and figures."""
@@ -37,7 +37,7 @@ class Objective(NamedTuple):
     """Standard deviation of the Gaussian noise of a query."""
 
     def __call__(self, x: Any) -> float:
-        """The value at `x` (d,), without noise."""
+        """The value at `x` (d,) in double precision, without noise."""
         return float(_evaluate(self.value, self.params, _point(x, len(self.bounds))))
 
     def black_box(self, seed: int) -> Callable[[Any], float]:
