@@ -9,8 +9,7 @@ from seqdec.boundary.checks import concrete, count, keyed
 from seqdec.core import Array, Marginals, Posterior, PyTree
 
 _NODES, _FURTHEST, _UNDECIDED, _LINEAR, _SHARPEST = 24, 5.0, 3.5, 3.0, 1e-3
-"""Of `marginal_quadrature`: nodes; largest |z|; deviations of a rival from its mean to its lower end, and over which
-nodes are about equally far apart; its least deviation in those of the candidate."""
+"""Of `marginal_quadrature`: nodes; end; 3.5 std_b; 3 d; least d."""
 
 
 def masked(scores: Array, mask: Array | None) -> Array:
