@@ -50,7 +50,7 @@ def run(
         env: a functional environment, or a gymnasium.Env.
         num_steps: steps of each seed.
         seed: the first seed.
-        num_seeds: how many seeds, seed, seed + 1, ...
+        num_seeds: number of seeds.
         diagnostics: fields of the agent's update info to keep for every step; "observation" keeps the observations, for
             `Run.log`.
         progress: whether to show a bar on standard error; None: a bar on a terminal, elsewhere a line now and then.

@@ -34,7 +34,7 @@ def on_device(
     state: RunState | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> Outcome:
-    """Run chunk by chunk, from the checkpoint, else from `state`, else from the beginning."""
+    """From the checkpoint, else from `state`, else from the beginning."""
     length = chunk_length(num_steps)
     began = time.perf_counter()
     per_seed, common = _placements(mesh)

@@ -1,4 +1,4 @@
-"""The loop on the host: a gymnasium environment step by step with compiled functions of the agent."""
+"""The loop on the host, for gymnasium environments."""
 
 import time
 import warnings
