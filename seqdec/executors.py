@@ -42,7 +42,7 @@ _PINNED = {"JAX_NUM_CPU_DEVICES": "1", "NPROC": "1", "PJRT_NPROC": "1"}
 
 
 def worker_environment() -> dict[str, str]:
-    """Environment of every worker: this process's settings of JAX, XLA and seqdec, on one CPU device."""
+    """This process's settings of JAX, XLA and seqdec, on one CPU device."""
     own = {name: value for name, value in os.environ.items() if name.startswith(("JAX_", "XLA_", "SEQDEC_"))}
     if own.get("SEQDEC_DATA"):
         own["SEQDEC_DATA"] = str(located(own["SEQDEC_DATA"]))  # workers may have another working directory

@@ -78,12 +78,12 @@ class Run(Protocol):
 
     @property
     def regret(self) -> np.ndarray:
-        """(num_seeds, num_steps) expected reward lost; NaN where unknown."""
+        """(num_seeds, num_steps); NaN where unknown."""
         ...
 
     @property
     def elapsed(self) -> np.ndarray:
-        """(num_steps,) seconds by the end of each step, all seeds together."""
+        """(num_steps,) seconds, all seeds together."""
         ...
 
 
@@ -105,7 +105,7 @@ def regret(runs: Mapping[str, Run]) -> Figure:
 
 
 def cumulative_reward(axis: Axes, runs: Mapping[str, Run]) -> None:
-    """Reward summed over steps, mean over seeds and 95% band."""
+    """Reward summed over steps."""
     possible = extremes(run.rewards for run in runs.values())
     for style, (name, run) in zip(styles(runs), runs.items(), strict=True):
         total = np.cumsum(run.rewards, axis=1, dtype=np.float64)
@@ -114,7 +114,7 @@ def cumulative_reward(axis: Axes, runs: Mapping[str, Run]) -> None:
 
 
 def average_reward(axis: Axes, runs: Mapping[str, Run]) -> None:
-    """Reward in a sliding window, mean over seeds and 95% band."""
+    """Reward in a sliding window."""
     possible = extremes(run.rewards for run in runs.values())
     for style, (name, run) in zip(styles(runs), runs.items(), strict=True):
         means = rolling(run.rewards, window(runs))
@@ -124,7 +124,7 @@ def average_reward(axis: Axes, runs: Mapping[str, Run]) -> None:
 
 
 def cumulative_regret(axis: Axes, runs: Mapping[str, Run]) -> None:
-    """Regret summed over steps, mean over seeds and 95% band."""
+    """Regret summed over steps."""
     possible = extremes(run.regret for run in runs.values())
     for style, (name, run) in zip(styles(runs), runs.items(), strict=True):
         curve(axis, steps(run), _cumulative_regret(run), name, style, summed(possible, steps(run)))

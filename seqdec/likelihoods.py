@@ -1,4 +1,4 @@
-"""Observation models: mean and covariance of the response y given the network's output f.
+"""Observation models of the response y given the network's output f.
 
 Filters linearize the mean and take the covariance at the current estimate (moment matching, as in Ollivier, "Online
 natural gradient as a Kalman filter", 2018); of observed outputs, their rows and block.

@@ -210,7 +210,7 @@ def readable(table: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def plot_comparison(runs: Mapping[str, Run]) -> "Figure":
-    """Reward, average reward, regret and regret against time of several runs."""
+    """`Run.plot` of several runs."""
     from seqdec import figures  # here, because matplotlib is slow to import
 
     return figures.comparison(_named(runs))
