@@ -4,17 +4,17 @@ The surrogate has one more column, 0 at full fidelity and 1 at the lowest level:
 
     c(level) = log(high / level) / log(high / low)
 
-Warped values are z(x, level) = o(level) + g(x, c) with o(high) = 0 and the Gaussian process g. The differences d of o
-between neighboring levels are the ridge regression on values at equal points,
+Warped values are z(x, level) = o(level) + g(x, c), o(high) = 0, g a Gaussian process. The differences d of o between
+neighboring levels are the ridge regression on values at equal points,
 
     min_{a, d}  sum_i (z_i - a(x_i) - sum_{j below the highest} d_j [level_i is below level j])^2 + w sum_j d_j^2
 
-An observation at a level, with noise v, reduces the variance of the function at full fidelity by
+An observation at a level, with noise v, reduces the variance at full fidelity by
 
     r(level) = Cov[g(x, c), g(x, 0)]^2 / (Var g(x, c) + v)
 
-and the level of the largest r per cost is asked. A learning curve ends where its last value beats the best known one
-with probability below 5%.
+and the level of the largest r per cost is asked. A learning curve ends once it beats the best known value with
+probability below 5%.
 
 Sources: correlation per cost: Huang, Allen, Notz, Miller, "Sequential kriging optimization using multiple-fidelity
 evaluations", 2006. Ends of learning curves: Domhan, Springenberg, Hutter, "Speeding up automatic hyperparameter
@@ -100,7 +100,7 @@ class Grid(NamedTuple):
 
 @dataclass(frozen=True)
 class Fidelity:
-    """Levels at which a function can be evaluated: epochs of training, or the share of the data."""
+    """Levels of a function's evaluations: epochs of training, or the share of the data."""
 
     low: float
     """The lowest level, positive."""
@@ -156,7 +156,7 @@ class Forecast(NamedTuple):
         """The probability that a learning curve ends better than the best value known.
 
         Args:
-            curve: values so far, after the units 1, 2, ...; only those at levels count.
+            curve: values after the units 1, 2, ...; those at levels count.
 
         Raises ValueError or TypeError where a value is not a number.
         """

@@ -80,7 +80,7 @@ def minimize(
     callback: Callable[..., Any] | None = None,
     progress: bool | None = None,
 ) -> "SearchResult":
-    """Find the minimum of an expensive function on a box, in few calls.
+    """Find the minimum of an expensive function in few calls.
 
         >>> import seqdec
         >>> result = seqdec.minimize(lambda x: (x[0] - 0.3) ** 2, [(0, 1)], n_calls=3, seed=0, progress=False)
@@ -99,22 +99,22 @@ def minimize(
         outside: accept points of x0 outside the bounds, as `BayesianOptimizer.tell` does.
         seed: of everything random; None draws one.
 
-        workers: number of processes, which evaluate a batch; -1: one for each core. Or an Executor: a free worker gets
-            its next point at once.
-        batch_size: points under evaluation at a time; None: one, or the number of an executor's workers.
-        call_timeout: seconds after which a call in another process is ended and has failed.
+        workers: processes for a batch; -1: one for each core. Or an Executor, whose free workers get the next point at
+            once.
+        batch_size: points under evaluation at a time; None: one, or an executor's workers.
+        call_timeout: seconds after which a call in another process fails.
 
         time_limit: seconds after which no call begins.
-        target: end once a feasible call is as good; one for each objective.
-        patience: end after so many calls without an improvement.
+        target: end at as good a feasible call; one for each objective.
+        patience: end after so many calls without improvement.
         catch: exceptions of `fun` that make a failed call; others are raised.
         max_failures: end after so many failed calls in a row.
 
-        checkpoint: file from which the search continues, to the bit, after a kill (one process at a time). Limits,
-            workers, `catch`, `callback` and `fun` may differ.
+        checkpoint: file to continue from, to the bit, after a kill (one process at a time). Limits, workers, `catch`,
+            `callback` and `fun` may differ.
         callback: called after every call with the best x or, if its argument is `intermediate_result`, the result so
             far; True or StopIteration ends the search.
-        progress: show a bar on standard error; None: on a terminal, elsewhere a line now and then.
+        progress: a bar on standard error; None: on a terminal, elsewhere a line now and then.
 
     Returns:
         A `seqdec.bo.result.SearchResult`; x and fun are those of `BayesianOptimizer.recommend`, or the front.

@@ -1,6 +1,6 @@
-"""The model of the function: a surrogate of the warped responses, and what it predicts.
+"""The model: a surrogate of the warped responses, and its predictions.
 
-Responses are values of which larger is better, then warped (`seqdec.bo.output_warp`).
+Responses are values, larger is better, then warped (`seqdec.bo.output_warp`).
 """
 
 import functools
@@ -138,7 +138,7 @@ def padded_rows(model: Model, capacity: int) -> int:
 
 
 def fit(model: Model, known: Observations, capacity: int, start: Start | None) -> Fitted:
-    """Fit the surrogate to all values; from its prior where `start` is None or outdated."""
+    """Fit the surrogate; from its prior where `start` is None or outdated."""
     surrogate, values, rows = model.surrogate, known.responses, padded_rows(model, capacity)
     if start is None or _is_outdated(model, start.warps, values):
         units = rows_of(model, known.told)
@@ -161,7 +161,7 @@ def _is_outdated(model: Model, warps: tuple[Warp, ...], values: np.ndarray) -> b
 
 
 def fit_warp(model: Model, units: np.ndarray, values: np.ndarray, output: int) -> Warp:
-    """The warp for an output at `units` (n, columns), moderate for one of several objectives."""
+    """The warp for an output at `units` (n, columns), moderate for several objectives."""
     if not model.standardize:
         return Warp(fitted=len(values))
     if not model.warp:

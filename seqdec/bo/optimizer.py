@@ -92,12 +92,12 @@ class BayesianOptimizer:
     share an optimizer; a pickled one goes on as it would.
 
     Args:
-        bounds: as in `seqdec.bo.space_from`. With names a point is a dict, nested like the bounds.
+        bounds: as in `seqdec.bo.space_from`. With names a point is a dict, nested likewise.
         constraints: `seqdec.bo.Linear`, and functions (x) -> bool, called for about a thousand candidates a question.
         seed: of everything random, an integer in [0, 2**63).
 
         maximize: one bool, or one for each objective.
-        objectives: number of values; with several the search is for their `front`.
+        objectives: number of values; with several, see `front`.
         outcome_constraints: number of outcomes told with each value; a point is feasible if all are at most 0.
         reference_point: values that count in a front are better; None: its worst ones, and a margin.
         noise_std: of the values; None: estimated. Needs "gp", "sparse_gp" or "hilofi".
@@ -106,13 +106,13 @@ class BayesianOptimizer:
         surrogate: one of `seqdec.bo.surrogate_names()`, a Surrogate, or "auto": "gp", above 1,000 values "sparse_gp".
         surrogate_options: keywords of the surrogate's function, such as `seqdec.bo.hilofi`.
         standardize: responses to mean 0 and variance 1.
-        warp: before that, transform them and leave outliers out (`seqdec.bo.output_warp`).
+        warp: before that, transform them without outliers (`seqdec.bo.output_warp`).
         capacity: expected number of trials; exceeding it costs a compilation.
 
         acquisition: one of `seqdec.bo.acquisition_names()`, an Acquisition, or "auto": the surrogate's.
-        initial: Sobol points before the surrogate is used; None: one for each column of the unit cube, at least two.
+        initial: Sobol points before the surrogate is used; None: one for each column, at least two.
         trust_region: search a box around the best point; None: with more than 20 columns and one objective.
-        search: how the acquisition is maximized.
+        search: of the acquisition's maximum.
 
         optimum: belief where the optimum lies: a dict from names, or indices, to pairs (center, width), dicts from
             values to weights, or densities (`seqdec.bo.acquisition.optimum`).
@@ -243,7 +243,7 @@ class BayesianOptimizer:
 
     @_exclusive
     def propose(self, x: Any, *, fidelity: float | None = None) -> Trial:
-        """A pending trial at a given point, at a level or at full fidelity."""
+        """A pending trial at a given point and level, by default full fidelity."""
         level, self._current = self._level(fidelity) or 0, None
         return self._record.trial(self._record.add(self.space.point(x)._replace(level=level)).number)
 
@@ -277,13 +277,13 @@ class BayesianOptimizer:
             value: a number, or one for each objective. None, NaN or infinity: the trial failed. With integer levels
                 also a learning curve: the values after the units 1, 2, ....
             outcomes: one number for each of `outcome_constraints`; NaN or infinity: the trial failed.
-            noise_std: of `value`; None: that of the optimizer.
+            noise_std: of `value`; None: the optimizer's.
             failed: the trial failed, whatever `value` is.
             reason: of the failure.
             seconds: duration of the evaluation.
-            outside: accept a point that violates the constraints, or lies outside the bounds by at most their range on
-                the scale of search. It informs the belief, and is never asked for or best.
-            fidelity: the level of a point that was not asked for; None: full fidelity.
+            outside: accept a point that violates the constraints, or the bounds by at most their range on the scale of
+                search; it is never asked for or best.
+            fidelity: of a point that was not asked for; None: full.
 
         Raises:
             ValueError, TypeError: the trial is not pending here, or an argument does not fit.
@@ -443,7 +443,7 @@ class BayesianOptimizer:
 
     @_exclusive
     def told(self) -> np.ndarray:
-        """(n, columns) values, outcomes and feasibility of each trial, as in `trials_dataframe`."""
+        """(n, columns) values, outcomes and feasibility, as in `trials_dataframe`."""
         return self._record.told()
 
     @_exclusive
@@ -486,7 +486,7 @@ class BayesianOptimizer:
 
     @_exclusive
     def front(self) -> Front:
-        """The feasible trials that no other dominates, ordered by their first values.
+        """The feasible trials that none dominates, ordered by their first values.
 
         Raises ValueError without one.
         """
@@ -498,7 +498,7 @@ class BayesianOptimizer:
 
     @_exclusive
     def predict(self, x: Any) -> Prediction:
-        """Mean and 95% interval of the function, or of each objective, at the point `x`.
+        """Mean and 95% interval of the function, or of each objective, at `x`.
 
         Raises ValueError if `x` lies outside the bounds, or fewer than two values are known, TypeError if it is no
         point.
@@ -512,7 +512,7 @@ class BayesianOptimizer:
 
     @_exclusive
     def recommend(self) -> Recommendation:
-        """The evaluated point to use, among the feasible ones.
+        """The evaluated feasible point to use.
 
         Without noise it is `best`, "observed"; with noise that of the best posterior mean in warped units, "predicted".
         Values are noisy by `noise_std`, or if noise is estimated at more than a thousandth of the warped variance and
@@ -532,8 +532,8 @@ class BayesianOptimizer:
     def expected_gain(self) -> float:
         """The expected improvement of the last suggested point, in the units of the values.
 
-        E max(y* - y, 0), or E max(y - y*, 0) if maximized: y is the function there, y* at the told point with the best
-        posterior mean. NaN without a suggestion of the surrogate. Raises ValueError with several objectives.
+        E max(y* - y, 0), or E max(y - y*, 0) if maximized, for the function y there and y* at the told point with the
+        best posterior mean. NaN without a suggestion of the surrogate. Raises ValueError with several objectives.
         """
         if self.outputs.objectives > 1:
             raise ValueError(f"with {self.outputs.objectives} objectives there is no best point to improve on")
@@ -558,7 +558,7 @@ class BayesianOptimizer:
     def report(
         self, path: str | os.PathLike[str], *, minimum: float | None = None, maximum: float | None = None
     ) -> Path:
-        """Write one self-contained page of HTML, atomically; returns its path.
+        """Write one page of HTML, atomically; returns its path.
 
         Raises ValueError for a suffix other than ".html" and ".htm", or as `plot`; OSError if it cannot be written.
         """
@@ -568,10 +568,10 @@ class BayesianOptimizer:
 
     @_exclusive
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to one file, from which `load` continues with identical suggestions.
+        """Write everything to one file; `load` continues with identical suggestions.
 
         Raises:
-            TypeError: surrogate or acquisition is not given by name, or a choice or option is not made of strings,
+            TypeError: surrogate or acquisition is not given by name, or a choice or option holds more than strings,
                 numbers, booleans, None, numpy scalars and tuples. An earlier file stays.
             ValueError: the path has the suffix of another kind of file.
             OSError: the file cannot be written.
@@ -589,7 +589,7 @@ class BayesianOptimizer:
 
         Args:
             path: of the file.
-            constraints: the functions among its constraints, in order; a file does not hold them.
+            constraints: the functions among its constraints, in order.
 
         Raises:
             FileNotFoundError: there is no file.

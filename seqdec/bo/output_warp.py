@@ -1,4 +1,4 @@
-"""Monotone warp of the responses to ones of a stationary Gaussian process.
+"""Monotone warp of responses to those of a stationary Gaussian process.
 
     z = (psi((y - c) / s) - m) / d
 
@@ -17,8 +17,8 @@ at the best amplitude and the best of a grid of length scales l, log l ~ N(-1/2,
 has prior probability one half.
 
 Outliers: where the sorted distances t from the best response jump by a factor of ten or more within the worst quarter,
-the responses beyond the largest jump are left out if that is more likely, each with the prior probability 1/20 and the
-density 1 / (t (1 + log(t / q))^2) for the largest distance q kept.
+those beyond the largest jump are left out if that is more likely, each with prior probability 1/20 and density 1 / (t
+(1 + log(t / q))^2) for the largest distance q kept.
 
 Warps of outcomes keep the sign: the identity or psi(u) = sign(u) log(1 + |u|) with c = 0, without outliers.
 
@@ -165,7 +165,7 @@ def _standard(warp: Warp, y: np.ndarray) -> Warp:
 
 
 def moderate(warp: Warp, y: np.ndarray) -> Warp:
-    """A warp of responses `y` (n,) for volumes; the identity, without outliers, where its scale is too small."""
+    """The warp for volumes of responses `y` (n,); the identity, without outliers, where its scale is too small."""
     kept = y[y >= warp.fence]
     if warp.power == 1 or warp.scale >= _MODERATE * np.ptp(kept):
         return warp

@@ -33,9 +33,7 @@ class SearchResult(OptimizeResult):
     cost: float
     """Of the calls, in calls at full fidelity."""
     success: bool
-    """Whether a call was feasible, and the search ended by `n_calls`, `time_limit`, `target`, `patience`, or as all
-    points of a finite space were evaluated.
-    """
+    """Whether a call was feasible, and `status` is 0, 4, 9, 10 or 11."""
     status: int
     """Why it ended: 0 all calls made, 1 too many failures in a row, 2 callback, 3 Ctrl-C, 4 every point of a finite
     space evaluated, 5 the executor broke, 6 the callback raised `error`, 7 no call was feasible, 8 an exception was
@@ -62,7 +60,7 @@ class SearchResult(OptimizeResult):
 
     @classmethod
     def of(cls, optimizer: "BayesianOptimizer", final: bool, message: str, **fields: Any) -> Self:
-        """The result of all trials told, with a recommendation if `final`; `fields` are the others."""
+        """The result of all trials told, with a recommendation if `final`, and other `fields`."""
         best = _best(optimizer, final)
         surrogate = optimizer.surrogate if isinstance(optimizer.surrogate, str) else "custom"
         acquisition = optimizer.acquisition if isinstance(optimizer.acquisition, str) else "custom"

@@ -61,10 +61,10 @@ def is_early(method: Method, known: Observations) -> bool:
 
 
 def design(method: Method, known: Observations, fixed: Mapping[Any, Any], is_noisy: Callable[[], bool]) -> Point:
-    """The next new point of a randomly shifted Sobol sequence, at the values `fixed`, by key.
+    """The next new point of a randomly shifted Sobol sequence, with the values `fixed`, by key.
 
-    `is_noisy` is asked where no new point is left. Raises Exhausted where none may be repeated, ValueError where
-    `fixed` excludes all points tried.
+    `is_noisy` is asked where none is left. Raises Exhausted where none may be repeated, ValueError where `fixed`
+    excludes all tried.
     """
     search, columns, index = method.plan.search, method.space.columns, known.trials
     generator = np.random.default_rng([method.model.seed, 0])
@@ -86,7 +86,7 @@ def suggest(
 ) -> Point:
     """The maximizer of the acquisition at full fidelity, or a random new point if that one is known.
 
-    Where a trust region begins anew without earlier studies, the next of `design`, with its errors.
+    In a new trust region without earlier studies, as `design`.
     """
     uses_earlier = int(fitted.trials.answered) > np.sum(fitting.inliers(fitted.warps, known.responses))
     if (known.trials < method.initial and not uses_earlier) or _is_new_region(method, known, fitted.warps):
@@ -347,7 +347,7 @@ def at_level(
 
 
 def to_complete(model: Model, known: Observations, fitted: Fitted) -> Point | None:
-    """The told point with the best mean at full fidelity; None if some are told, or pending, there."""
+    """The told point with the best mean at full fidelity; None if any is told or pending there."""
     inside = [point for point in known.told if point.inside]
     if model.fidelity is None or _at_full(inside + known.pending).any():
         return None

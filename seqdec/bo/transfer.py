@@ -1,11 +1,9 @@
 """Earlier searches of similar functions as prior knowledge.
 
-The surrogate has a column for each, 1 for its values and 0 for those of this search, with a learned length scale of
-their relation; the other hyperparameters are shared.
+The surrogate has a column for each, 1 for its values, else 0, with its own length scale.
 
-A search is used only while own values are at least as likely as deviations from it: with its posterior mean m at own
-points, and own warped values z, the marginal likelihood of z - m is at least that of z, each centered and with the most
-likely hyperparameters.
+A search is used only while, with its posterior mean m at own points and own warped values z, the marginal likelihood of
+z - m is at least that of z, each centered and with the most likely hyperparameters.
 
 Its values are warped and standardized by themselves, and moved to own units by
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Status = Literal["complete", "failed", "pending", "outside", "partial", "stopped"]
-"""Of a trial; "outside": not in the space; "partial": below full fidelity; "stopped": a learning curve ended early."""
+""""outside": not in the space; "partial": below full fidelity; "stopped": a learning curve ended early."""
 
 
 class Exhausted(RuntimeError):
@@ -27,15 +27,15 @@ class Trial(NamedTuple):
     number: int
     """From 0, in the order of asking."""
     x: Any
-    """A read-only numpy array if all dimensions are Real, else a list; with names a dict."""
+    """A read-only array if all dimensions are Real, else a list; with names a dict."""
     fidelity: Any = None
-    """The level to evaluate, or the last one of a learning curve; None without several levels."""
+    """The level to evaluate, or a learning curve's last; None without several levels."""
     forecast: Forecast | None = None
-    """The expected learning curve; None without several levels, and before the surrogate is used."""
+    """The expected learning curve; None without several levels, or before the surrogate."""
 
 
 class Outputs(NamedTuple):
-    """What is told of a point: objectives' values, and outcomes, feasible at most 0."""
+    """Objectives' values, and outcomes, feasible at most 0."""
 
     objectives: int = 1
     outcome_constraints: int = 0
@@ -58,7 +58,7 @@ class Outputs(NamedTuple):
         return (*values, *outcomes, *(["feasible"] if outcomes else []))
 
     def values(self, value: Any, name: str = "value") -> tuple[float, ...]:
-        """One number, or one for each objective. Raises TypeError or ValueError for anything else."""
+        """One number, or one for each objective. Raises TypeError or ValueError."""
         if self.objectives == 1:
             return (checks.real(name, value),)
         return _sequence(name, value, self.objectives, "objective")
@@ -111,7 +111,7 @@ class Observations(NamedTuple):
     trials: int
     """their number"""
     taken: list[Point]
-    """asked again only where repeats are allowed: all but those of lower levels"""
+    """asked again only as repeats: all but lower levels'"""
 
     @property
     def inside(self) -> np.ndarray:

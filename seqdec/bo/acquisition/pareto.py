@@ -53,7 +53,7 @@ class Boxes(NamedTuple):
 
 
 def hypervolume(values: Any, reference_point: Any, *, maximize: bool | Sequence[bool] = False) -> float:
-    """Volume of the points that some of `values` dominate and that dominate the reference point.
+    """Volume that `values` dominate, up to the reference point.
 
         >>> hypervolume([[1.0, 2.0], [2.0, 1.0]], (3.0, 3.0))
         3.0
@@ -64,7 +64,7 @@ def hypervolume(values: Any, reference_point: Any, *, maximize: bool | Sequence[
         maximize: one bool, or one for each objective.
 
     Raises:
-        ValueError: the shapes differ, or a number is not finite. TypeError: an argument does not consist of numbers.
+        ValueError: the shapes differ, or a number is not finite. TypeError: an argument is not of numbers.
     """
     reference = _numbers("reference_point", reference_point, 1)
     values = _numbers("values", values, 2) if np.size(values) else np.zeros((0, len(reference)))
@@ -98,7 +98,7 @@ def signs(maximize: Any, objectives: int) -> np.ndarray:
 
 
 def dominating(values: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """(n,) how many `others` (k, m) dominate each row of `values` (n, m), larger is better."""
+    """(n,) how many `others` (k, m) dominate each of `values` (n, m), larger is better."""
     at_least = np.all(others >= values[:, None], axis=2)
     return np.sum(at_least & np.any(others > values[:, None], axis=2), axis=1)
 

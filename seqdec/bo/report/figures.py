@@ -139,7 +139,7 @@ def study_of(optimizer: "BayesianOptimizer", optimum: float | None) -> Study:
 
 
 def plot(optimizer: "BayesianOptimizer", panel: str | None, minimum: float | None, maximum: float | None) -> Figure:
-    """All panels, or the one of that name, with the best possible value if known.
+    """All panels, or one, with the best possible value if known.
 
     Raises ValueError for an unknown one, without trials, or for the wrong one of `minimum` and `maximum`.
     """
@@ -183,7 +183,7 @@ def _title(study: Study) -> str:
 
 
 def progress(figure: FigureBase, study: Study) -> None:
-    """Every value, the best so far, and the expected best of n uniform points under the posterior mean."""
+    """Values, the best so far, and the expected best of n uniform points by posterior mean."""
     axis, numbers = figure.subplots(), np.arange(1, len(study.values) + 1)
     sign = 1 if study.maximize else -1
     best = sign * np.fmax.accumulate(sign * study.values)
@@ -423,7 +423,7 @@ def _share(dimension: Dimension, value: Any) -> float:
 
 
 def scale_of(study: Study) -> str:
-    """Logarithmic for values of one sign and of very different size, with 0 where needed."""
+    """Logarithmic for values of one sign and very different size, with 0 where needed."""
     values = study.values[study.done]
     sizes = np.abs(values)
     if not len(values) or np.ptp(np.sign(values)) or sizes.max() <= _WIDE * sizes.min():

@@ -31,9 +31,9 @@ class Search:
     steps: int = 60
     """Of each ascent; 0 for none."""
     grid: bool = False
-    """Whether suggestions are of the same Sobol points, without ascent, as in the paper's experiments."""
+    """Whether to suggest from the same Sobol points, without ascent, as in the paper."""
     repeats: bool | None = None
-    """Whether to suggest a point again; None: in an exhausted finite space with noisy values."""
+    """Whether to repeat points; None: in an exhausted finite space with noisy values."""
 
     def checked(self) -> "Search":
         """Itself with Python numbers. Raises TypeError or ValueError."""

@@ -1,4 +1,4 @@
-"""Candidates of spaces with conditions or constraints, on the host: Sobol points, and a random walk.
+"""Candidates of spaces with conditions or constraints: Sobol points, and a random walk.
 
 An ascent that leaves the space is cut off there.
 """

@@ -18,14 +18,12 @@ _COLUMNS = ("number", "state", "value", "reason", "seconds")
 
 @dataclass(frozen=True)
 class Conditional:
-    """A parameter with a name, active only where another, active one has given values."""
+    """A named parameter, active only where another, active one has given values."""
 
     dimension: Dimension
     """Where it is active."""
     on: str
-    """Name of the other parameter, an Integer, an Ordinal or a Categorical; in nested dicts of the same or an enclosing
-    dict.
-    """
+    """Name of an Integer, Ordinal or Categorical, in nested dicts of the same or an enclosing dict."""
     values: tuple[Any, ...]
     """Of the other parameter, where this one is active."""
 

@@ -1,7 +1,7 @@
 """Dimensions and their columns of the unit cube.
 
-A Real or an Integer takes one column, linear or logarithmic, that of an Integer in equal intervals. An Ordinal takes
-one column, a Categorical one-hot columns.
+A Real or an Integer takes one column, linear or logarithmic, an Integer in equal intervals; an Ordinal one; a
+Categorical one-hot columns.
 """
 
 import math
@@ -228,7 +228,7 @@ class _Choice(Dimension):
 
 @dataclass(frozen=True)
 class Ordinal(_Choice):
-    """One of `choices` in order, such as (16, 32, 64) or ("low", "high"), searched as equally spaced."""
+    """One of `choices` in order, such as ("low", "high"), searched as equally spaced."""
 
     @property
     def _places(self) -> Integer:

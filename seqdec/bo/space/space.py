@@ -1,7 +1,7 @@
 """The domain of the function, encoded in the unit cube.
 
-A point is a list or an array, with names a dict without inactive parameters, whose columns are constant. Names of
-nested parameters are keys joined by dots.
+A point is a list or an array, with names a dict without inactive parameters. Names of nested parameters are keys joined
+by dots.
 """
 
 import itertools
@@ -38,7 +38,7 @@ class Point(NamedTuple):
     """In both representations."""
 
     x: Any
-    """a read-only numpy array of Real dimensions without names, else a list or a dict"""
+    """as `seqdec.bo.trials.Trial.x`"""
     unit: np.ndarray
     """(columns,) of the unit cube, read-only; outside points beyond it"""
     inside: bool = True
@@ -137,7 +137,7 @@ class Space:
         return found
 
     def flat(self, x: Any) -> Any:
-        """A point, where parameters have names a dict. Raises ValueError for one held twice."""
+        """A point, with names a dict. Raises ValueError for a name held twice."""
         if not self.paths or not isinstance(x, Mapping):
             return x
         groups = {path[:depth] for path in self.paths for depth in range(1, len(path))}
@@ -177,7 +177,7 @@ class Space:
         return point
 
     def known_point(self, x: Any, outside: bool) -> Point:
-        """As `point`; with `outside` it may violate constraints, and bounds by the width of the range."""
+        """As `point`; with `outside` beyond constraints, and bounds by their range."""
         try:
             return self.point(x)
         except ValueError as raised:

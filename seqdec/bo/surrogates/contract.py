@@ -40,22 +40,20 @@ class History(NamedTuple):
 class Surrogate(NamedTuple):
     """A learner (`seqdec.core.Learner`) of histories.
 
-    `posterior` is traced by JAX; the others are called with arrays of the host: compile what they compute.
+    `posterior` is traced by JAX; the others are called with arrays of the host.
     """
 
     init: Callable[[Key, History], Any]
     """(key, history) -> state of the prior; of the history only shapes are used."""
     fit: Callable[[Any, History], Any]
-    """(state, history) -> state conditioned on the history, hyperparameters adapted; consumes the old state. Rows were
-    only appended.
-    """
+    """(state, history) -> state fitted to the history with appended rows; consumes the old state."""
     condition_on: Callable[[Any, History], Any]
     """(state, history) -> state conditioned on appended rows, hyperparameters unchanged."""
     posterior: Callable[[Any], Posterior]
     """(state) -> posterior over the responses at rows (n, d) of the unit cube."""
     growth: float
-    """Responses are standardized again, and the state is from `init`, when the history has grown by this factor; 1:
-    always, infinity: never.
+    """Responses are standardized anew, from `init`, when the history has grown by this factor; 1: always, infinity:
+    never.
     """
     acquisition: str
     """That of "auto"."""

@@ -1,12 +1,11 @@
-r"""The hyperparameters of Gaussian processes: priors, and evidence of the responses, on the host.
+r"""Hyperparameters of Gaussian processes: priors and evidence, on the host.
 
     log l_i = a + a_i,   a ~ N(log sqrt d - 1/2, 1/10),   a_i ~ N(0, 1),   log s ~ N(0, 1),   log v ~ N(-10, 9)
 
 with (mean, variance), for the process of `seqdec.bo.surrogates.gaussian_process`. The most likely ones minimize the
-loss L, minus the log of the marginal likelihood times the priors, by L-BFGS on at most 512 responses. The first fit
-starts at the priors' center, at shorter length scales and at a larger noise, and keeps the best end, that of the larger
-noise only if better by five nats; later fits start from the last hyperparameters. Without a, independent priors would
-fix the mean length scale of many columns. Draws about the most likely t* are
+loss L, minus the log of marginal likelihood times priors, by L-BFGS on at most 512 responses. The first fit starts at
+the priors' center, at shorter length scales and at a larger noise, and keeps the best end, that of the larger noise
+only if better by five nats; later fits start from the last. Draws about the most likely t* are
 
     t_k = t* + H^{-1/2} z_k,    H = d^2 L / dt^2 at t*,
 
@@ -232,7 +231,7 @@ def solved(hyper: Hyperparameters, history: History) -> tuple[np.ndarray, np.nda
 
 
 def shows_noise(history: History, most: int = 256) -> bool:
-    """Whether noise, and nothing else, explains the history, or `most` rows of it.
+    """Whether only noise explains `most` rows of the history.
 
     It must be 10 nats better than none, and a rough function of the same variance, with short length scales, must not
     be 2 nats better.

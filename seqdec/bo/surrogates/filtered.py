@@ -1,7 +1,7 @@
-"""Surrogates from the filters over an MLP: recursive beliefs with updates of constant cost.
+"""Surrogates from filters over an MLP, with updates of constant cost.
 
-The default network is the paper's, three hidden layers of 180 ELU units, on the unit cube scaled to [-a, a]. Each chunk
-of responses is one Kalman update.
+The default network is the paper's: three hidden layers of 180 ELU units on [-a, a]^d. Each chunk of responses is one
+Kalman update.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""Sparse Gaussian process: the prior of `seqdec.bo.surrogates.gaussian_process`, for thousands of responses.
+"""Sparse Gaussian process, for thousands of responses; prior of `seqdec.bo.surrogates.gaussian_process`.
 
 For M of the evaluated points, z, the n responses y, their noise D, K = k(z, z) = L L' and A = L^-1 k(z, x) D^-1/2,
 
