@@ -13,8 +13,8 @@ An observation at a level, with noise v, reduces the variance at full fidelity b
 
     r(level) = Cov[g(x, c), g(x, 0)]^2 / (Var g(x, c) + v)
 
-and the level of the largest r per cost is asked. A learning curve ends once it beats the best known value with
-probability below 5%.
+and the level of the largest r per cost is asked. A learning curve ends once its last value beats the best known value
+with probability below 5%.
 
 Sources: correlation per cost: Huang, Allen, Notz, Miller, "Sequential kriging optimization using multiple-fidelity
 evaluations", 2006. Ends of learning curves: Domhan, Springenberg, Hutter, "Speeding up automatic hyperparameter
@@ -34,7 +34,6 @@ from seqdec.boundary import checks
 
 _HOPELESS = 0.05
 _FACTOR = 3.0
-"""Between neighboring levels."""
 _RIDGE = 0.1
 """w"""
 _LOWER = 1.0

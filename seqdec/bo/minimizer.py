@@ -102,10 +102,10 @@ def minimize(
         workers: processes for a batch; -1: one for each core. Or an Executor, whose free workers get the next point at
             once.
         batch_size: points under evaluation at a time; None: one, or an executor's workers.
-        call_timeout: seconds after which a call in another process fails.
+        call_timeout: seconds after which a call in another process is ended and fails.
 
         time_limit: seconds after which no call begins.
-        target: end at as good a feasible call; one for each objective.
+        target: end once a feasible call is as good; one for each objective.
         patience: end after so many calls without improvement.
         catch: exceptions of `fun` that make a failed call; others are raised.
         max_failures: end after so many failed calls in a row.

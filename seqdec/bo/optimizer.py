@@ -92,7 +92,7 @@ class BayesianOptimizer:
     share an optimizer; a pickled one goes on as it would.
 
     Args:
-        bounds: as in `seqdec.bo.space_from`. With names a point is a dict, nested likewise.
+        bounds: as in `seqdec.bo.space_from`. With names a point is a dict, nested like the bounds.
         constraints: `seqdec.bo.Linear`, and functions (x) -> bool, called for about a thousand candidates a question.
         seed: of everything random, an integer in [0, 2**63).
 
@@ -106,13 +106,13 @@ class BayesianOptimizer:
         surrogate: one of `seqdec.bo.surrogate_names()`, a Surrogate, or "auto": "gp", above 1,000 values "sparse_gp".
         surrogate_options: keywords of the surrogate's function, such as `seqdec.bo.hilofi`.
         standardize: responses to mean 0 and variance 1.
-        warp: before that, transform them without outliers (`seqdec.bo.output_warp`).
+        warp: before that, transform them and leave outliers out (`seqdec.bo.output_warp`).
         capacity: expected number of trials; exceeding it costs a compilation.
 
         acquisition: one of `seqdec.bo.acquisition_names()`, an Acquisition, or "auto": the surrogate's.
         initial: Sobol points before the surrogate is used; None: one for each column, at least two.
         trust_region: search a box around the best point; None: with more than 20 columns and one objective.
-        search: of the acquisition's maximum.
+        search: how the acquisition is maximized.
 
         optimum: belief where the optimum lies: a dict from names, or indices, to pairs (center, width), dicts from
             values to weights, or densities (`seqdec.bo.acquisition.optimum`).
@@ -282,7 +282,7 @@ class BayesianOptimizer:
             reason: of the failure.
             seconds: duration of the evaluation.
             outside: accept a point that violates the constraints, or the bounds by at most their range on the scale of
-                search; it is never asked for or best.
+                search; it informs the belief, and is never asked for or best.
             fidelity: of a point that was not asked for; None: full.
 
         Raises:
@@ -558,7 +558,7 @@ class BayesianOptimizer:
     def report(
         self, path: str | os.PathLike[str], *, minimum: float | None = None, maximum: float | None = None
     ) -> Path:
-        """Write one page of HTML, atomically; returns its path.
+        """Write one self-contained page of HTML, atomically; returns its path.
 
         Raises ValueError for a suffix other than ".html" and ".htm", or as `plot`; OSError if it cannot be written.
         """

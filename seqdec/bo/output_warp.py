@@ -17,8 +17,8 @@ at the best amplitude and the best of a grid of length scales l, log l ~ N(-1/2,
 has prior probability one half.
 
 Outliers: where the sorted distances t from the best response jump by a factor of ten or more within the worst quarter,
-those beyond the largest jump are left out if that is more likely, each with prior probability 1/20 and density 1 / (t
-(1 + log(t / q))^2) for the largest distance q kept.
+those beyond the largest jump are left out if that is more likely, each with prior probability 1/20 and, for the largest
+distance q kept, density 1 / (t (1 + log(t / q))^2).
 
 Warps of outcomes keep the sign: the identity or psi(u) = sign(u) log(1 + |u|) with c = 0, without outliers.
 
@@ -45,7 +45,6 @@ _FEWEST = 5
 _MOST = 256
 """Responses of a fit."""
 _JUMP, _WORST, _OUTLIER = 10.0, 0.75, 0.05
-"""Outliers: ratio of distances, part of the responses, prior probability."""
 _MODERATE = 1e-4
 """Least scale in a hypervolume, in ranges of the responses."""
 _FAR = 10.0

@@ -33,7 +33,6 @@ from seqdec.boundary import checks
 from seqdec.core import Acquisition
 
 _MANY_DIMENSIONS = 20
-"""Columns above which a trust region is used."""
 
 
 @dataclass(frozen=True)

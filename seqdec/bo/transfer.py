@@ -1,6 +1,6 @@
 """Earlier searches of similar functions as prior knowledge.
 
-The surrogate has a column for each, 1 for its values, else 0, with its own length scale.
+The surrogate has a column for each, 1 for its values, else 0, with its own learned length scale.
 
 A search is used only while, with its posterior mean m at own points and own warped values z, the marginal likelihood of
 z - m is at least that of z, each centered and with the most likely hyperparameters.
@@ -22,7 +22,6 @@ from seqdec.bo.surrogates import evidence
 from seqdec.bo.surrogates.contract import History
 
 _WEIGHT = 1.0
-"""Of b = 1, in values."""
 
 
 class Earlier(NamedTuple):

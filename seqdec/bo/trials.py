@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Status = Literal["complete", "failed", "pending", "outside", "partial", "stopped"]
-""""outside": not in the space; "partial": below full fidelity; "stopped": a learning curve ended early."""
+"""Of a trial; "outside": not in the space; "partial": below full fidelity; "stopped": a learning curve ended early."""
 
 
 class Exhausted(RuntimeError):

@@ -8,7 +8,7 @@ sharp border) are those of a grid with the largest marginal likelihood times the
 The rival is one rate of success, uniform a priori: s successes among n have the probability s! (n - s)! / (n + 1)!. The
 processes of the grid must together be a nat more likely.
 
-The score is the acquisition's plus 3 log P(success). Measured by `python benchmarks/responses.py failures`.
+The score is the acquisition's plus 3 log P(success), a factor from `python benchmarks/responses.py failures`.
 
 Sources: Rasmussen, Williams, "Gaussian processes for machine learning", 2006, section 3.6. Failures as a constraint
 with two outcomes: Gelbart, Snoek, Adams, "Bayesian optimization with unknown constraints", 2014.
@@ -30,9 +30,7 @@ _LENGTH_SCALES = np.array([0.1, 0.2, 0.4, 0.8, 1.6, 3.2])
 _VARIANCES = np.array([10.0, 1e8])
 _MOST = 128
 _EVIDENCE = 1.0
-"""Nats for the processes."""
 _CAUTION = 3.0
-"""Factor in the score."""
 _SWEEPS, _DAMPING, _CONVERGED = 100, 0.7, 1e-3
 """Of expectation propagation: most sweeps, share of a change, last change of the log evidence."""
 _LEAST = 1e-10

@@ -40,7 +40,6 @@ from seqdec.policies.common import chosen, masked
 from seqdec.policies.improvement import log_h
 
 _MARGIN = 0.1
-"""From the nadir to the default reference point, in ranges of the values."""
 
 
 class Boxes(NamedTuple):

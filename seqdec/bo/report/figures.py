@@ -39,7 +39,6 @@ _SLICES = 6
 _HUGE = 1e200
 """Larger values are drawn as this."""
 _RANDOM = 1 << 11
-"""Points of random search."""
 _FEWEST = 100
 """Least that satisfy all constraints."""
 _PAIRS = 6

@@ -30,7 +30,7 @@ def importances(optimizer: "BayesianOptimizer") -> dict[Any, float]:
     """The total-effect index of each parameter, by name or index.
 
     Of the posterior mean in warped units; inactive parameters have no effect, constraints are ignored. Without
-    interactions indices add up to 1, else to more. From about 16,000 predictions.
+    interactions indices add up to 1, else to more. From about 16,000 predictions at a Sobol sequence.
 
     Raises ValueError below two values, or with several objectives.
     """

@@ -15,7 +15,6 @@ from seqdec.portable import portable
 from seqdec.registry import Outside, Registry
 
 _MOST_EXACT = 1000
-"""Values up to which "auto" is exact."""
 
 
 class History(NamedTuple):
@@ -40,7 +39,7 @@ class History(NamedTuple):
 class Surrogate(NamedTuple):
     """A learner (`seqdec.core.Learner`) of histories.
 
-    `posterior` is traced by JAX; the others are called with arrays of the host.
+    `posterior` is traced by JAX; the others are called with arrays of the host: compile what they compute.
     """
 
     init: Callable[[Key, History], Any]

@@ -37,9 +37,7 @@ VARIANCES = (_SHARED_VARIANCE + _OWN_VARIANCE, 1.0, 9.0)
 _DEVIATIONS = 4.0
 """Range of the search, in prior standard deviations."""
 _EVIDENCE = 5.0
-"""Nats for the larger noise."""
 _NOISE_EVIDENCE, _ROUGH_EVIDENCE = 10.0, 2.0
-"""Nats of `shows_noise`."""
 _ROUGH = (0.005, 0.01)
 """Length scales, in diagonals of the cube."""
 _GRADIENT = 0.1
@@ -48,7 +46,6 @@ _FITTED, _WEIGHTED = 512, 256
 """Most responses used for the fit, and for the weights of draws."""
 _STEP = 1e-3
 _CUT = 2.0
-"""Log of the largest weight over the median."""
 
 
 class Hyperparameters(NamedTuple):

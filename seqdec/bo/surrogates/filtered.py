@@ -94,7 +94,7 @@ def over_mlp(
         scale: a; the network's inputs lie in [-a, a].
         growth: as in `Surrogate`.
 
-    Raises ValueError or TypeError for a setting that does not fit.
+    Raises ValueError or TypeError.
     """
     checks.concrete("noise_variance", noise_variance)
     likelihood = likelihoods.gaussian(checks.real("noise_variance", noise_variance))

@@ -81,7 +81,7 @@ def gp(*, draws: int = 8) -> Surrogate:
     Args:
         draws: most draws of the hyperparameters; 1: the most likely ones.
 
-    Raises ValueError or TypeError for a setting that does not fit.
+    Raises ValueError or TypeError.
     """
     draws = checks.count("draws", draws)
 

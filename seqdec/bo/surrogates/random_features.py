@@ -32,7 +32,6 @@ from seqdec.runtime import UNFUSED
 
 _CHUNK = 16
 _DEGREES = 5.0
-"""Of freedom."""
 _CALIBRATED = 256
 
 
@@ -83,7 +82,7 @@ def hilofi(
         rank: of the covariance of the first layer's log scales, at most `dim`.
         initial_std_hidden: their prior standard deviation, along each of its directions.
 
-    Raises ValueError or TypeError for a setting that does not fit.
+    Raises ValueError or TypeError.
     """
     dim, units = checks.count("dim", dim), checks.count("units", units, 2)
     if units % 2:

@@ -34,7 +34,7 @@ def sparse_gp(*, points: int = 512) -> Surrogate:
     Args:
         points: the largest M.
 
-    Raises ValueError or TypeError for a setting that does not fit.
+    Raises ValueError or TypeError.
     """
     points = checks.count("points", points, 2)
 
