@@ -11,7 +11,6 @@ from seqdec.ope.log import Log
 from seqdec.statistics import standard_error
 
 _ENOUGH = 30
-"""Least effective sample size."""
 _RARE = 0.01
 """Chance of unseen actions."""
 _CLUSTERS = 5
@@ -40,7 +39,7 @@ class Overlap(NamedTuple):
     weakest_cluster: float
     """smallest effective sample size per row in five clusters of contexts, else of all rows"""
     miscalibration: float
-    """largest standardized excess, over actions, of the mean of 1[a_i = a] / p_i over the share of rows that allow a;
+    """largest standardized excess over actions of the mean of 1[a_i = a] / p_i over the share of rows that allow a;
     below 5 if propensities are right
     """
     warnings: tuple[str, ...]

@@ -42,8 +42,8 @@ def evaluate(
         log: a `Log`, `SlateLog`, `ContinuousLog` or file of `scan_log`.
         target: (n, k) probabilities of the policy. For a file: a function of a batch, a `Log` of m rows, to (m, k), or
             k names of columns.
-        predicted: as the target, cross-fitted rewards such as those of `predict_rewards`; required without
-            propensities. None omits estimators that need it.
+        predicted: as the target, cross-fitted rewards, as by `predict_rewards`; required without propensities. None
+            omits estimators that need it.
         seed: of the bootstrap and random estimators.
         estimators: configured or by name, as [DR(), "dr(shrinkage='slope')"] or "dr, snips". None: those of `STANDARD`
             that the log allows.
@@ -53,15 +53,15 @@ def evaluate(
         bounds: of a row's contribution, for "bernstein" and "betting"; None: the log's extremes, without guarantee.
 
     Returns:
-        A table indexed by estimator: value, low, high, std_error, interval, and "propensities" where they are
-        estimated; NaN is unknown. By default, a biased estimator has the interval of an unbiased one, named in
-        "interval" and extended to its value. Errors of propensity and reward models are not included.
+        A table indexed by estimator: value, low, high, std_error, interval, and "propensities" if estimated; NaN is
+        unknown. By default, a biased estimator has the interval of an unbiased one, named in "interval" and extended to
+        its value. Errors of propensity and reward models are not included.
 
     Warns:
         UserWarning: missing support, or a mean weight that is not 1; see `overlap`.
 
     Raises:
-        TypeError: a target or predictions that are not numbers.
+        TypeError: a target or predictions not of numbers.
         ValueError: arrays that do not fit the log, an unknown estimator or unmet needs, a setting out of range.
     """
     import pandas as pd

@@ -104,9 +104,9 @@ class Log(NamedTuple):
         return not np.isnan(self.propensity).all()
 
     def weighted(self, weights: Mapping[str, float]) -> "Log":
-        """The log with a weighted sum of named rewards, such as {"click": 1.0, "revenue": 0.1}, as its reward.
+        """The log with a weighted sum of named rewards, as {"click": 1.0, "revenue": 0.1}.
 
-        Other names count 0. Raises TypeError or ValueError for anything but numbers by name.
+        Other names count 0. Raises TypeError or ValueError.
         """
         if not isinstance(weights, Mapping):
             raise TypeError(f"weights must be a dict of numbers by name; got {weights!r:.80}")
@@ -157,7 +157,7 @@ class Log(NamedTuple):
         action_names: Sequence[str] | None = None,
         num_actions: int | None = None,
     ) -> "Log":
-        """The log in a table; default columns are those of `seqdec.ope.log`.
+        """The log in a table, by default with the columns of `seqdec.ope.log`.
 
         >>> import pandas as pd
         >>> table = pd.DataFrame({"offer": ["a", "b"], "clicked": [0, 1], "chance": [0.5, 0.5]})
@@ -167,15 +167,15 @@ class Log(NamedTuple):
         Args:
             table: of pandas, polars or pyarrow, in the order of time.
             context: an encoder, or names of columns of numbers; None for context_0, context_1, ...
-            action: column of indices from 0, or names.
+            action: column of indices from 0, or of names.
             reward: column of the rewards.
             propensity: column of the propensities; None if unknown, see `seqdec.ope.estimate_propensities`.
-            time: column of numbers or dates, also as ISO 8601 text; None for timestamp, else the number of the row.
+            time: column of numbers or dates, also ISO 8601 text; None for timestamp, else row numbers.
             action_names: in the order of their indices; None for the categories, or the names that occur, sorted.
             num_actions: k, for numbered actions with neither masks nor features.
 
         Raises:
-            TypeError: not a table, or a context that is neither an encoder nor names.
+            TypeError: not a table, or a context of another kind.
             ValueError: naming column, row (from 0), value and remedy.
         """
         table = named(frame(table).to_pandas())
@@ -210,7 +210,7 @@ class Log(NamedTuple):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **columns: Any) -> "Log":
-        """The log in parquet or comma-separated text: .csv, .txt, also compressed, as .csv.gz.
+        """The log in parquet or CSV: .csv, .txt, also compressed, as .csv.gz.
 
         Keywords as in `from_pandas`. Raises FileNotFoundError, and ValueError for an invalid log.
         """
@@ -246,7 +246,7 @@ def make_log(
         propensity: (n,) in (0, 1], tolerance 0.00001; None or all NaN if unknown.
         timestamp: (n,) never decreasing; None numbers the rows.
         context: (n, d) finite, or None.
-        mask: (n, k) bool, columns matched by name where they are names of actions; None allows all.
+        mask: (n, k) bool, columns matched by name if named; None allows all.
         action_features: (n, k, p), or (k, p) for all rows, or None.
         action_names: (k,); None for those that occur, sorted.
         num_actions: k; None: from names, mask or features, else from the largest action.

@@ -35,7 +35,7 @@ def estimates_figure(
 
 
 def weights_figure(weights: np.ndarray, title: str = "Weights of the rows") -> "Figure":
-    """Distribution of weights (n,) of `check_target(log, target)`, and the heaviest rows' share."""
+    """Distribution of weights (n,) of `check_target`, and the heaviest rows' share."""
     from matplotlib.figure import Figure
 
     from seqdec import figures

@@ -83,7 +83,7 @@ def target_of(agent: Agent, log: Log, *, seed: int, state: Any = None) -> np.nda
 
 
 def warm_start(agent: Agent, log: Log, *, seed: int) -> Agent:
-    """The agent after learning from a log's rows in their order, to evaluate, run or serve.
+    """The agent after learning from a log's rows in their order.
 
     Propensities are ignored. To serve: `OnlineAgent(lambda spaces: warm_start(linear(spaces), log, seed=0), ...)`.
 

@@ -18,7 +18,7 @@ class MIPS(Estimator):
 
         w(x, e) = sum_a pi(a | x) p(e | a) / sum_a logging(a | x) p(e | a)
 
-    Unbiased if actions affect rewards through e only. ValueError for arrays that do not fit the log.
+    Unbiased if actions affect rewards through e only. ValueError for unfit arrays.
 
     References:
         Saito, Joachims, "Off-policy evaluation for large action spaces via embeddings", 2022.

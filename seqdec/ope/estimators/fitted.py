@@ -16,7 +16,7 @@ from seqdec.ope.rewards import design, predict_rewards, unfitted
 class MRDR(Estimator):
     """More robust doubly robust: `DR` with a model fitted with weights w (1 - p) / p.
 
-    The weights minimize the variance for a deterministic target.
+    They minimize the variance for a deterministic target.
 
     References:
         Farajtabar, Chow, Ghavamzadeh, "More robust doubly robust off-policy evaluation", 2018.
@@ -42,7 +42,7 @@ class MRDR(Estimator):
 class BalancedIPW(Estimator):
     """Self-normalized inverse propensity scoring with estimated weights.
 
-    They are the odds of a cross-fitted classifier of logged actions (0) and actions of the target (1).
+    They are the odds of a cross-fitted classifier of logged actions (0) and the target's (1).
 
     References:
         Sondhi, Arbour, Dimmery, "Balanced off-policy evaluation in general action spaces", 2020.

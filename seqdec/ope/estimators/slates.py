@@ -123,7 +123,7 @@ class SlateIPS(Estimator):
 class SlatePI(Estimator):
     """Pseudo-inverse estimator: (1 + sum_l (w_l - 1)) times the sum of rewards, w_l marginal.
 
-    For independent slots of the logging policy, and rewards additive over slots, which need not be observed.
+    For independent slots of the logging policy, and rewards additive over slots, perhaps unobserved.
 
     References:
         Swaminathan et al., "Off-policy evaluation for slate recommendation", 2017.

@@ -1,7 +1,7 @@
-r"""Settings chosen from the log, for weights v that trade bias for variance.
+r"""Settings from the log, for weights v that trade bias for variance.
 
-Candidates are ordered from the least biased on. With estimates t_j, the means of direct + v_j residual, and their
-standard errors s_j,
+Candidates are ordered, the least biased first. With estimates t_j, means of direct + v_j residual, and standard errors
+s_j,
 
     "slope"  the last i for which it and all candidates before have |t_i - t_j| <= 1.96 (s_i + (sqrt(6) - 1) s_j) for
              all j < i

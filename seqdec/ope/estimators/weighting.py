@@ -88,7 +88,7 @@ class SubGaussianIPS(Estimator):
 
 @dataclass(frozen=True, kw_only=True)
 class Replay(Estimator):
-    """Replay: the mean reward of rows accepted with probability w_i / max w.
+    """Mean reward of rows accepted with probability w_i / max w.
 
     References:
         Li, Chu, Langford, Wang, "Unbiased offline evaluation of contextual-bandit-based news article recommendation
