@@ -63,9 +63,8 @@ class Options(Located):
     }
 
     agents: str
-    """Agents, separated by commas; hilofi:20+greedy is hilofi with a rank and a policy, hilofi.rehearsal takes an AdamW
-    step of 1e-3 on 32 of 20,000 kept observations after each update, hilofi.published has the paper's settings. Names:
-    seqdec list.
+    """Agents, separated by commas; hilofi:20+greedy has a rank and a policy, hilofi.rehearsal an AdamW step of 1e-3 on
+    32 of 20,000 kept observations after each update, hilofi.published the paper's settings. Names: seqdec list.
     """
     policy: str | None = None
     """Policy of the agents with uncertainty that name none."""
@@ -78,15 +77,11 @@ class Options(Located):
     out: Path
     """Folder for the runs, the table and the figures."""
     logs: bool = False
-    """Also write logs for `seqdec ope`, OUT/logs/AGENT-SEED.parquet; otherwise propensities that must be estimated are
-    not computed.
-    """
+    """Also write logs for `seqdec ope`, OUT/logs/AGENT-SEED.parquet, with estimated propensities."""
     checkpoint_every: int | None = None
-    """Steps between checkpoints of a run, from which --resume OUT continues it; without them only finished runs are
-    kept.
-    """
+    """Steps between checkpoints of a run, for --resume OUT; by default only finished runs are kept."""
     quick: bool = False
-    """A small run for two cores; its defaults are named at the top of this help."""
+    """A small run for two cores; its defaults are at the top."""
     rank: int | None = None
     """Rank of the low-rank covariances."""
     process_noise: float | None = None

@@ -38,7 +38,7 @@ class Located:
 
 
 class Experiment(Protocol):
-    """Options of an experiment, a frozen dataclass; docstrings of class and fields are the help."""
+    """A frozen dataclass of options; its docstrings are the help."""
 
     name: ClassVar[str]
     """Key in `seqdec.commands.REGISTRY` or `COMMANDS`, and in files of settings."""
@@ -51,7 +51,7 @@ class Experiment(Protocol):
         ...
 
     def check(self) -> Any:
-        """Validate the options and build what `play` needs, writing nothing.
+        """Validate the options and build what `play` needs; writes nothing.
 
         Raises ValueError or TypeError for wrong options, OSError for missing data.
         """
@@ -70,7 +70,7 @@ class Experiment(Protocol):
         ...
 
     def save(self, parts: list[Any]) -> None:
-        """Write the manifest and all parts so far, the new one last."""
+        """Write the manifest and all parts, the new one last."""
         ...
 
     @staticmethod

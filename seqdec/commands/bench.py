@@ -43,7 +43,7 @@ _LONG = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Bench(Located):
-    """Measure time and memory on this machine: prints a table, fills a folder with it and a figure."""
+    """Measure time and memory on this machine, as a table and a figure."""
 
     name: ClassVar[str] = "bench"
     choices: ClassVar[Mapping[str, Choice]] = {
@@ -66,7 +66,7 @@ class Bench(Located):
     boxes: bool = True
     """Measure the boxes too."""
     repeats: int = 5
-    """Measurements of each figure; their median is reported."""
+    """Measurements of each figure, for the median."""
     out: Path = Path("results/bench")
     """Folder for filters.parquet, filters.md and filters.png."""
 
@@ -112,7 +112,7 @@ class Workload(NamedTuple):
 
 
 def workload(size: int, arms: int) -> Workload:
-    """LeNet5 for size 0, else an MLP on 64 inputs with at most `size` parameters, the last hidden layer of 80 units."""
+    """LeNet5 for size 0, else an MLP on 64 inputs of at most `size` parameters, 80 last hidden units."""
     width = (size - _mlp_size(0, arms)) // (_mlp_size(1, arms) - _mlp_size(0, arms))
     module = models.MLP(arms, features=(width, 80)) if size else models.LeNet5(arms)
     shape = (64,) if size else (28, 28)

@@ -1,7 +1,4 @@
-"""Agents by "kind:rank+policy.variant", as in hilofi:20+greedy; only the kind is required.
-
-Variants: `rehearsal` adds a step of AdamW after each update; `published` has the paper's settings.
-"""
+"""Agents by "kind:rank+policy.variant", as in hilofi:20+greedy; only the kind is required."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -31,9 +28,9 @@ class Contender(NamedTuple):
 
 
 def split(name: str, known: Collection[str]) -> Contender:
-    """The parts of a name; a kind may contain "+" (koala++), or be "module:function".
+    """The parts; a kind may contain "+" (koala++), or be "module:function".
 
-    Raises ValueError for a rank that is not an integer, or a kind without rank or policy.
+    Raises ValueError for a rank that is no integer, or a kind without rank or policy.
     """
     variant = next((variant for variant in _VARIANTS if name.endswith(f".{variant}")), "")
     name = name.removesuffix(f".{variant}")

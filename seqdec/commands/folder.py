@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 @contextmanager
 def opened(folder: Path) -> Iterator[None]:
-    """Make and lock `folder`, and remove remains of killed processes.
+    """Make and lock `folder`; remove remains of killed processes.
 
     Raises FileExistsError if in use or with a foreign manifest, OSError if not writable.
     """
@@ -126,7 +126,7 @@ def finish(folder: Path) -> None:
 
 
 def finished(folder: Path) -> bool:
-    """Whether the experiment in `folder`, or that above it, has finished."""
+    """Whether the experiment in or above `folder` has finished."""
     command = started(folder)
     places = [place for place in (folder, folder.parent) if (place / "manifest.json").is_file()]
     manifests = [read_manifest(place) for place in places]

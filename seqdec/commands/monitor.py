@@ -31,7 +31,7 @@ _SHOWN = 12
 
 @dataclass(frozen=True, kw_only=True)
 class Monitor(Located):
-    """Look at the log of an OnlineAgent, also while it is in use: prints tables, fills a folder with a page."""
+    """Look at the log of an OnlineAgent, even in use, as tables and a page."""
 
     name: ClassVar[str] = "monitor"
     choices: ClassVar[Mapping[str, Choice]] = {}
@@ -86,7 +86,7 @@ class Summary(NamedTuple):
     """by arm: decisions, shares in the first and last part, reward and margin, least propensity; None for points"""
     drift: pd.DataFrame
     """by context number, the largest first: shift of the mean between the parts in standard deviations of the first,
-    Kolmogorov-Smirnov distance, and whether it is beyond chance at 1% over all numbers together
+    Kolmogorov-Smirnov distance, whether beyond chance at 1% over all numbers
     """
 
 

@@ -42,7 +42,7 @@ _HIDDEN = (32,)
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation(Located):
-    """Value a policy from the log of another: prints estimates, fills a folder with table and figure."""
+    """Value a policy from the log of another, as a table and a figure."""
 
     name: ClassVar[str] = "ope"
     choices: ClassVar[Mapping[str, Choice]] = {
@@ -52,16 +52,16 @@ class Evaluation(Located):
 
     log: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="LOG")]
     """Parquet or CSV file with the columns timestamp, action, reward, propensity, context_0, ..., or those named below;
-    a .vw file of Vowpal Wabbit; the folder of an OnlineAgent, or its decisions.sqlite; or open-bandit, open-bandit-men
-    or open-bandit-women.
+    a .vw file of Vowpal Wabbit; an OnlineAgent's folder or decisions.sqlite; or open-bandit, open-bandit-men or
+    open-bandit-women.
     """
     policy: str = "greedy"
     """Policy to value: one of `seqdec list`, acting on the model's belief; uniform; bts, for open-bandit; or a file
     (parquet, or CSV, also compressed) with the columns probability_0, probability_1, ...
     """
     model: str = "hilofi"
-    """Filter of the policy: linear, hilofi, lolofi or lrkf, all but linear with a hidden layer of 32 units. With folds,
-    rewards are predicted by it or by scikit-learn, whichever has the higher held-out likelihood.
+    """Filter of the policy: linear, hilofi, lolofi or lrkf, all but linear with 32 hidden units. With folds, rewards
+    are predicted by it or scikit-learn, by held-out likelihood.
     """
     folds: int = 5
     """Folds of the cross-fitting; 0: prequential, each row from those before it."""

@@ -86,7 +86,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep(Located):
-    """Run agents x environments x settings from a TOML file, on all cores or on a Ray cluster.
+    """Run agents x environments x settings of a TOML file, on all cores or a Ray cluster.
 
     Finished cells in the folder are kept: the same command, or --resume, computes the others.
     """
