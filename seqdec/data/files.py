@@ -1,4 +1,4 @@
-"""Folders of data sets, downloads, truncated text files."""
+"""Folders of data sets and downloads."""
 
 import os
 from pathlib import Path

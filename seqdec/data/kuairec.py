@@ -84,7 +84,7 @@ def load_kuairec(
     """The log in the CSV files of a folder, or of its subfolder data or KuaiRec/data.
 
     Rows without time or features and exact duplicates are counted in `dropped`. An empty count is 0. The cache depends
-    on names, sizes and times of the files; a damaged one is replaced with a warning. Logs of `write_kuairec` have
+    on the files' names, sizes and times; a damaged one is replaced with a warning. Logs of `write_kuairec` have
     SYNTHETIC in their name.
 
     Args:

@@ -49,8 +49,8 @@ def load_open_bandit(
 
     Args:
         policy: "random" or "bts".
-        root: folder of the files as published or in the package obp, such as random/all/all.csv (or random_all/...) and
-            random/all/item_context.csv; None: $SEQDEC_DATA/open_bandit.
+        root: folder of the files as published or in package obp: random/all/all.csv (or random_all/...),
+            random/all/item_context.csv, ...; None: $SEQDEC_DATA/open_bandit.
         campaign: one of `CAMPAIGNS`.
 
     Raises:
@@ -95,8 +95,6 @@ def average_policy(log: OpenBandit) -> np.ndarray:
     Over the rows of item a, the mean of 1 / p_t(a) is one over the average of p_t(a):
 
         pi(a) = n_a / sum_{i: a_i = a} 1 / p_i,        0 for items never shown, then scaled to sum to 1
-
-    One row is enough if p_t(a) is constant.
     """
     shape = (_PLACES, log.item_features.shape[1])
     counts, inverses = np.zeros(shape), np.zeros(shape)

@@ -127,10 +127,9 @@ def form_blocks(
     unit: RewardUnit = REWARD,
     dropped: Mapping[str, int] | None = None,
 ) -> RecommenderLog:
-    """Rows (one user, one item, one reward each) as blocks of a user's next `size` items.
+    """Rows (user, item, reward) as blocks of a user's next `size` items.
 
-    A user's rows are in order of time, or as given; blocks in order of their first row's time, or of their number
-    within the user.
+    A user's rows are in order of time, or as given; blocks by their first row's time, or number within the user.
 
     Args:
         user, item: (rows,) integers or text.

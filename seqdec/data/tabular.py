@@ -68,7 +68,7 @@ Root = str | os.PathLike[str] | None
 def load_mushroom(root: Root = None) -> Table:
     """Eat a mushroom (action 1) or not (0): 8,124 rows, 22 categorical features.
 
-    Eating pays 5, or -35 with probability 1/2 for a poisonous one; not eating pays 0.
+    Eating pays 5, or -35 with probability 1/2 if poisonous; not eating pays 0.
 
     All tables are read from `root`, by default $SEQDEC_DATA/tabular, else downloaded once and checked.
     FileNotFoundError has instructions, ValueError names file, line and remedy.
