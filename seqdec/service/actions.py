@@ -20,7 +20,7 @@ _LATEST = 500
 
 
 class Chosen(NamedTuple):
-    """Decisions before they are in the log: a list of each."""
+    """Decisions not yet in the log: a list of each."""
 
     actions: Sequence[Any]
     """for the caller"""
@@ -31,7 +31,7 @@ class Chosen(NamedTuple):
     propensities: Sequence[float]
     probabilities: Sequence[tuple[float, ...] | None]
     clipped: int
-    """number of contexts beyond bounds"""
+    """contexts beyond bounds"""
 
 
 NOTHING = Chosen([], [], [], [], [], [], 0)

@@ -14,9 +14,9 @@ from seqdec.features import Encoder
 from seqdec.ope.log import Log
 
 WHOLE, ITEM, USER = "context", "item", "user"
-"""Fields of a record: the only one of a space other than a Dict; those of a catalog."""
+"""Fields of a record: that of a space other than a Dict; those of a catalog."""
 _LONG, _SPARSE = 512, 8
-"""A record of at least `_LONG` bytes is compressed if at most one in `_SPARSE` is nonzero."""
+"""Records of at least `_LONG` bytes are compressed if at most one in `_SPARSE` is nonzero."""
 
 
 class Rows(NamedTuple):
@@ -34,7 +34,7 @@ class Contexts:
     """The contexts of a Box, a Discrete space or a Dict of them. Raises TypeError for another space.
 
     A record of the log has a field for each entry of a Dict. Numbers beyond the bounds of a Box of floats, by more than
-    rounding, are clipped. An `encoder` makes observations of the rows that callers give.
+    rounding, are clipped. An `encoder` makes observations of callers' rows.
     """
 
     def __init__(self, space: gym_spaces.Space, encoder: Encoder | None = None, called: str = "context") -> None:
@@ -120,7 +120,6 @@ class Contexts:
         return Rows(self._tree(records), packed, int(outside.sum()))
 
     def zeros(self) -> Any:
-        """(1, ...) zeros, clipped."""
         return self.clipped(np.zeros(1, self.record)).x
 
     def _tree(self, records: np.ndarray) -> Any:

@@ -41,7 +41,7 @@ from seqdec.service.store import FORMAT, Entry, Store
 from seqdec.service.transactions import Transactions
 
 _PATIENCE = 10.0
-"""Seconds that the end of the process waits for another thread's call."""
+"""Seconds that the process's end waits for a call."""
 
 
 class Decision(NamedTuple):
@@ -54,7 +54,7 @@ class Decision(NamedTuple):
     token: str
     """for `OnlineAgent.learn`"""
     probabilities: tuple[float, ...] | None = None
-    """of all arms by id, if the policy computes them and the model has at most 256 outputs; else None"""
+    """of all arms by id, if the policy computes them for at most 256 outputs; else None"""
 
 
 class OnlineAgent:
@@ -248,12 +248,12 @@ class OnlineAgent:
     def decide_slate(self, count: int, context: Any = None, *, items: Iterable[Id] | None = None) -> list[Decision]:
         """Choose `count` different items of a `Catalog` for a context, by the present belief.
 
-        Each has its own token, and its propensity among the items not yet chosen.
+        Each has a token, and its propensity among the items not yet chosen.
         """
         return self._transact(self._decide, self._items().ask_slate(count, context, items), urgent=True)
 
     def explain(self, context: Any = None, mask: Any = None, *, items: Iterable[Id] | None = None) -> Explanation:
-        """Belief about every arm or item in a context, with probabilities and contributions; nothing is logged.
+        """Belief about every arm or item in a context; nothing is logged.
 
         The first call compiles a program while others go on. Arguments and errors as in `decide`; also TypeError for
         points of a Box and agents without `Agent.assess`.
@@ -311,7 +311,7 @@ class OnlineAgent:
         return self._slowly(self._learner.add_arm, self._transact, self._known_arms())
 
     def remove_arm(self, arm: int) -> None:
-        """Stop playing an arm; rewards of its earlier decisions are still learned.
+        """Stop playing an arm; rewards of earlier decisions are still learned.
 
         Raises TypeError where actions are not arms, ValueError for an unknown arm or the only one.
         """
@@ -329,7 +329,7 @@ class OnlineAgent:
         self._count_clipped(self._slowly(self._items().add, self._store, self._learner.model, self._transact, items))
 
     def remove_items(self, ids: Iterable[Id]) -> None:
-        """Stop choosing items; rewards of their earlier decisions are still learned.
+        """Stop choosing items; rewards of earlier decisions are still learned.
 
         Raises TypeError without a catalog, ValueError for an unknown item.
         """

@@ -52,7 +52,7 @@ def check_facts(path: Path, facts: Mapping[str, Any], own: Mapping[str, Any]) ->
 
 
 def has_changed(path: Path, facts: Mapping[str, Any], own: Mapping[str, Any], *, relearn: bool) -> bool:
-    """Whether the log has to be learned again. Raises ValueError then, unless it is to `relearn`."""
+    """Whether the log has to be learned again. Raises ValueError then, unless `relearn`."""
     changed = [name for name in ("agent", "settings", "digest", *_LEARNED) if facts.get(name) != own[name]]
     if changed == ["digest"] and facts["versions"] != as_json(own["versions"]):
         return False  # other versions of the libraries may build the same agent of other functions

@@ -34,7 +34,7 @@ from seqdec.service.store import Store, Transact, portion
 
 Id: TypeAlias = str | int
 ROWS = 8
-"""Rows of a decision that are learned: the chosen item and random offered ones."""
+"""Rows learned of a decision: the chosen item and random offered ones."""
 _FEWEST = 16
 
 
@@ -329,7 +329,7 @@ class Items:
         return agent
 
     def _program(self, model: Model, size: int) -> Callable[..., tuple[int, float]]:
-        """(state, number of the decision, features (k, d), user) -> index and propensity, for at most `size` items."""
+        """(state, number, features (k, d), user) -> index and propensity, for at most `size` items."""
         if size not in self._choosing:
             self._choosing[size] = self._compiled(model, size)
         return self._choosing[size]
@@ -444,6 +444,5 @@ def _joined(features: Any, user: Any) -> dict[str, Any]:
 
 
 def _record(features: np.ndarray, user: Any) -> dict[str, Any]:
-    """Items (k, d) with the user as a logged context (1, ...)."""
     rows = (1, len(features), *np.shape(user))
     return {ITEM: features[None]} | ({} if user is None else {USER: np.broadcast_to(user, rows)})

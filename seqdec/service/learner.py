@@ -27,7 +27,7 @@ SNAPSHOT = "state.safetensors"
 _SPARE = 0.25
 """Share of spare outputs."""
 _BATCHES, _STEP = 256, 16
-"""Most batches learned at once: in one call, and while other calls wait for the lock."""
+"""Most batches learned at once: in one call, and while other calls wait."""
 _FEW, _SOME = 16, 64
 """Most batches learned when a wider model takes over; batches read at once before."""
 _MANY = 10_000
@@ -87,7 +87,7 @@ class Learner:
         self._actions.restore(self._store, model.outputs)
 
     def recover(self) -> None:
-        """Make the model that of the log, after an exception anywhere."""
+        """Make the model that of the log, after an exception."""
         facts = self._store.facts()
         self._actions.restore(self._store, facts["outputs"])
         if self.model.generation != facts["generation"]:

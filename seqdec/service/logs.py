@@ -223,7 +223,7 @@ def read_log(path: str | os.PathLike[str]) -> Log:
 
 
 def read_history(path: str | os.PathLike[str]) -> "pd.DataFrame":
-    """All decisions of an `OnlineAgent` as a table, also without a reward, and while it is in use.
+    """All decisions of an `OnlineAgent` as a table, also while it is in use.
 
     Columns: number (below 0 for a `warm_start`), time (UTC), token, action (action_0, ... of a point), propensity (NaN
     where unknown), reward and named parts (reward[click]), reward_time (of the last report), source ("reported",

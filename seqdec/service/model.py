@@ -20,11 +20,11 @@ from seqdec.service.identity import digest
 
 _DECISIONS = 256
 _SHOWN = 256
-"""Most outputs whose probabilities a decision has."""
+"""Most outputs with probabilities in a decision."""
 _ROWS, _BYTES = 256, 2**16
 """Most rows of a learning program, and bytes of their contexts."""
 _LARGE = 2**18
-"""Bytes of a state above which updates write into it; smaller ones are copied, and outlast an exception."""
+"""Bytes of a state above which updates write into it; smaller ones outlast an exception."""
 
 
 class Belief(NamedTuple):

@@ -94,7 +94,7 @@ class Logged(NamedTuple):
     context: bytes
     action: Any
     source: str | None
-    """of its reward; None without one"""
+    """of its reward, if any"""
 
 
 class Reward(NamedTuple):
@@ -383,7 +383,7 @@ class Store:
         self._commit(("facts", _as_rows({"catalog": [count, change]})))
 
     def undo_removals(self, most: int) -> int:
-        """Take back at most so many removals of an unfinished change; returns how many."""
+        """Take back some removals of an unfinished change; returns how many."""
         count, change = self.database.catalog()
         rows = self.database.rows("items", "WHERE removed > ? AND number < ? LIMIT ?", (change, count, most))
         self.write_items([(number, name, features, 0) for number, name, features, _ in rows])
@@ -406,7 +406,7 @@ class Store:
         self.recover()
 
     def drop_staged(self, most: int) -> int:
-        """Delete at most so many rows of an unfinished import; returns how many."""
+        """Delete some rows of an unfinished import; returns how many."""
         found = self.database.execute(
             "SELECT number FROM decisions WHERE number < ? ORDER BY number LIMIT ?", (lowest_of(self._inserted), most)
         )
@@ -417,7 +417,7 @@ class Store:
         return len(found)
 
     def recover(self) -> None:
-        """Undo what was not committed, and recount, after an exception anywhere."""
+        """Undo what was not committed, and recount, after an exception."""
         self.database.rollback()
         self._latest: tuple[int, list[Reward]] | None = None
         number, latest = self._last("number, time", "decisions", "number")
