@@ -42,7 +42,7 @@ def alice(
     adam_ratio: Any = 0.05,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """Alice for hidden matrices, Adam for all other parameters.
+    """Alice for hidden matrices, Adam elsewhere.
 
     For a gradient G (m x n), m <= n, with orthonormal U (m x r) and sigma = U^T G (r x n):
 

@@ -34,7 +34,7 @@ def fismo(
     adam_ratio: Any = 0.05,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """FISMO for hidden matrices, Adam for all other parameters.
+    """FISMO for hidden matrices, Adam elsewhere.
 
     For a gradient G (m x n), factors P (m x m, inputs) and Q (n x n) with traces m and n, from I, and momentum M, from
     0:
@@ -51,7 +51,7 @@ def fismo(
     n)) and the polar factor in every step; 3 more and two eigendecompositions O(m^3 + n^3) every K.
 
     Args:
-        learning_rate: as for Muon. All defaults are this library's; the paper states none.
+        learning_rate: as for Muon. The paper states no defaults.
         b1: beta, decay of M.
         b2: gamma <= 1, decay of P and Q.
         eps: mu > 0, the damping. The theory asks for more than the mean square of the gradient's entries; much less
@@ -83,7 +83,7 @@ def fismo(
         return jnp.sum(1 / jnp.maximum(linalg.eigh(matrix)[0], damping))
 
     def mixed(settings, old, old_damping, whitened, other, other_damping):
-        """The new factor and its damping, from the gradient (own side, other side) whitened on the other."""
+        """The new factor and its damping, from a gradient (own side, other side)."""
         decay, unit = settings
         size, other_size = whitened.shape
         if damping == "theorem":

@@ -1,4 +1,4 @@
-"""KOALA-M (see `seqdec.optim._koala`)."""
+"""KOALA-M."""
 
 import functools
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""KOALA++ (see `seqdec.optim._koala`)."""
+"""KOALA++."""
 
 import functools
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""KOALA-V (see `seqdec.optim._koala`)."""
+"""KOALA-V."""
 
 import functools
 from typing import Any, NamedTuple

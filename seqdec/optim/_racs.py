@@ -28,7 +28,7 @@ def racs(
     adam_ratio: Any = 0.05,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """RACS for hidden matrices, Adam for all other parameters.
+    """RACS for hidden matrices, Adam elsewhere.
 
     For a gradient G (m x n), m <= n, diag(s) (x) diag(q) approximates the Fisher matrix, the principal singular pair
     of P = G * G and fixed point of

@@ -25,7 +25,7 @@ def shampoo(
     adam_ratio: Any = 0.05,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """Shampoo for hidden matrices, Adam for all other parameters.
+    """Shampoo for hidden matrices, Adam elsewhere.
 
         L <- L + G G^T,  R <- R + G^T G,  from eps I        u = L^{-1/4} G R^{-1/4}
 
@@ -82,7 +82,7 @@ def swan(
     adam_ratio: Any = 0.05,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """SWAN for hidden matrices, Adam for all other parameters.
+    """SWAN for hidden matrices, Adam elsewhere.
 
         N = (G - row means) / row standard deviations       u = (N N^T)^{-1/2} N
 

@@ -23,14 +23,14 @@ def routed(
     adam_ratio: Any = 0.05,
     matrices: Matrices | None = None,
 ) -> GradientTransformationExtraArgs:
-    """A direction for matrices, Adam for all other parameters; both with decoupled weight decay.
+    """A direction for matrices, Adam elsewhere; both with decoupled weight decay.
 
     Args:
         direction: of the matrices.
         learning_rate: a number, a schedule, or None.
         weight_decay: share of the parameters, times the learning rate of their group, that each step subtracts.
-        mask: which parameters decay, as in `optax.adamw`: a tree of bools, or a function from the parameters to it;
-            None: all, including biases and norms.
+        mask: which parameters decay: a tree of bools, or a function from the parameters to it; None: all, also biases
+            and norms.
         adam_ratio: Adam's learning rate as a multiple of `learning_rate`.
         matrices: `seqdec.optim.groups.Matrices`; None: `seqdec.optim.matrix_axes`.
     """

@@ -27,9 +27,9 @@ def eigen_adam(
     adam_ratio: Any = 1.0,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """Eigen-Adam for hidden matrices, Adam for all other parameters.
+    """Eigen-Adam for hidden matrices, Adam elsewhere.
 
-    For a gradient G (m x n), m <= n, and eigenvectors U of an average of G G^T, renewed in step 1 and every K steps:
+    For a gradient G (m x n), m <= n, and eigenvectors U of an average of G G^T, renewed every K steps:
 
         v = b2 v + (1 - b2) (U^T G)^2            u = U ( U^T m / (sqrt(v) + eps) )
 
@@ -89,7 +89,7 @@ def soap(
     adam_ratio: Any = 1.0,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """SOAP for hidden matrices, Adam for all other parameters.
+    """SOAP for hidden matrices, Adam elsewhere.
 
     `eigen_adam` in the eigenbases U_L of an average of G G^T and U_R of one of G^T G:
 
@@ -140,7 +140,7 @@ class EigenAdamState(NamedTuple):
     moment: Array
     """(m, n) first moment in the basis"""
     square: Array
-    """(m, n) second moment in the basis"""
+    """(m, n) v"""
     left: Array
     """(m, m) average of G G^T"""
     basis: Array
@@ -153,7 +153,7 @@ class SoapState(NamedTuple):
     moment: Array
     """(m, n) first moment in both bases"""
     square: Array
-    """(m, n) second moment in both bases"""
+    """(m, n) v"""
     left: Array
     """(m, m) average of G G^T"""
     left_basis: Array

@@ -8,7 +8,7 @@ without a number at the end:
     head        a name of the path is classifier, head, lm_head, logits, output or readout
     matrix      otherwise: weight matrices and kernels of the hidden layers
 
-A module with an automatic name, such as linen's Dense_2, counts as hidden: name the output layer.
+An automatic name, such as linen's Dense_2, counts as hidden: name the output layer.
 
 An array with two axes or more is a matrix of inputs x outputs, likewise:
 

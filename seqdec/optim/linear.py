@@ -187,7 +187,7 @@ def _quintic_by_gram(matrix: Array, steps: int) -> Array:
 
 @jax.custom_jvp
 def _exact_polar(matrix: Array) -> Array:
-    """By an SVD, without singular values that are zero up to rounding."""
+    """By an SVD, without singular values of zero up to rounding."""
     return _singular_parts(matrix)[0]
 
 

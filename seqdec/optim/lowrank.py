@@ -32,10 +32,10 @@ def fira(
     adam_ratio: Any = 0.05,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """Fira for hidden matrices, Adam for all other parameters: GaLore with a full-rank compensation.
+    """Fira for hidden matrices, Adam elsewhere: GaLore with a full-rank compensation.
 
-    For a gradient G (m x n), m <= n, its leading left singular vectors U (m x r), renewed in step 1 and every K steps,
-    and Adam's direction Delta, with bias correction, for sigma = U^T G:
+    For a gradient G (m x n), m <= n, its leading left singular vectors U (m x r), renewed every K steps, and Adam's
+    direction Delta, with bias correction, for sigma = U^T G:
 
         R = G - U sigma      s_i = |Delta_i| / |sigma_i| of the columns      u = scale ( U Delta + limit( R diag(s) ) )
 
@@ -93,7 +93,7 @@ def apollo(
     adam_ratio: Any = 1.0,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """APOLLO for hidden matrices, Adam for all other parameters: the gradient, scaled as Adam scales its projection.
+    """APOLLO for hidden matrices, Adam elsewhere: the gradient, scaled as Adam scales its projection.
 
     With sigma and Delta of `fira`, for U drawn from N(0, 1 / r) in every step, or as there:
 

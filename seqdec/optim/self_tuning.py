@@ -1,4 +1,4 @@
-"""Self-tuning momentum: every step uses the one of several momenta with the largest expected decrease.
+"""Self-tuning momentum: every step uses the momentum of largest expected decrease.
 
 All candidates k accumulate the gradients, m_k <- beta_k m_k + g. For a symmetric preconditioner P the expected
 decrease of the loss per unit of trust region is
@@ -65,7 +65,7 @@ def identity() -> Preconditioner:
 
 
 def diagonal_ema(b2: Any = 0.999, eps: Any = 1e-8) -> Preconditioner:
-    """P = diag(1 / (sqrt(v) + eps)), v an average of squared gradients: Adam's, without bias correction."""
+    """P = diag(1 / (sqrt(v) + eps)), v an average of squared gradients: Adam's."""
     checks.number("b2", b2, 0, 1)
     checks.number("eps", eps)
 
@@ -109,7 +109,7 @@ class SelfTuningState(NamedTuple):
     chosen: Array
     """() the candidate of the last step"""
     negative_steps: Array
-    """() successive steps with all J negative"""
+    """() successive steps of negative J"""
 
 
 def _stacked_zeros(params: PyTree, count: int) -> PyTree:
@@ -159,7 +159,7 @@ def scale_by_self_tuning(
     """Momentum chosen in every step, with any preconditioner; not negated.
 
     Args:
-        momenta: beta_k of the candidates.
+        momenta: beta_k.
         preconditioner: P; None is the identity.
         normalized: steps (1 - beta_k) P m_k, not P m_k.
         budget_matched: steps of equal length in the metric of the theory; overrides `normalized`.
@@ -251,13 +251,13 @@ def self_tuning_muon(
     adam_ratio: Any = 0.05,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """Muon with a momentum chosen in every step for hidden matrices, Adam for all other parameters.
+    """Muon with a momentum chosen in every step for hidden matrices, Adam elsewhere.
 
     Directions are scaled by sqrt(max(1, outputs / inputs)), as Muon's are.
 
     Args:
         learning_rate: as for Muon.
-        momenta: beta_k of the candidates.
+        momenta: beta_k.
         polar, polar_steps: as in `linear.polar`.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
     """
