@@ -1,4 +1,4 @@
-"""HiLoFi: full-rank covariance for the last layer, low-rank for the hidden layers.
+"""HiLoFi: full-rank covariance of the last layer, low-rank of the hidden layers.
 
 Belief N(l, Sigma_l) x N(h, C^T C) with Sigma_l (D_l x D_l) and C (d x D_h). With the Jacobians L, H of the expected
 response, an observation y gives
@@ -59,12 +59,11 @@ def hilofi(
 
     Args:
         network: whose `is_last` holds in the output layer.
-        likelihood: observation model, from `seqdec.likelihoods`.
         rank: d, rows of the hidden layers' factor.
         initial_std_hidden: prior standard deviation along each of d directions.
         initial_std_last: prior standard deviation of every parameter of the last layer.
         process_noise_hidden, process_noise_last: q_h and q_l, as `process_noise` of `lrkf`.
-        initial_span, initial_std_table, numerics: as in `lrkf`.
+        likelihood, initial_span, initial_std_table, numerics: as in `lrkf`.
         per_output: keep Sigma_l by output, O(D_l^2 / K) instead of O(D_l^2). Exact for linear last layers with the
             outputs as last axis, one of them observed at a time, and responses that depend on one output each;
             correlations from other observations are dropped.

@@ -160,7 +160,7 @@ def diagonal_and_low_rank(
 
 
 def _largest_precision(dtype) -> float:
-    """The largest precision whose products with a few rows of the factor do not overflow."""
+    """The largest precision whose products do not overflow."""
     return float(jnp.finfo(dtype).max) ** 0.5
 
 

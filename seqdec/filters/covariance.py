@@ -34,8 +34,8 @@ class Numerics(NamedTuple):
     error_bounds: bool = False
     """report `UpdateInfo.error_bound` (`seqdec.filters.bounds`)"""
     share_linearization: bool = True
-    """linearize every output in `update`, as `moments` does, once for both in a compiled step. False: the observed
-    outputs only, cheaper without moments.
+    """linearize every output in `update`, as in `moments`, once for both in a compiled step. False: the observed only,
+    cheaper without moments.
     """
 
 
@@ -59,7 +59,7 @@ def checked_numerics(numerics: Any) -> Numerics:
 
 
 class Belief(NamedTuple):
-    """Gaussian belief over a network's parameters."""
+    """Gaussian belief over parameters."""
 
     params: PyTree
     """the mean"""
@@ -146,7 +146,7 @@ ProcessNoise = Array | float | Callable[[Array], Array]
 class Annealed(NamedTuple):
     """The schedule q_t = q_0 / (1 + t / T)^2 after t steps.
 
-    The steady gain of about sqrt(q / R) then falls as 1 / t, as that of an average does.
+    The steady gain of about sqrt(q / R) then falls as 1 / t, as an average's.
     """
 
     initial: Array | float

@@ -1,7 +1,7 @@
 """Rows of the Jacobian of a network's outputs by its parameters, those of dense layers as outer products.
 
 A layer z = x W with kernel W (in x out) and one vector x changes an output f_o by df_o = x^T dW delta_o, delta_o =
-df_o / dz: row o is x delta_o^T (`seqdec.linalg.Outer`), and all rows multiply a basis at the cost of one.
+df_o / dz: row o is x delta_o^T (`seqdec.linalg.Outer`).
 
 Such kernels are used once, as the right factor of a product with a vector in the jaxpr. Others, also those inside a
 `jax.jit` of the network's `apply`, get full rows.
@@ -24,7 +24,7 @@ _VECTOR_TIMES_KERNEL = (((0,), (0,)), ((), ()))
 def rows(
     function: Callable[[PyTree, PyTree], tuple[Array, PyTree]], params: PyTree, x: PyTree, which: Array | None = None
 ) -> tuple[Array, PyTree, list[Array | Outer]]:
-    """Values, auxiliary values, and rows of the Jacobian by each parameter, in the order of `jax.tree.leaves`.
+    """Values and rows of the Jacobian by each parameter, in the order of `jax.tree.leaves`.
 
     Args:
         function: (params, x) -> (values (out,), auxiliary values).
@@ -33,7 +33,7 @@ def rows(
         which: (o,) outputs; None is all.
 
     Returns:
-        (out,) values; auxiliary values; for every leaf of params an array (o, *shape of the leaf), or an `Outer`.
+        (out,) values; auxiliary values; for every leaf an array (o, *shape of the leaf), or an `Outer`.
     """
     params, x = alike((params, x))
     leaves, structure = jax.tree.flatten(params)
@@ -84,7 +84,7 @@ def _dense_layers(jaxpr: core.Jaxpr, count: int) -> dict[int, int]:
 def _evaluate(
     closed: core.ClosedJaxpr, arguments: list[Array], offsets: dict[int, Array]
 ) -> tuple[list[Array], list[Array]]:
-    """Outputs with `offsets` added to some equations' outputs, and these equations' first inputs."""
+    """Outputs with `offsets` added to some equations' outputs, and their first inputs."""
     jaxpr, inputs_found = closed.jaxpr, []
     values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*closed.consts, *arguments], strict=True))
 

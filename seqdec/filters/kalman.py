@@ -8,8 +8,7 @@ R and process noise q_b, an observation y gives
     approximately
 
 Forms of `Covariance`: `full_rank` (ekf), `low_rank` (lrkf), `by_output` (hilofi), `diagonal_and_low_rank` (lofi),
-`table` (embeddings). `seqdec.filters.trust` gives J, R and y_hat where the expected response is unbounded, as for
-counts.
+`table` (embeddings). `seqdec.filters.trust` gives J, R and y_hat where the expected response is unbounded.
 
 J_b (K x D) times the n columns of Sigma_b's root takes one pass for outer products (`seqdec.filters.jacobians`), else
 K reverse passes or, for K >= n, n forward passes.
@@ -83,7 +82,6 @@ def _places(tables: tuple[str, ...], is_last: IsLast | None, structure: Any) -> 
 
 
 def _explained(name: str, flt: Filter, network: Network) -> Filter:
-    """`flt`, with an error for a belief of another filter."""
 
     def form() -> Belief:
         return jax.eval_shape(lambda key: flt.init(key, network.init(key)), jax.random.key(0))

@@ -1,6 +1,6 @@
 """The filters as their algorithm boxes are printed.
 
-Every box takes the model linearized at the mean, and returns the new factors and the step of the mean: o observed
+Every box takes the model linearized at the mean, and returns new factors and the step of the mean: o observed
 responses with noise R (o x o) and innovation eps (o,); Jacobians L and H (o x D) by the last and the hidden layers'
 parameters, with covariances Sigma_l = S_l^T S_l and C^T C, process noise q_l and q_h; gain K.
 
