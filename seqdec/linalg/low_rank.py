@@ -68,8 +68,8 @@ class LowRankFactor(NamedTuple):
 def low_rank_from(rows: Pieces, root: Array, spare: int, basis_dtype=None, like: Rows | None = None) -> LowRankFactor:
     """The factor root @ rows, with Y (d, D_p) orthonormal and m = spare columns.
 
-    Rows but outer products are rounded to `basis_dtype` in the basis. Pieces that are an `Outer` in `like` get spare
-    columns that are outer products.
+    Rows but outer products are rounded to `basis_dtype`. Pieces that are an `Outer` in `like` get spare columns that
+    are outer products.
     """
     rank, dtype = len(rows[0]), rows[0].dtype
     narrow = tuple(dense(piece).astype(dtype if basis_dtype is None else basis_dtype) for piece in rows)
@@ -255,7 +255,7 @@ def _(primals, tangents):
 
 
 _SURE = 1e-2
-"""Least share of a variance left for its Cholesky factor to be used."""
+"""Least share of a variance left for Cholesky's factor."""
 
 
 def _residual(inside: Array, gram: Array) -> tuple[Array, Array, Array]:

@@ -46,7 +46,7 @@ Rows = tuple[Array | Outer, ...]
 
 
 def dense(rows: Array | Outer) -> Array:
-    """The rows as a matrix (o, D_p)."""
+    """The matrix (o, D_p)."""
     if isinstance(rows, Outer):
         inputs = rows.inputs if rows.inputs.ndim == 1 else rows.input_of_row
         rows = jnp.atleast_2d(inputs)[..., None] * rows.deltas[:, None, :]
@@ -59,7 +59,7 @@ def whole(rows: Sequence[Array | Outer]) -> Array:
 
 
 def select(rows: Array | Outer, which: Array) -> Array | Outer:
-    """Some of the rows; of outer products with one x only."""
+    """Some rows; of outer products with one x only."""
     return rows._replace(deltas=rows.deltas[which]) if isinstance(rows, Outer) else rows[which]
 
 
@@ -148,7 +148,7 @@ Basis = tuple[Array | Extended, ...]
 
 
 def full_columns(piece: Array | Extended) -> Array:
-    """The columns of a piece as a matrix (D_p, n)."""
+    """A piece as a matrix (D_p, n)."""
     if not isinstance(piece, Extended):
         return piece
     appended = (piece.inputs[:, None] * piece.deltas).reshape(-1, piece.inputs.shape[1])
@@ -170,7 +170,7 @@ def multiply_piece(rows: Array | Outer, piece: Array | Extended, dtype) -> Array
 
 
 def combine(piece: Array | Extended, weights: Array) -> Array:
-    """The sum (D_p,) of the columns of a piece with weights (n,)."""
+    """The sum (D_p,) of a piece's columns with weights (n,)."""
     if not isinstance(piece, Extended):
         return _combine_columns(piece, weights)
     rank = piece.columns.shape[1]

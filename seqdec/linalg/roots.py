@@ -31,7 +31,7 @@ def psd_root(cov: Array) -> Array:
 
 
 def solve_psd(root: Array, rhs: Array) -> Array:
-    """(R^T R)^{-1} rhs by triangular solves with the upper triangular R (n, n)."""
+    """(R^T R)^{-1} rhs for upper triangular R (n, n)."""
     if root.shape == (1, 1):
         return rhs / root[0, 0] ** 2
     half = solve_transposed(root, rhs)
@@ -51,7 +51,7 @@ def low_rank_projection(rank: int, *blocks: Array, inflation: Array | float = 0.
     """J (rank, n) with J^T J the best rank-d approximation of sum_i B_i^T B_i + a I; the paper's P_{d,+a}.
 
     J = diag(sqrt(s_i^2 + a)) V_d^T from the singular values and right vectors of the stacked blocks (rows_i, n). Rows
-    beyond the rank of the stack are zero. `inflation` is the variance a >= 0.
+    beyond the rank of the stack are zero. `inflation`: a >= 0.
     """
     stack = jnp.concatenate(blocks)
     stack = jnp.pad(stack, ((0, max(0, rank - len(stack))), (0, 0)))
