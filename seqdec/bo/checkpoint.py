@@ -27,7 +27,6 @@ _FORMAT = "seqdec optimizer 5"
 _DIMENSIONS = (Real, Integer, Ordinal, Categorical, Constant)
 _PARTS = (Space, Condition, Linear, Search, Optimum, Directions, Grid, Earlier, Warp, Forecast)
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (*_DIMENSIONS, *_PARTS)}
-"""Types in a file, by name."""
 
 
 class Saved(NamedTuple):

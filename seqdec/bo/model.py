@@ -31,7 +31,6 @@ _NOISY = 1e-3
 _EQUAL = 1e-6
 """Variance below which responses at one point are equal."""
 _DEVIATIONS = 1.959964
-"""Half-width of a 95% interval."""
 _TAIL = 9.0
 """Standard deviations to integrate over."""
 

@@ -190,7 +190,6 @@ def _priors(model: Model, study: Earlier) -> tuple[Prior, ...]:
 
 
 def _bests(settings: Settings) -> np.ndarray:
-    """(k, columns) best feasible points of earlier searches."""
     bests, objectives = np.zeros((len(settings.earlier), settings.space.columns)), settings.outputs.objectives
     for place, (units, responses) in enumerate(settings.earlier):
         violation = np.minimum(responses[:, objectives:], 0).sum(1)

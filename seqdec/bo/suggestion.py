@@ -153,7 +153,6 @@ def _points(method: Method, known: Observations, units: np.ndarray, fixed: Mappi
 def _best_point(
     method: Method, known: Observations, fitted: Fitted, fixed: Mapping[Any, Any], repeats: bool
 ) -> Point | None:
-    """None without any."""
     space, plan, seed, number = method.space, method.plan, method.model.seed, known.trials
     belief = believe(plan.surrogate, fitted.state, fitted.trials)
     trials = fitted.trials._replace(success=_success(fitted.trials))
@@ -216,7 +215,6 @@ def _is_new_region(method: Method, known: Observations, warps: tuple[Warp, ...])
 
 
 def _stage(method: Method, known: Observations, warps: tuple[Warp, ...]) -> tuple[trust_region.Stage, np.ndarray]:
-    """The trust region, and the merits of the told points."""
     merits = _merits(method, warps, _told(method, known, warps)[known.inside])
     return trust_region.stage(merits, method.initial, method.space.columns), merits
 
@@ -316,7 +314,6 @@ def _success(trials: Trials) -> Any:
 
 
 def _repeated_noise(trials: Trials) -> float:
-    """Pooled variance within cells, or 0."""
     rows = np.flatnonzero(trials.noise[: trials.answered] < 0)
     return fitting.repeated_variance(trials.x[rows] // _CELL, trials.y[rows]) or 0.0
 

@@ -1,6 +1,6 @@
 """Belief where the optimum lies, to weight the acquisition.
 
-With independent densities p_j, known up to a factor, and n known points, the score of a point is
+With independent densities p_j, up to a factor, and n known points, the score is
 
     log acquisition + (beta / n) sum_j log p_j(x_j),    beta = 10
 
@@ -27,7 +27,6 @@ from seqdec.core import Array
 _POWER = 10.0
 _LEAST = 1e-6
 _GRID = (np.arange(256) + 0.5) / 256
-"""Places in (0, 1) of the tables."""
 
 
 class Optimum(NamedTuple):

@@ -5,9 +5,9 @@ dominates those of its front. Its hypervolume, in warped units, is
 
     HV = vol { p : r <= p <= y for some y of the front },    with the reference point r
 
-The rest of { p : p >= r } is cut into disjoint boxes [l_k, u_k), some unbounded. Along the last objective, with the
-front's values v_1 > v_2 > ...: between v_(j+1) and v_j only the points with v_1 ... v_j count, in the remaining
-objectives, cut likewise. A front of n points leaves n + 1 boxes for two objectives, and O(n^(m-1)) for m.
+The rest of { p : p >= r } is cut into disjoint boxes [l_k, u_k), some unbounded: along the last objective, with the
+front's values v_1 > v_2 > ..., only the points with v_1 ... v_j count between v_(j+1) and v_j, in the other objectives
+likewise. A front of n points leaves n + 1 boxes for two objectives, and O(n^(m-1)) for m.
 
 A new point y adds sum_k prod_i (min(y_i, u_ki) - l_ki)+. For independent y_i ~ N(mean_i, std_i^2)
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from seqdec.bo.optimizer import BayesianOptimizer
 
 _LONGEST = 16
-"""Characters shown of a name."""
 _WIDE = 100.0
 """Ratio of values from which an axis is logarithmic."""
 BELIEF, DOT, BEST, REST = "#0072B2", "#555555", "#D55E00", "#A9A9A9"
@@ -40,13 +39,12 @@ _HUGE = 1e200
 """Larger values are drawn as this."""
 _RANDOM = 1 << 11
 _FEWEST = 100
-"""Least that satisfy all constraints."""
+"""Least points that satisfy all constraints."""
 _PAIRS = 6
 _BARS = 15
 _GRID = 101
 _COORDINATES = 12
 _BELOW = -0.13
-"""Height of inactive parameters."""
 
 
 class Study(NamedTuple):
@@ -271,7 +269,6 @@ def slices(figure: FigureBase, study: Study) -> None:
 
 
 def _along(space: Space, unit: np.ndarray, key: Any) -> tuple[list[Any], np.ndarray]:
-    """A parameter's values, and `unit` with them."""
     index = list(space.keys).index(key)
     dimension = space.dimensions[index]
     grid = [dimension.decode(np.array([u])) for u in np.linspace(0, 1, _GRID)]
@@ -374,7 +371,7 @@ def _lines(study: Study, heights: np.ndarray) -> LineCollection:
 
 
 def _heights(dimension: Dimension, values: list[Any]) -> np.ndarray:
-    """(n,) on a coordinate of length 1."""
+    """(n,), 0 to 1."""
 
     def height(value: Any) -> float:
         if value is INACTIVE:

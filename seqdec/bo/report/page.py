@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 _BEST = 20
 _FAILURES = 20
-"""Most reasons of failures shown."""
 
 
 def write(optimizer: "BayesianOptimizer", path: Any, message: str, minimum: Any, maximum: Any) -> Path:

@@ -27,7 +27,7 @@ class Stage(NamedTuple):
 
 
 def stage(values: np.ndarray, initial: int, columns: int) -> Stage:
-    """The region after responses `values` (n,), larger is better; the first `initial` of each do not count."""
+    """The region after `values` (n,), larger is better; the first `initial` of each do not count."""
     start, length, successes, failures = 0, _INITIAL_EDGE, 0, 0
     failure_tolerance = min(max(4, columns), 10)
     for i in range(len(values)):

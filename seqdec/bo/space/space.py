@@ -1,4 +1,4 @@
-"""The domain of the function, encoded in the unit cube.
+"""The function's domain, encoded in the unit cube.
 
 A point is a list or an array, with names a dict without inactive parameters. Names of nested parameters are keys joined
 by dots.

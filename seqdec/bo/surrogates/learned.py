@@ -1,6 +1,6 @@
 """Learners as surrogates.
 
-Each update is shown the appended rows, after a new standardization all rows, from the prior.
+An update is shown the appended rows, after a new standardization all, from the prior.
 """
 
 from collections.abc import Callable

@@ -5,8 +5,8 @@
 for K / 2 frequencies w_k. The last layer (b, u, v) ~ N(0, I) has a full-rank covariance, the first layer's log scales h
 ~ N(0, initial_std_hidden^2) a low-rank one. A scrambled Sobol sequence draws the frequencies from the spectral density
 of the Matern-5/2 kernel, Student's t with five degrees of freedom: for h = 0 the prior tends to that of
-`seqdec.bo.surrogates.gaussian_process`, whose marginal likelihood of at most 256 responses calibrates l, s and the
-noise with each standardization. A chunk of responses is one Kalman update.
+`seqdec.bo.surrogates.gaussian_process`, whose marginal likelihood of at most 256 responses gives l, s and the noise
+with each standardization. A chunk of responses is one Kalman update.
 
 Sources: Rahimi, Recht, "Random features for large-scale kernel machines", 2007; by quasi-Monte Carlo: Avron, Sindhwani,
 Yang, Mahoney, "Quasi-Monte Carlo feature maps for shift-invariant kernels", 2016.

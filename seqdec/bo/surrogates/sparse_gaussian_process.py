@@ -25,7 +25,7 @@ from seqdec.boundary import checks
 from seqdec.core import Key
 
 _CERTAIN = 1e-8
-"""Share of the prior variance: less is known."""
+"""Share of the prior variance below which a value is known."""
 
 
 def sparse_gp(*, points: int = 512) -> Surrogate:
