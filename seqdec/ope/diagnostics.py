@@ -37,7 +37,7 @@ class Overlap(NamedTuple):
     unsupported: float
     """mean probability of the target's actions that no row has"""
     weakest_cluster: float
-    """smallest effective sample size per row in five clusters of contexts, else of all rows"""
+    """smallest effective sample size per row in five clusters of contexts, else of all"""
     miscalibration: float
     """largest standardized excess over actions of the mean of 1[a_i = a] / p_i over the share of rows that allow a;
     below 5 if propensities are right

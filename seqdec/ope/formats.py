@@ -221,7 +221,6 @@ def _label(number: int, word: str) -> tuple[int, float, float]:
 
 
 def _features(number: int, space: str) -> Iterator[tuple[str, float]]:
-    """Names and values in a namespace."""
     words = space.split()
     own, _, scale = words.pop(0).partition(":") if space and not space[0].isspace() else ("", "", "")
     factor = _number(number, f"the namespace {own}", scale) if scale else 1.0

@@ -99,7 +99,7 @@ class KernelIPS(Estimator):
     kernel: str = "epanechnikov"
     """One of `KERNELS`."""
     normalized: bool = False
-    """divides by the sum of weights, not n"""
+    """divides by the weights' sum, not n"""
 
     log = ContinuousLog
 
