@@ -53,12 +53,12 @@ class Experiment(Protocol):
     def check(self) -> Any:
         """Validate the options and build what `play` needs; writes nothing.
 
-        Raises ValueError or TypeError for wrong options, OSError for missing data.
+        Raises ValueError or TypeError; OSError for missing data.
         """
         ...
 
     def restore(self) -> list[Any]:
-        """Finished saved parts, in the order of `play`."""
+        """Saved parts, in the order of `play`."""
         ...
 
     def play(self, plan: Any, finished: Sequence[Any]) -> Iterator[Any]:

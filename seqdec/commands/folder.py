@@ -1,6 +1,6 @@
 """The folder of an experiment.
 
-DIR/manifest.json              experiment, options, names of the runs, versions, whether it has finished
+DIR/manifest.json              experiment, options, names of the runs, versions, whether finished
 DIR/runs/NAME/steps.parquet    all steps of one agent
 DIR/summary.csv, *.png         table and figures
 DIR/checkpoint                 the run in progress, with --checkpoint-every

@@ -189,7 +189,6 @@ def _experiment(name: str) -> Any:
 
 
 def _takes(make: Callable[..., Agent], keyword: str, limits: tuple[float, float]) -> bool:
-    """Whether a keyword has an effect."""
     try:
         for value in limits:
             make(**{keyword: value})
