@@ -1,6 +1,6 @@
 """The idx format of MNIST, plain or gzipped.
 
-A magic number (two zero bytes, type code, number of axes), the length of every axis as a big-endian 32-bit integer, and
+A magic number (two zero bytes, type code, number of axes), the axes' lengths as big-endian 32-bit integers, and
 big-endian values in row-major order. Source: LeCun, Cortes, Burges, the MNIST database.
 """
 

@@ -182,7 +182,6 @@ def _check_header(path: Path, types: dict[str, str]) -> None:
 
 
 def _explain(path: Path, names: list[str], error: str) -> str:
-    """Arrow's error message with file, line, column and remedy."""
     line, place = re.search(r"Row #(\d+)", error), re.search(r"column #(\d+)", error)
     reason = error.rsplit("error", 1)[-1].strip(" :")
     where = f"{path}, line {line[1] if line else 'unknown'}"

@@ -1,6 +1,6 @@
 r"""SYNTHETIC logs in KuaiRec's published CSV form.
 
-Every user sees every video once, at a random time in 63 days. With factors p_u of users and g_v of videos, both in R^2,
+Every user sees every video once, at a random time in 63 days. With factors p_u of users and g_v of videos, in R^2,
 day t and N(0, 1) noise e,
 
     appeal_v(t)  = 0.8 quality_v + drift_v(t)                  drift: a random walk over days, final deviation 0.5

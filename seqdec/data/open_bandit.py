@@ -135,7 +135,6 @@ def _read(path: Path, numbers: list[str], others: tuple[str, ...] = ()) -> Any:
 
 
 def _in_time(table: Any, path: Path) -> Any:
-    """Sorted by time, a page's places one nanosecond apart."""
     import pandas as pd
 
     times: Any = pd.to_datetime(table["timestamp"], utc=True, errors="coerce", format="ISO8601")

@@ -205,7 +205,6 @@ _KINDS = {
 
 
 def _columns(**given: Any) -> Iterator[Any]:
-    """Arrays of one length, or None."""
     import pandas as pd
 
     arrays = {name: _array(name, values) for name, values in given.items()}

@@ -169,7 +169,6 @@ def _features(table: Any) -> np.ndarray:
 
 
 def _one_hot(column: Any) -> np.ndarray:
-    """(n,) -> (n, distinct values), sorted."""
     values, codes = np.unique(np.asarray(column), return_inverse=True)
     return np.eye(len(values), dtype=np.float32)[codes]
 
@@ -215,7 +214,6 @@ def _read(
     skip: int = 0,
     rows: int | None = None,
 ) -> Any:
-    """The checked table, indexed by line."""
     import pandas as pd
 
     path = _find(source, root)
