@@ -18,7 +18,6 @@ from seqdec.params import at_least_float32
 _WHOLE = 2**24
 """Largest integer up to which float32 represents all."""
 _POINTS = 256
-"""Default number of points of a box per decision."""
 _NEAR = (0.1, 0.01)
 """Standard deviations of further points around the best, in edges of the box."""
 

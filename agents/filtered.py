@@ -57,10 +57,10 @@ def hilofi(
     Args:
         spaces: with observation_space and action_space: an Environment, a gymnasium.Env.
         policy: name or acquisition of `seqdec.policies`.
-        model: flax module or `seqdec.models.Network` with one output per action; None is LeNet5 for 28 x 28 images,
+        model: flax module or `seqdec.models.Network` with one output per action; None: LeNet5 for 28 x 28 images,
             `seqdec.agents.scorer` for candidates, else an MLP with two hidden layers of 50 units. The output layer is
             detected, or a Network's `is_last`.
-        likelihood: of `seqdec.likelihoods`; None is gaussian(noise_variance).
+        likelihood: of `seqdec.likelihoods`; None: gaussian(noise_variance).
         noise_variance: observation variance R.
         num_candidates: points per decision, Box actions only; None: 256.
         rehearsal: of past observations; None: none.

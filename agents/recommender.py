@@ -74,7 +74,7 @@ def popularity(
         spaces: observations that are a Dict with row numbers of items.
         item: their name in it.
         prior_plays: average plays each item starts with, > 0.
-        policy: of `seqdec.policies`, one that needs only the expected responses.
+        policy: of `seqdec.policies`, one of expected responses only.
 
     Raises TypeError without such row numbers, ValueError for other settings.
     """

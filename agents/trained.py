@@ -1,4 +1,4 @@
-"""Agents that are a network and its optimizer, without uncertainty, online or on a memory."""
+"""Networks and their optimizers as agents, without uncertainty."""
 
 from collections.abc import Callable
 from typing import Any
@@ -78,12 +78,12 @@ def replay_adamw(
 
     Args:
         spaces: with observation_space and action_space.
-        policy: of `seqdec.policies`, one that needs only the expected responses.
+        policy: of `seqdec.policies`, one of expected responses only.
         model: as in `seqdec.agents.hilofi`.
         head: loss and belief of a network, as in `seqdec.agents.neural`; None: no uncertainty.
         learning_rate: of the optimizer.
         inner_steps: gradient steps per observation.
-        batch_size: rows of a minibatch with the newest; None is the whole memory.
+        batch_size: rows of a minibatch with the newest; None: the whole memory.
         capacity: rows of the reservoir, a uniform sample of all observations.
         num_candidates: points per decision, Box actions only; None: 256.
 

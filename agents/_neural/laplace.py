@@ -104,7 +104,7 @@ def last_layer_laplace(
         spaces: with observation_space and action_space.
         policy: name or acquisition of `seqdec.policies`.
         model: as in `seqdec.agents.hilofi`.
-        optimizer: any optax transformation, such as `optax.contrib.muon(1e-4)`; None is AdamW.
+        optimizer: any optax transformation, such as `optax.contrib.muon(1e-4)`; None: AdamW.
         learning_rate: of AdamW.
         inner_steps: gradient steps per observation, each on the newest and all of the buffer.
         buffer: observations kept.

@@ -119,10 +119,10 @@ def neural(
         spaces: with observation_space and action_space.
         optimizer: any optax transformation, e.g. `optax.adamw(1e-3)`.
         head: (network) -> loss and belief, such as `seqdec.agents.laplace`; None: no uncertainty.
-        policy: name or acquisition of `seqdec.policies`; without a head, one that needs only the expected responses.
+        policy: name or acquisition of `seqdec.policies`; without a head, one of expected responses only.
         model: a flax module or `seqdec.models.Network`; None as in `seqdec.agents.hilofi`.
-        memory: of `seqdec.memory`, for the observations before the newest; None is `memory.last(1)`.
-        batch_size: rows of a minibatch with the newest; None is the newest and the whole memory.
+        memory: of `seqdec.memory`, for the observations before the newest; None: `memory.last(1)`.
+        batch_size: rows of a minibatch with the newest; None: the whole memory.
         inner_steps: gradient steps per observation, each on its own minibatch.
         num_candidates: points per decision, Box actions only; None: 256.
         name: shown in tables and figures.

@@ -1,4 +1,4 @@
-r"""Neural-linear bandits: features trained on replayed minibatches, an exact Bayesian linear regression on top.
+r"""Neural-linear bandits: trained features, an exact Bayesian linear regression on top.
 
 With the features phi of the network (`seqdec.agents._neural.last_layer`), each group has the conjugate prior
 

@@ -35,7 +35,6 @@ CONSTANT = 3.0
 LONGEST = 2.0**32
 """Bound of half-lives: steps between forgetting fit int32."""
 _TIMES = 4
-"""Times a belief forgets per half-life."""
 _PRIOR_COUNT, _SMALLEST = 4.0, 1e-30
 """Prior count of the noise; least variance."""
 _FEW, _MOST_NEGLECT = 2, 20

@@ -37,7 +37,7 @@ from seqdec.runtime import alike
 _NONE, _PRICE, _LEAST = -100.0, 0.2, -6.0
 """Of a member that forgets: log weight before a change; price; least log weight below the best."""
 _RISE, _SURE, _SURE_BEFORE, _RECENT, _LARGEST = 0.2, 6.0, 12.0, 200, 9.0
-"""Of the squared error: smallest rise; standard errors now and before; steps of its mean; most of a step."""
+"""Of the squared error: rise; standard errors now and before; steps of its mean; most of a step."""
 
 Phis = tuple[Array, ...]
 """(b, K, F) for the K members of each group."""

@@ -1,4 +1,4 @@
-r"""Rehearsal: a filter that is shown again past observations, from a bounded memory.
+r"""Rehearsal: a filter shown past observations again.
 
 After the update with the newest observation, whose row (x, y) enters the memory, each step takes
 
@@ -6,7 +6,7 @@ After the update with the newest observation, whose row (x, y) enters the memory
     theta <- theta + optimizer(gradient of the mean of |y - f(theta, x)|^2 / 2)             over a minibatch
 
 with f the expected response. The k rows are one joint update, `Filter.update_batch`, or sequential where the filter has
-none; process noise arrives once. The minibatch is the newest observation and others drawn.
+none; process noise arrives once.
 
 After k replays a step the belief is that of a filter with R / (1 + k): standard deviations too small by sqrt(1 + k).
 The minibatch step moves the mean alone.
