@@ -26,11 +26,11 @@ _TRACING = (
 )
 _LARGEST_CONSTANT = 10_000
 _TOLERANCE = 1e-4
-"""Negative regret that is rounding, by the largest number in it."""
+"""Rounding of regret, by the largest number in it."""
 
 
 def check(env: Environment, *, steps: int = 16, seed: int = 0) -> None:
-    """Check that a functional environment keeps its contract over `steps` random actions, compiled.
+    """Check a functional environment over `steps` random actions, compiled.
 
     Observations must fit the space; they and the state must keep shapes and dtypes. Reward and regret are single
     numbers, regret at least 0 or NaN, the end of an episode a bool; equal keys give equal results.

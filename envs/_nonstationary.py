@@ -96,7 +96,7 @@ def drifting(
     drift_std: float | None = None,
     **options: Any,
 ) -> Environment:
-    """A bandit that changes a little at each change point: two labels exchanged, or a Gaussian step of the rewards.
+    """A bandit that changes a little at each change point.
 
     As kind="drift" of `nonstationary`; `options` are those of a named `env`.
     """

@@ -1,8 +1,7 @@
 """Bandits with known expected rewards.
 
-Contexts, and allowed arms if any, are independent between steps. Regret is exact: the best allowed expected reward
-minus that of the arm played. An episode ends after `horizon` steps; the next has the same arms. A step costs
-O(arms * features).
+Contexts and allowed arms are independent between steps. Regret is exact: the best allowed expected reward minus that of
+the arm played. An episode ends after `horizon` steps; the next has the same arms. A step costs O(arms * features).
 """
 
 from collections.abc import Callable, Sequence

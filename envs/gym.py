@@ -63,7 +63,7 @@ def make_env(name: str, **options: Any) -> "FunctionalEnv":
 def make_vector_env(
     name: str, num_envs: int, autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP, **options: Any
 ) -> "FunctionalVectorEnv":
-    """`num_envs` copies of `seqdec.envs.make(name, **options)` with shared data as a gymnasium VectorEnv."""
+    """`num_envs` copies of `seqdec.envs.make(name, **options)` as a gymnasium VectorEnv."""
     return FunctionalVectorEnv(_made(name, options), num_envs, autoreset_mode=autoreset_mode)
 
 

@@ -1,7 +1,7 @@
 """Logs of a recommender as bandits.
 
-An observation is a dict with a row per candidate: row numbers of users and videos (`int32`) and any features. Shorter
-blocks have a mask. `params` holds the log, once for all seeds.
+Observations are dicts with a row per candidate: row numbers of users and videos (`int32`), features. Shorter blocks
+have a mask. `params` holds the log, once for all seeds.
 """
 
 import os
