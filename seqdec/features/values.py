@@ -93,7 +93,7 @@ def tags(column: str, value: Any) -> list[str]:
 
 
 def moment(column: str, value: Any) -> datetime:
-    """A date or time of Python, NumPy, pandas or ISO 8601 text, as naive UTC, which is the default time zone."""
+    """A date or time of Python, NumPy, pandas or ISO 8601 text, as naive UTC, the default time zone."""
     found = value
     if isinstance(value, str):
         try:

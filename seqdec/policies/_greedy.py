@@ -27,10 +27,7 @@ def epsilon_greedy(epsilon=0.05) -> Acquisition:
     Probabilities, epsilon / n plus 1 - epsilon for the greedy action, are exact.
 
     Args:
-        epsilon: in [0, 1]; may be traced.
-
-    Raises:
-        ValueError: epsilon lies outside [0, 1].
+        epsilon: in [0, 1], else ValueError; may be traced.
     """
     common.weight("epsilon", epsilon, 1)
 

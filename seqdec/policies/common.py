@@ -131,12 +131,7 @@ def _samples(samples) -> int:
 
 
 def weight(name: str, value, upper: float = float("inf")) -> None:
-    """Refuse a number outside [0, upper]; traced numbers pass.
-
-    Raises:
-        TypeError: not a number.
-        ValueError: out of range.
-    """
+    """Refuse all but numbers (TypeError) in [0, upper] (ValueError); traced ones pass."""
     at = concrete(name, value)
     if at is not None and not 0 <= at <= upper:
         raise ValueError(f"{name} must lie in [0, {upper:g}]; got {value!r}")

@@ -10,10 +10,7 @@ def ucb(width=1.0) -> Acquisition:
     """Play the largest mean_a + width * std_a, std_a epistemic; the first of equal ones. Its probability, 1, is exact.
 
     Args:
-        width: standard deviations >= 0; may be traced.
-
-    Raises:
-        ValueError: width is negative.
+        width: standard deviations >= 0, else ValueError; may be traced.
     """
     common.weight("width", width)
 

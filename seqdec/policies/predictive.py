@@ -16,7 +16,7 @@ from seqdec.policies import common
 
 
 def predictive_sampling(*, joint: bool = False, propensity_samples: int = 100) -> Acquisition:
-    """Predictive sampling of outcomes, observation noise included (Algorithm 1), with estimated probabilities.
+    """Predictive sampling of outcomes, observation noise included, with estimated probabilities.
 
     Args:
         joint: draw outcomes jointly; False: from marginals, as in Algorithm 1.
@@ -32,11 +32,7 @@ def predictive_sampling(*, joint: bool = False, propensity_samples: int = 100) -
 def epistemic_sampling(*, joint: bool = False, propensity_samples: int = 100) -> Acquisition:
     """Predictive sampling of expected responses, without observation noise.
 
-    Args:
-        joint, propensity_samples: as in `predictive_sampling`.
-
-    Raises:
-        ValueError: propensity_samples is not an integer >= 0.
+    Arguments and errors as in `predictive_sampling`.
     """
     return _sampling(False, joint, propensity_samples)
 
