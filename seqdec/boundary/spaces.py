@@ -181,7 +181,7 @@ def check_context(spaces: Spaces, observation: PyTree) -> PyTree:
         TypeError: not numbers, or not a dict for a Dict.
         ValueError: another shape; a mask of another size or without allowed action; or known values not finite, too
             large, or outside a Discrete space or a table.
-        RuntimeError: JAX does not work in this process (`seqdec.runtime.check_process`).
+        RuntimeError: see `seqdec.runtime.check_process`.
     """
     check_process()
     context, mask = observation if isinstance(observation, Masked) else (observation, None)
@@ -199,7 +199,7 @@ def check_feedback(spaces: Spaces, observation: PyTree, action: Any, feedback: A
     Raises:
         TypeError: not numbers, or an index that is no integer.
         ValueError: another shape.
-        RuntimeError: JAX does not work in this process (`seqdec.runtime.check_process`).
+        RuntimeError: see `seqdec.runtime.check_process`.
     """
     check_process()
     context, mask = observation if isinstance(observation, Masked) else (observation, None)

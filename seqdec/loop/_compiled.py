@@ -41,8 +41,8 @@ def compiled(agent: Agent, *, optimize: bool = True, in_place: bool = False) -> 
 
     Args:
         agent: of `seqdec.agents`, or one's own; TypeError for anything else.
-        optimize: False compiles all without optimization: the first calls come several times as early, later ones take
-            several times as long.
+        optimize: False: no optimization; first calls come several times as early, later ones take several times as
+            long.
         in_place: `update` overwrites the state it is given, which cannot be used again; else it copies.
 
     Returns:

@@ -48,12 +48,12 @@ def run(
     Args:
         agent: as `seqdec.agents.make` builds.
         env: a functional environment, or a gymnasium.Env.
-        num_steps: steps of each seed.
+        num_steps: of each seed.
         seed: the first seed.
         num_seeds: number of seeds.
         diagnostics: fields of the agent's update info to keep for every step; "observation" keeps the observations, for
             `Run.log`.
-        progress: whether to show a bar on standard error; None: a bar on a terminal, elsewhere a line now and then.
+        progress: show a bar on standard error; None: a bar on a terminal, elsewhere a line now and then.
         state: `Run.state` of an earlier run of this agent and environment with these seeds, continued to the bit.
         checkpoint: file of a run in progress, continued to the bit where it exists; deleted when all steps are done.
         checkpoint_every: steps between two writings, rounded up to chunks (a hundredth of the run, at most 1,000).

@@ -1,4 +1,4 @@
-"""Records of a run, and keys and checks of both loops.
+"""Records, keys and checks of both loops.
 
 `jax.random.key(seed + i)` is split into a key of the environment and one of the agent: different agents meet the same
 environment. Each is split into a key for the start and one into which the step number is folded.
@@ -36,7 +36,7 @@ class Record(NamedTuple):
 
 
 class RunState(NamedTuple):
-    """State of a run between two steps; with several seeds every leaf is (seeds, ...)."""
+    """State between two steps; with several seeds every leaf is (seeds, ...)."""
 
     step: Array
     """() steps done"""
@@ -75,7 +75,7 @@ def split_key(key: Key) -> tuple[tuple[Key, Key], tuple[Key, Key]]:
 
 
 def rejected(info: Any) -> Array:
-    """() bool: whether the update was rejected; False without such a field."""
+    """() bool; False without such a field."""
     return jnp.asarray(getattr(info, "rejected", False), bool)
 
 
