@@ -88,7 +88,7 @@ class Run(Protocol):
 
 
 def comparison(runs: Mapping[str, Run]) -> Figure:
-    """Cumulative reward, recent average reward, cumulative regret, and regret against time."""
+    """Cumulative and average reward, cumulative regret, regret against time."""
     figure = Figure(figsize=(10.5, 7.6), dpi=140, layout="constrained")
     axes = figure.subplots(2, 2)
     cumulative_reward(axes[0, 0], runs)
@@ -163,7 +163,7 @@ def panels(names: list[str]) -> tuple[Figure, list[Axes]]:
 
 
 def legend(figure: Figure, axes: list[Axes], names: list[str]) -> None:
-    """One legend below all panels, as wide as the figure."""
+    """One legend below all panels."""
     entries = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     shown = [name for name in names if name in entries]
     size = 10.0
@@ -297,7 +297,7 @@ def summed(possible: Possible, steps: np.ndarray) -> Possible:
 def finish_axis(
     axis: Axes, title: str, x_label: str, y_label: str, empty: str = "not known in this environment"
 ) -> None:
-    """Title, axis labels, plain style, integers for a whole x; the note `empty` without data."""
+    """Title, labels, integers for a whole x; the note `empty` without data."""
     axis.set_title(title, **TITLE)
     axis.set_xlabel(x_label)
     axis.set_ylabel(y_label)

@@ -1,4 +1,4 @@
-"""A bounded memory of past observations: a sample of all, or the last ones.
+"""A bounded memory of past observations.
 
 A reservoir (Vitter, "Random sampling with a reservoir", 1985) or ring of `capacity` rows in fixed arrays; only rows
 added or drawn are copied.

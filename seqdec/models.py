@@ -1,4 +1,4 @@
-"""Flax networks of the experiments, and flax modules as a `Network`."""
+"""Flax networks, and flax modules as a `Network`."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -246,7 +246,7 @@ def embedded(
     std: Array | float = 1.0,
     is_last: IsLast | None = None,
 ) -> Network:
-    """A network that looks up the embeddings in the input of a flax module.
+    """A flax module with embeddings in its input.
 
     Row numbers in the input under the name of a table become rows (width,), "features" stay, and other row numbers are
     left out. Parameters: {"network": of the module, "tables": {name: (rows, width)}}, tables initially N(0, std^2).

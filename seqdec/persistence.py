@@ -170,7 +170,7 @@ def write_table(path: Path, table: "pd.DataFrame", manifest: Mapping[str, Any] |
 
 
 def is_text_table(path: Path) -> bool:
-    """Whether a file is named as a text table, such as "log.csv", "LOG.TXT" or "log.csv.gz"."""
+    """Whether a file is named as text, such as "log.csv", "LOG.TXT" or "log.csv.gz"."""
     return _unpacked_name(path).endswith(_TEXT)
 
 

@@ -1,4 +1,4 @@
-"""Factories from outside the library: declared names, and "module:function".
+"""Factories from outside the library.
 
 Packages declare names as entry points of the groups seqdec.agents, seqdec.environments, seqdec.policies,
 seqdec.surrogates and seqdec.experiments; folders in sys.path in the tables [tool.seqdec.agents], ... of their

@@ -1,6 +1,6 @@
-"""Pickling of objects with functions defined inside functions, such as agents, environments and filters.
+"""Pickling of objects with functions defined inside functions.
 
-By cloudpickle, with their code: the reading process needs the same versions of Python and libraries.
+By cloudpickle: the reading process needs the same versions of Python and libraries.
 """
 
 import copy

@@ -173,7 +173,7 @@ class Run(NamedTuple):
         return _restore(table, manifest)
 
     def plot(self) -> "Figure":
-        """Cumulative and average reward and cumulative regret with 95% bands over seeds; regret against time."""
+        """Cumulative and average reward, cumulative regret, regret against time, with 95% bands over seeds."""
         return plot_comparison({self.agent: self})
 
 

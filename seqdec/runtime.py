@@ -43,7 +43,7 @@ def _first_process() -> int:
 
 
 def is_forked() -> bool:
-    """Whether this process was forked after seqdec had computed."""
+    """Forked after seqdec had computed."""
     return os.getpid() != _first_process()
 
 

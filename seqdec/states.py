@@ -30,7 +30,7 @@ def save(path: str | os.PathLike[str], state: PyTree, agent: Agent | None = None
 
     Args:
         path: ".safetensors" by convention.
-        state: a tree of arrays, random keys and numbers, such as the state of an agent, a filter or an optimizer.
+        state: a tree of arrays, random keys and numbers.
         agent: whose state it is; its name and settings are recorded.
 
     Raises:

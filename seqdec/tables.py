@@ -1,4 +1,4 @@
-"""Tables of results with intervals, and in LaTeX.
+"""Tables of results.
 
 Columns NAME, and NAME_95 with half-widths of 95% intervals, become "mean ± half-width".
 """
