@@ -3,7 +3,7 @@
 The log holds learned rows, the chosen item first, and the items offered. A change is written in portions between other
 calls and counts from its last transaction on; the next one overwrites an interrupted one.
 
-Programs have fixed numbers of rows: powers of four, and the catalog's size with at most a quarter to spare.
+Programs have powers of four rows, or the catalog's size with at most a quarter to spare.
 """
 
 import json
