@@ -1,8 +1,4 @@
-"""Recursive Gaussian beliefs over network parameters, one page per method.
-
-`reference` has the algorithm boxes as printed, `kalman` the shared recursion, each filter's file its form of
-covariance.
-"""
+"""Recursive Gaussian beliefs over network parameters, one page per method."""
 
 from seqdec.filters._ekf import ekf
 from seqdec.filters._hilofi import hilofi

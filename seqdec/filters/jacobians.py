@@ -1,4 +1,4 @@
-"""Rows of the Jacobian of a network's outputs by its parameters, those of dense layers as outer products.
+"""Jacobians of a network's outputs by its parameters, with outer products for dense layers.
 
 A layer z = x W with kernel W (in x out) and one vector x changes an output f_o by df_o = x^T dW delta_o, delta_o =
 df_o / dz: row o is x delta_o^T (`seqdec.linalg.Outer`).
