@@ -77,7 +77,7 @@ class Options(Located):
     out: Path
     """Folder for the runs, the table and the figures."""
     logs: bool = False
-    """Also write logs for `seqdec ope`, OUT/logs/AGENT-SEED.parquet, with estimated propensities."""
+    """Also write logs for `seqdec ope`, OUT/logs/AGENT-SEED.parquet, with propensities estimated where needed."""
     checkpoint_every: int | None = None
     """Steps between checkpoints of a run, for --resume OUT; by default only finished runs are kept."""
     quick: bool = False
