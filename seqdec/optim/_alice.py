@@ -133,7 +133,7 @@ def alice(
 
 scale_by_alice = functools.partial(alice, None)
 alice_0 = functools.partial(alice, b3=0)
-alice_0.__doc__ = "Alice-0 for hidden matrices, Adam for all other parameters: `alice` without tracking, b3 = 0."
+alice_0.__doc__ = "Alice-0 for hidden matrices, Adam elsewhere: `alice` without tracking, b3 = 0."
 
 
 class AliceState(NamedTuple):
