@@ -19,7 +19,7 @@ _WHOLE = 2**24
 """Largest integer up to which float32 represents all."""
 _POINTS = 256
 _NEAR = (0.1, 0.01)
-"""Standard deviations of further points around the best, in edges of the box."""
+"""Deviations of further points, in edges of the box."""
 
 
 class Choices(NamedTuple):

@@ -1,7 +1,4 @@
-"""Search ranges of an agent's settings, by keyword, on a logarithmic scale.
-
-An agent is tuned in the keywords listed here.
-"""
+"""Search ranges of the settings in which agents are tuned, by keyword, on a logarithmic scale."""
 
 from collections.abc import Mapping
 

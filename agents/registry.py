@@ -43,7 +43,7 @@ class Entry(NamedTuple):
     """A row of the registry."""
 
     factory: Callable[..., Agent] | str
-    """(spaces, *, keywords) -> agent, or "module:function", which is imported on first use"""
+    """(spaces, *, keywords) -> agent, or "module:function", imported on first use"""
     capabilities: Capabilities
 
 
@@ -105,7 +105,7 @@ def make(name: str, spaces: HasSpaces, **options: Any) -> Agent:
 
 
 def capabilities(name: str) -> Capabilities:
-    """Capabilities of the agent called `name`; outside the library, from its keywords.
+    """Of the agent called `name`; outside the library, from its keywords.
 
     Raises ValueError, with a suggestion, for an unknown name.
     """

@@ -42,7 +42,7 @@ class Recorder(NamedTuple):
     example: Experience
     """shapes of one row"""
     rows: Callable[..., Experience]
-    """(x, y, observed) -> (k, ...) rows; k = n under full information on a Dict, else 1"""
+    """(x, y, observed) -> (k, ...) rows"""
 
 
 def rows_of(spaces: HasSpaces) -> Recorder:
@@ -82,7 +82,6 @@ def first(rows: PyTree) -> PyTree:
 
 
 def finite(rows: PyTree) -> Array:
-    """() bool: all entries are finite."""
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(rows)]))
 
 

@@ -168,7 +168,7 @@ def with_head(
     num_candidates: int | None,
     **own: Any,
 ) -> Agent:
-    """A network trained by AdamW on a reservoir, or a buffer of the last; `own` are settings of the head."""
+    """By AdamW on a reservoir, or a buffer of the last; `own` are settings of the head."""
     rate("learning_rate", learning_rate)
     memory = memories.last(count("buffer", buffer)) if capacity is None else memories.reservoir(capacity)
     return neural(

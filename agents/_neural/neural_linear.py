@@ -159,7 +159,7 @@ def moments_of(layer: LastLayer, params: PyTree, memory: MemoryState) -> Moments
 
 
 def absorbed(belief: Regression, layer: LastLayer, params: PyTree, rows: Experience, good: Array) -> Regression:
-    """The posterior with more rows, with present features."""
+    """With more rows, with present features."""
     phi, y = (part.astype(belief.weights.dtype) for part in targets(layer, params, rows))
     phi = jnp.where(good & rows.observed[:, :, None], phi, 0)
     errors = jnp.where(good & rows.observed, y - responses(phi, belief.weights), 0)

@@ -57,7 +57,6 @@ _FIRST, _OFTEN = 16, 10
 _DECAY, _AVERAGE = 1000.0, 0.99
 """Steps after which weight decay shrinks; a of the average of parameters."""
 _SCALE = 0.5
-"""Scale of draws for candidates and Box actions."""
 
 
 class AutoState(NamedTuple):

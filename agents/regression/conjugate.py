@@ -31,7 +31,7 @@ from seqdec.core import Acquisition, Array, Marginals
 from seqdec.runtime import alike
 
 CONSTANT = 3.0
-"""The last feature: prior standard deviation of an action's mean reward, in those of the noise."""
+"""The last feature."""
 LONGEST = 2.0**32
 """Bound of half-lives: steps between forgetting fit int32."""
 _TIMES = 4

@@ -29,7 +29,7 @@ from seqdec.core import Array, PyTree, Spaces
 _MOST = 256
 """Features of a regression of rows."""
 _PRODUCTS_STD = 0.3
-"""Prior standard deviation of the weights of products, in that of the noise."""
+"""Factor of products."""
 _BUMPS = 16
 """Of a grid, in any dimension about as many."""
 
