@@ -1,4 +1,4 @@
-"""Environments made of another: permuted actions, drifting expected rewards, outliers.
+"""Environments made of another.
 
 A change costs O(actions).
 """

@@ -1,4 +1,4 @@
-"""Tables as bandits: a step shows a row, an action is an arm, and the expected reward of every arm is known.
+"""Tables as bandits: a step shows a row, an action is an arm; all expected rewards are known.
 
 Source: Riquelme, Tucker, Snoek, Deep Bayesian Bandits Showdown, ICLR 2018.
 """

@@ -1,7 +1,7 @@
 """Functional environments behind gymnasium's interface.
 
-A functional environment continues with the next episode; the adapters hold it back until `reset`. The final observation
-of an episode repeats the context of the last action, and the end counts as terminated.
+The adapters hold the next episode back until `reset`. The final observation of an episode repeats the context of the
+last action, and the end counts as terminated.
 """
 
 import inspect
@@ -86,7 +86,7 @@ def _made(name: str, options: dict[str, Any]) -> Environment:
 
 
 _SYNTHETIC = "SYNTHETIC"
-"""In the names of environments with synthetic data under the name of real data."""
+"""In the names of synthetic data."""
 
 
 @portable

@@ -1,4 +1,4 @@
-"""Reward and regret of one of finitely many actions."""
+"""Reward and regret of an action."""
 
 import jax.numpy as jnp
 
