@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Transformed(Encoder):
-    """What `Encoder.of` returns; equal for the same transformer and columns."""
+    """Of `Encoder.of`; equal for the same transformer and columns."""
 
     def __init__(self, transformer: Any, columns: Iterable[str], example: Mapping[str, Any] | None = None):
         """Arguments and errors as in `Encoder.of`."""
