@@ -1,6 +1,6 @@
 """Observations and actions, checked by shape, and by value on the host.
 
-In compiled code a context without sense gets a propensity of NaN (`seqdec.core.Action`), and its update is rejected.
+For compiled code see `seqdec.core.Action`.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Checkpoints: a run in progress as one file, continued to the bit."""
+"""Checkpoints: a run in progress as one file."""
 
 from collections.abc import Mapping
 from pathlib import Path

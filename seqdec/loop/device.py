@@ -153,7 +153,7 @@ def _programs(
 
 
 def play(agent: Agent, env: Environment, num_steps: int, key: Key, params: PyTree) -> Record:
-    """The steps of one seed in another program; the agent's settings may be traced."""
+    """One seed in another program; the agent's settings may be traced."""
     return _advance(agent, env, (), num_steps, _start(agent, env, key, params), params)[1]
 
 

@@ -95,7 +95,6 @@ def _episodes(env: gymnasium.Env, num_steps: int, seed: int, programs: _HostProg
 
 
 def _warn_of_episodes(env: gymnasium.Env, ended: bool) -> None:
-    """Of Gymnasium's registry, but seqdec's, with episodes of several steps."""
     if env.spec is None or ended or isinstance(env.unwrapped, FunctionalEnv):
         return
     warnings.warn(
