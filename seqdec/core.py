@@ -51,7 +51,7 @@ class Predictive(NamedTuple):
 
 
 class Marginals(NamedTuple):
-    """Gaussian prediction of `out` responses without correlations."""
+    """Gaussian prediction without correlations."""
 
     mean: Array
     """(out,) expected response."""
@@ -195,7 +195,7 @@ class Masked(NamedTuple):
 
 @portable
 class Environment(NamedTuple):
-    """A functional environment, all data in `params`."""
+    """An environment, all data in `params`."""
 
     reset: Callable[[Key, PyTree], tuple[Any, PyTree]]
     """(key, params) -> (state, observation)."""

@@ -1,4 +1,4 @@
-"""Executors of worker processes, on this machine or a Ray cluster, for `seqdec.minimize(workers=...)` and sweeps.
+"""Executors of worker processes, for `seqdec.minimize(workers=...)` and sweeps.
 
 A task whose worker dies runs again on another, three times at most. `Future.cancel` ends a running task too, Ctrl-C all
 tasks, and `Local` a task beyond its time limit.
@@ -289,7 +289,7 @@ def _kill_group(leader: int) -> None:
 
 
 def answer(task: bytes, begin: Callable[[], Any] = lambda: None) -> bytes:
-    """Call a pickled (function, args, kwargs) after `begin`: pickled (result, exception)."""
+    """A pickled (function, args, kwargs) called after `begin`: pickled (result, exception)."""
     try:
         fn, args, kwargs = pickle.loads(task)
         begin()

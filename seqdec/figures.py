@@ -1,4 +1,4 @@
-"""Figures of runs, by matplotlib without global state, for color-blind readers too."""
+"""Figures of runs, without matplotlib's global state, for color-blind readers too."""
 
 import itertools
 import textwrap
@@ -53,9 +53,7 @@ TITLE: dict[str, Any] = {"fontsize": 11, "loc": "left"}
 OPTIMUM = "optimum"
 Possible = tuple[float | np.ndarray, float | np.ndarray]
 _POINTS = 400
-"""Most points in a drawn curve."""
 _FEW = 2
-"""Most seeds that are drawn one by one."""
 
 
 class Run(Protocol):
@@ -233,7 +231,7 @@ def steps(run: Run) -> np.ndarray:
 
 
 def styles(names: Iterable[str]) -> list[dict[str, Any]]:
-    """Color and dash of each agent: of `COLORS`, others in order; equal colors differ in dash, then shade."""
+    """Of `COLORS`, others in order; equal colors differ in dash, then shade."""
     names = list(names)
     kinds = [max((kind for kind in COLORS if _is_kind(name, kind)), key=len, default="") for name in names]
     used = {COLORS[kind] for kind in kinds if kind}
@@ -340,7 +338,7 @@ def single(
 
 
 def note(figure: Figure, text: str) -> None:
-    """Text below everything else, what the published figure shows; the figure grows by it."""
+    """Text below everything else; the figure grows by it."""
     figure.draw_without_rendering()
     # The layout leaves no room for legends at a place of their own.
     legends = max((entry.get_window_extent().height / figure.dpi + 0.08 for entry in figure.legends), default=0.0)

@@ -17,7 +17,7 @@ _BRIEF.maxstring = _BRIEF.maxother = 70
 
 
 def described(head: str, *lines: str) -> str:
-    """A head and indented lines, empty ones left out, long ones cut."""
+    """A head and indented lines, without empty ones, long ones cut."""
     cut = (line if len(line) <= _WIDTH else f"{line[: _WIDTH - 3]}..." for line in lines if line)
     return "\n  ".join([head, *(line.replace("\n", " ") for line in cut)])
 

@@ -19,7 +19,7 @@ from seqdec.portable import portable
 
 @portable
 class Likelihood(NamedTuple):
-    """Mean and covariance of the response given the network's output."""
+    """Mean and covariance of the response."""
 
     mean: Callable[[Array], Array]
     """(f (out,)) -> (out,) expected response"""

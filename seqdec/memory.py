@@ -21,7 +21,7 @@ class MemoryState(NamedTuple):
     rows: PyTree
     """(capacity, ...) each; zeros from `filled` on"""
     seen: Array
-    """() int32, how many were ever added, at most the largest number"""
+    """() int32, how many were added, at most the largest number"""
 
 
 class Memory(NamedTuple):

@@ -53,7 +53,7 @@ def is_nnx(value: Any) -> bool:
 
 
 def pure(module: Any) -> Pure:
-    """The functions of a module, or of a function (nnx.Rngs) -> nnx module; TypeError for anything else."""
+    """Of a module, or of a function (nnx.Rngs) -> nnx module; TypeError for anything else."""
     if isinstance(module, nn.Module):
         return _linen(module)
     if not is_nnx(module) and not callable(module):

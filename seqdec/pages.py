@@ -1,4 +1,4 @@
-"""Self-contained pages of HTML: text, tables and figures, for wide and narrow screens."""
+"""Self-contained pages of HTML."""
 
 import base64
 from collections.abc import Iterable

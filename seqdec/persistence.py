@@ -1,8 +1,8 @@
 """Files written atomically, and checked when read.
 
-Everything is written in a hidden temporary folder beside its target, then renamed: after a crash or on a full disk the
-target is what it was. The next write removes what killed processes left. Tables (parquet) and arrays (safetensors)
-carry a manifest of JSON values and the SHA-256 digest of manifest and data.
+Written in a hidden temporary folder beside the target, then renamed: after a crash or on a full disk the target is what
+it was. The next write removes what killed processes left. Tables (parquet) and arrays (safetensors) carry a manifest of
+JSON values and the SHA-256 digest of manifest and data.
 """
 
 import codecs
@@ -170,7 +170,7 @@ def write_table(path: Path, table: "pd.DataFrame", manifest: Mapping[str, Any] |
 
 
 def is_text_table(path: Path) -> bool:
-    """Whether a file is named as text, such as "log.csv", "LOG.TXT" or "log.csv.gz"."""
+    """By name, such as "log.csv", "LOG.TXT" or "log.csv.gz"."""
     return _unpacked_name(path).endswith(_TEXT)
 
 

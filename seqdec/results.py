@@ -1,4 +1,4 @@
-"""Results of runs: tables, logs, files and comparisons."""
+"""Results of runs."""
 
 import os
 from collections.abc import Mapping

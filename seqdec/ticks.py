@@ -7,7 +7,6 @@ from matplotlib.axis import Axis
 from matplotlib.ticker import FuncFormatter, LogFormatterSciNotation, LogLocator, MaxNLocator, NullFormatter
 
 _WIDE = 100.0
-"""Ratio of limits from which on logarithmic axes have powers of ten."""
 _STEPS = [1, 2, 5, 10]
 
 
