@@ -147,11 +147,10 @@ def _trained(
     *,
     spaces: HasSpaces,
     learning_rate: float,
-    capacity: int | None = None,
     **options: Any,
 ) -> Agent:
-    """`options` of `neural`; no capacity: no memory."""
+    """`options`: of `neural`, and the capacity of a memory."""
     checks.rate("learning_rate", learning_rate)
-    memory = None if capacity is None else reservoir(capacity)
+    memory = reservoir(options.pop("capacity")) if "capacity" in options else None
     settings = {"learning_rate": learning_rate}
     return neural(spaces, optimizer=optimizer(learning_rate), memory=memory, name=name, settings=settings, **options)

@@ -159,8 +159,6 @@ def with_head(
     *,
     spaces: HasSpaces,
     learning_rate: float,
-    capacity: int | None = None,
-    buffer: int | None = None,
     policy: str | Acquisition,
     model: Model | None,
     batch_size: int | None = None,
@@ -168,9 +166,13 @@ def with_head(
     num_candidates: int | None,
     **own: Any,
 ) -> Agent:
-    """By AdamW on a reservoir, or a buffer of the last; `own` are settings of the head."""
+    """By AdamW; `own`: settings of the head, and the capacity of a reservoir or the buffer of the last."""
     rate("learning_rate", learning_rate)
-    memory = memories.last(count("buffer", buffer)) if capacity is None else memories.reservoir(capacity)
+    memory = (
+        memories.last(count("buffer", own.pop("buffer")))
+        if "buffer" in own
+        else memories.reservoir(own.pop("capacity"))
+    )
     return neural(
         spaces, optimizer=optax.adamw(learning_rate), head=make_head(**own), policy=policy, model=model, memory=memory,
         batch_size=batch_size, inner_steps=inner_steps, num_candidates=num_candidates, name=name,
