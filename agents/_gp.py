@@ -67,7 +67,7 @@ def gp(
         length_scale: l, in units of the observation.
         scale: prior variance s of an expected response.
         noise_variance: v.
-        num_candidates: points per decision, Box actions only; None: 256.
+        num_candidates: points per decision, for Box actions only; None is 256.
 
     Raises TypeError or ValueError for row numbers of a table, other spaces, and a setting out of range.
     """
@@ -136,6 +136,7 @@ def condition(kernel: Kernel, memory: MemoryState) -> Process:
 
 
 def _posterior(kernel: Kernel, state: Process, by_row: bool) -> Posterior:
+    """Responses at a context (n actions), or at rows (r candidates)."""
     rows = state.memory.rows
     keep = rows.observed & memories.present(state.memory)[:, None]
 

@@ -38,8 +38,8 @@ def agent(
 ) -> Agent:
     """Learner x policy.
 
-    Scalar feedback is the response of the action, a vector that of every action. An action out of range, or feedback
-    not finite or as large as 1e15, is NaN to the learner, and rejected.
+    Scalar feedback is the response of the action, a vector that of every action. For an action out of range, or
+    feedback not finite or as large as 1e15, the learner gets NaN and rejects it.
 
     Args:
         learner: of one response per Discrete action, per candidate of a Dict, or, for Box actions, per concatenated
@@ -47,8 +47,8 @@ def agent(
         policy: name or acquisition of `seqdec.policies`.
         spaces: with observation_space and action_space.
         name: shown in tables and figures.
-        settings: recorded in the manifest of a run, with the policy's name.
-        num_candidates: points per decision, Box actions only; None: 256.
+        settings: recorded in the manifest of a run; the policy's name is added where missing.
+        num_candidates: points per decision, for Box actions only; None is 256.
         refine: for Box actions, offer as many points again near the best; there is no `act_batch` then.
 
     Raises TypeError or ValueError for other spaces, and for a policy that needs uncertainty where the learner has none.

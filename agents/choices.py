@@ -18,8 +18,9 @@ from seqdec.params import at_least_float32
 _WHOLE = 2**24
 """Largest integer up to which float32 represents all."""
 _POINTS = 256
+"""Default number of points of a box per decision."""
 _NEAR = (0.1, 0.01)
-"""Deviations of further points, in edges of the box."""
+"""Standard deviations of further points around the best, in edges of the box."""
 
 
 class Choices(NamedTuple):
@@ -87,7 +88,7 @@ def _of_discrete(observe: Callable[[PyTree], Array], sound: Callable[[PyTree], A
 def _of_box(
     observe: Callable[[PyTree], Array], sound: Callable[[PyTree], Array], space: gym_spaces.Box, num_candidates: int
 ) -> Choices:
-    """Uniform points; the input is observation and point, concatenated."""
+    """Uniform points of the box in its dtype; the input is observation and point, concatenated."""
     dtype = jax.dtypes.canonicalize_dtype(space.dtype)
     whole = not jnp.issubdtype(dtype, jnp.floating)
     low, high = (bound.ravel() for bound in (map(jnp.int32, (space.low, space.high)) if whole else limits(space)))
@@ -152,7 +153,7 @@ def _as_floats(feedback: Any) -> Array:
 
 
 def _wide(values: Any) -> Array:
-    """Floats of at least 32 bits; integers stay."""
+    """Floats with at least 32 bits, for linear algebra; integers unchanged."""
     values = jnp.asarray(values)
     narrow = jnp.issubdtype(values.dtype, jnp.floating) and values.dtype.itemsize < 4
     return values.astype(jnp.float32) if narrow else values

@@ -57,12 +57,12 @@ def hilofi(
     Args:
         spaces: with observation_space and action_space: an Environment, a gymnasium.Env.
         policy: name or acquisition of `seqdec.policies`.
-        model: flax module or `seqdec.models.Network` with one output per action; None: LeNet5 for 28 x 28 images,
+        model: flax module or `seqdec.models.Network` with one output per action; None is LeNet5 for 28 x 28 images,
             `seqdec.agents.scorer` for candidates, else an MLP with two hidden layers of 50 units. The output layer is
             detected, or a Network's `is_last`.
-        likelihood: of `seqdec.likelihoods`; None: gaussian(noise_variance).
+        likelihood: of `seqdec.likelihoods`; None is gaussian(noise_variance).
         noise_variance: observation variance R.
-        num_candidates: points per decision, Box actions only; None: 256.
+        num_candidates: points per decision, for Box actions only; None is 256.
         rehearsal: of past observations; None: none.
         average: decay a in [0, 1) of the moving average of means, by which it acts (`seqdec.agents.averaging`); 0:
             none.
@@ -71,7 +71,7 @@ def hilofi(
         rank: and all others, as in `seqdec.filters.hilofi`.
 
     Raises:
-        ValueError, TypeError: an unfit space or setting.
+        ValueError, TypeError: a setting or a space does not fit.
     """
     return _of_filter(hilofi, filters.hilofi, **locals())
 
@@ -99,7 +99,7 @@ def lolofi(
 ) -> Agent:
     """LoLoFi: low-rank beliefs over the last layer and over the hidden layers.
 
-    Arguments as in `seqdec.agents.hilofi` and `seqdec.filters.lolofi`.
+    Arguments up to `standardize` as in `seqdec.agents.hilofi`, others as in `seqdec.filters.lolofi`.
     """
     return _of_filter(lolofi, filters.lolofi, **locals())
 
@@ -124,7 +124,7 @@ def lofi(
 ) -> Agent:
     """LoFi: one belief over all parameters whose precision is a diagonal and a low-rank matrix.
 
-    Arguments as in `seqdec.agents.hilofi` and `seqdec.filters.lofi`.
+    Arguments up to `standardize` as in `seqdec.agents.hilofi`, others as in `seqdec.filters.lofi`.
     """
     return _of_filter(lofi, filters.lofi, **locals())
 
@@ -149,7 +149,7 @@ def lrkf(
 ) -> Agent:
     """LRKF: one low-rank belief over all parameters.
 
-    Arguments as in `seqdec.agents.hilofi` and `seqdec.filters.lrkf`.
+    Arguments up to `standardize` as in `seqdec.agents.hilofi`, others as in `seqdec.filters.lrkf`.
     """
     return _of_filter(lrkf, filters.lrkf, **locals())
 
@@ -172,7 +172,7 @@ def ekf(
 ) -> Agent:
     """EKF: one dense belief over all parameters, for small networks.
 
-    Arguments as in `seqdec.agents.hilofi` and `seqdec.filters.ekf`.
+    Arguments up to `standardize` as in `seqdec.agents.hilofi`, others as in `seqdec.filters.ekf`.
     """
     return _of_filter(ekf, filters.ekf, **locals())
 
@@ -195,7 +195,7 @@ def subspace(
 ) -> Agent:
     """Subspace EKF: a dense belief over d random directions of parameter space, all others are fixed.
 
-    Arguments as in `seqdec.agents.hilofi` and `seqdec.filters.subspace`.
+    Arguments up to `standardize` as in `seqdec.agents.hilofi`, others as in `seqdec.filters.subspace`.
     """
     return _of_filter(subspace, filters.subspace, **locals())
 
@@ -265,7 +265,7 @@ def _of_filter(
     standardize: bool,
     **own: Any,
 ) -> Agent:
-    """`own` are settings of the filter, `public` has their defaults."""
+    """The agent of a filter with the settings `own`; `public` has their defaults."""
     checks.number("average", average, 0, 1)
     name, settings = public.__name__, dict(own)
     if likelihood is not None:

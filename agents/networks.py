@@ -64,11 +64,12 @@ def scorer(
     """The network of a bandit with candidates: embeddings of their integer entries, and a module on top.
 
     Args:
-        spaces: with an observation_space Dict of a row per candidate; integers are row numbers of a table, from 0.
+        spaces: anything whose observation_space is a Dict with a row per candidate; integers are row numbers of a
+            table, from 0.
         module: flax module of the dict of a candidate, embeddings and features, with one output. A `models.Score` or
-            `models.Linear` gets all floats as one vector, "features". None: `models.Score` with intercepts, the product
-            of the embeddings, a direct path of the features, and a hidden layer of 20 units.
-        tables: entries with embeddings; None: all integers. Others are left out.
+            `models.Linear` gets all floats as one vector, "features". None is `models.Score` with intercepts, the
+            product of the embeddings, a direct path of the features, and a hidden layer of 20 units.
+        tables: names of the entries with embeddings; None is all integers. Other integers are left out.
         width: numbers in an embedding.
         std: of the initial embeddings; intercepts start at zero.
 

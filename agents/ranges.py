@@ -25,7 +25,7 @@ _OWN: Mapping[str, Mapping[str, tuple[float, float]]] = {
 
 
 def ranges(kind: str, defaults: Mapping[str, object]) -> dict[str, tuple[float, float]]:
-    """Of the agent called `kind`, by keyword.
+    """The ranges of the agent called `kind`, by keyword.
 
     Args:
         kind: name of the agent.

@@ -37,7 +37,7 @@ def random(spaces: HasSpaces) -> Agent:
     Args:
         spaces: with observation_space and action_space.
 
-    Raises TypeError or ValueError for an unfit space.
+    Raises TypeError or ValueError for a space that does not fit.
     """
     actions = spaces_of(spaces).action_space
     discrete = isinstance(actions, gym_spaces.Discrete)
@@ -74,7 +74,7 @@ def popularity(
         spaces: observations that are a Dict with row numbers of items.
         item: their name in it.
         prior_plays: average plays each item starts with, > 0.
-        policy: of `seqdec.policies`, one of expected responses only.
+        policy: of `seqdec.policies`, one that needs only the expected responses.
 
     Raises TypeError without such row numbers, ValueError for other settings.
     """

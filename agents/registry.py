@@ -105,7 +105,7 @@ def make(name: str, spaces: HasSpaces, **options: Any) -> Agent:
 
 
 def capabilities(name: str) -> Capabilities:
-    """Of the agent called `name`; outside the library, from its keywords.
+    """Capabilities of the agent called `name`; outside the library, from its keywords.
 
     Raises ValueError, with a suggestion, for an unknown name.
     """

@@ -78,17 +78,17 @@ def replay_adamw(
 
     Args:
         spaces: with observation_space and action_space.
-        policy: of `seqdec.policies`, one of expected responses only.
+        policy: of `seqdec.policies`, one that needs only the expected responses.
         model: as in `seqdec.agents.hilofi`.
         head: loss and belief of a network, as in `seqdec.agents.neural`; None: no uncertainty.
         learning_rate: of the optimizer.
         inner_steps: gradient steps per observation.
-        batch_size: rows of a minibatch with the newest; None: the whole memory.
+        batch_size: rows of a minibatch with the newest; None is the whole memory.
         capacity: rows of the reservoir, a uniform sample of all observations.
-        num_candidates: points per decision, Box actions only; None: 256.
+        num_candidates: points per decision, for Box actions only; None is 256.
 
     Raises:
-        TypeError, ValueError: an unfit space or setting.
+        TypeError, ValueError: a space or a setting does not fit.
     """
     return _trained("replay_adamw", optax.adamw, **locals())
 
@@ -149,7 +149,7 @@ def _trained(
     learning_rate: float,
     **options: Any,
 ) -> Agent:
-    """`options`: of `neural`, and the capacity of a memory."""
+    """`options` are those of `neural`, and the `capacity` of a reservoir; without one there is no memory."""
     checks.rate("learning_rate", learning_rate)
     memory = reservoir(options.pop("capacity")) if "capacity" in options else None
     settings = {"learning_rate": learning_rate}

@@ -26,11 +26,11 @@ _TRACING = (
 )
 _LARGEST_CONSTANT = 10_000
 _TOLERANCE = 1e-4
-"""Rounding of regret, by the largest number in it."""
+"""Negative regret that is rounding, by the largest number in it."""
 
 
 def check(env: Environment, *, steps: int = 16, seed: int = 0) -> None:
-    """Check a functional environment over `steps` random actions, compiled.
+    """Check that a functional environment keeps its contract over `steps` random actions, compiled.
 
     Observations must fit the space; they and the state must keep shapes and dtypes. Reward and regret are single
     numbers, regret at least 0 or NaN, the end of an episode a bool; equal keys give equal results.
@@ -70,7 +70,7 @@ def check(env: Environment, *, steps: int = 16, seed: int = 0) -> None:
 
 
 def contract(env: Environment) -> tuple[PyTree, TimeStep]:
-    """Shapes of an observation and a time step. Raises TypeError or ValueError."""
+    """Shapes of an observation and a time step; TypeError or ValueError where they break the contract."""
     if not isinstance(env, Environment):
         raise TypeError(f"env must be a seqdec.core.Environment, as seqdec.envs.make builds; got {type(env).__name__}")
     if not isinstance(env.action_space, Discrete | Box):
@@ -87,7 +87,7 @@ def contract(env: Environment) -> tuple[PyTree, TimeStep]:
 
 @contextmanager
 def explained(env: Environment) -> Iterator[None]:
-    """Errors in the words of `contract`."""
+    """Errors of making programs with `env` in the words of `contract`."""
     try:
         yield
     except Exception:
@@ -99,14 +99,14 @@ def explained(env: Environment) -> Iterator[None]:
 
 
 def begun(env: Environment, returned: Any) -> tuple[PyTree, PyTree]:
-    """Raises ValueError unless a state and an observation."""
+    """The result of `env.reset`; ValueError unless a state and an observation."""
     if not isinstance(returned, tuple) or len(returned) != 2 or isinstance(returned, Masked):
         _refuse(env, f"reset must return (state, observation); it returns {_form(returned)}")
     return returned
 
 
 def stepped(env: Environment, returned: Any) -> tuple[PyTree, TimeStep]:
-    """Raises ValueError unless a state and a `TimeStep` of single numbers."""
+    """The result of `env.step`; ValueError unless a state and a `TimeStep` of single numbers."""
     if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[1], TimeStep):
         _refuse(
             env,
@@ -250,6 +250,7 @@ def _random_actions(key: Key, space: Space, steps: int) -> jax.Array:
 
 
 def _check_purity(env: Environment, *programs: Any) -> None:
+    """Refuse functions that change when traced again; warn of large constants."""
     texts = [re.sub(r"0x[0-9a-f]+", "", str(program)) for program in programs]
     if texts[0] != texts[1] or not _equal(*(program.consts for program in programs)):
         _refuse(

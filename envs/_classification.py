@@ -1,4 +1,4 @@
-"""Classification of images as a bandit.
+"""Classification as a bandit: the context is an image, an action a class, the reward 1 if it is the label, else 0.
 
 `params` holds the data set as uint8, once for all seeds; a step converts one image to float32.
 """
@@ -183,6 +183,7 @@ def choose(key: Key, step: Array, order: Array | None, count: int, how: str) -> 
 
 
 def _check_examples(images: np.ndarray, labels: np.ndarray, peak: int) -> tuple[np.ndarray, np.ndarray]:
+    """The arrays on the host; ValueError for wrong types or shapes."""
     images, labels = (np.asarray(checks.as_array(*one)) for one in (("images", images), ("labels", labels)))
     if images.dtype != np.uint8 or images.ndim < 2 or images.size == 0:
         raise ValueError(f"images must be uint8 (n, ...) with n > 0; got {images.dtype} of shape {images.shape}")

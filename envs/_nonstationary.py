@@ -1,4 +1,4 @@
-"""Environments made of another.
+"""Environments made of another: permuted actions, drifting expected rewards, outliers.
 
 A change costs O(actions).
 """
@@ -41,7 +41,7 @@ def nonstationary(
 ) -> Environment:
     """`env` with a new regime from each of `change_points` on: steps from 0 at reset, through all episodes.
 
-    kind="permute": all n actions (labels) are permuted along a random cycle.
+    kind="permute": all n actions (labels) are permuted along a random cycle, and none keeps its place.
     kind="drift": expected rewards (of linear arms: weights) take a Gaussian step of standard deviation `drift_std`, by
     default 0.1; where the params are data, two random actions are exchanged instead.
 
@@ -139,7 +139,7 @@ def _drift(key: Key, state: State, params: Changing) -> tuple[PyTree, Array]:
 
 
 def _rearrange(num_actions: int, moving: int) -> Callable[[Key, State, Changing], tuple[PyTree, Array]]:
-    """Along a random cycle of `moving` actions."""
+    """Permutation along a random cycle of `moving` actions."""
 
     def change(key: Key, state: State, params: Changing) -> tuple[PyTree, Array]:
         cycle = jax.random.permutation(key, num_actions)[:moving]
@@ -149,13 +149,13 @@ def _rearrange(num_actions: int, moving: int) -> Callable[[Key, State, Changing]
 
 
 def _translate(action: Array, permutation: Array) -> Array:
-    """The inner index; -1 if out of range."""
+    """The inner environment's index of `action`; -1 if out of range."""
     index = in_range(action, permutation.shape[0])
     return jnp.where(index == action, permutation[index], -1)
 
 
 def _rename(timestep: TimeStep, before: Array, after: Array) -> TimeStep:
-    """Outcomes permuted by the step's regime, the mask by the next one's."""
+    """`timestep` with outcomes permuted by the step's regime, the mask by the next step's."""
     observation = timestep.observation
     if isinstance(observation, Masked):
         observation = observation._replace(mask=observation.mask[after])

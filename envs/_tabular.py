@@ -54,7 +54,7 @@ def tabular(
     Args:
         table: features (n, d), expected rewards (n, k) and their spread.
         order: as in `seqdec.envs.classification`.
-        horizon: steps of an episode; None: one pass, n.
+        horizon: steps of an episode; None is one pass, n.
         name: shown in tables and figures.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Bandits with known expected rewards.
+"""Bandits with known expected rewards: Bernoulli and Gaussian arms, linear arms, the wheel.
 
 Contexts and allowed arms are independent between steps. Regret is exact: the best allowed expected reward minus that of
 the arm played. An episode ends after `horizon` steps; the next has the same arms. A step costs O(arms * features).
@@ -252,7 +252,7 @@ def _bandit(
 
 
 def _draw_mask(key: Key, num_arms: int, availability: float) -> Array:
-    """(n,) bool, a random arm always."""
+    """(n,) bool: each arm with probability `availability`, a random one always."""
     some_key, one_key = jax.random.split(key)
     some = jax.random.bernoulli(some_key, availability, (num_arms,))
     return some | (jnp.arange(num_arms) == jax.random.randint(one_key, (), 0, num_arms))

@@ -1,7 +1,7 @@
-"""Functional environments behind gymnasium's interface.
+"""Functional environments behind gymnasium's interface, one at a time or vectorized, and their registered ids.
 
-The adapters hold the next episode back until `reset`. The final observation of an episode repeats the context of the
-last action, and the end counts as terminated.
+A functional environment continues with the next episode; the adapters hold it back until `reset`. The final observation
+of an episode repeats the context of the last action, and the end counts as terminated.
 """
 
 import inspect
@@ -63,12 +63,12 @@ def make_env(name: str, **options: Any) -> "FunctionalEnv":
 def make_vector_env(
     name: str, num_envs: int, autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP, **options: Any
 ) -> "FunctionalVectorEnv":
-    """`num_envs` copies of `seqdec.envs.make(name, **options)` as a gymnasium VectorEnv."""
+    """`num_envs` copies of `seqdec.envs.make(name, **options)` with shared data as a gymnasium VectorEnv."""
     return FunctionalVectorEnv(_made(name, options), num_envs, autoreset_mode=autoreset_mode)
 
 
 def _made(name: str, options: dict[str, Any]) -> Environment:
-    """Raises TypeError for a missing option; warns of synthetic data."""
+    """The environment of an id; TypeError for a missing option, a warning for synthetic data."""
     parameters = inspect.signature(REGISTRY[name]).parameters.values()
     missing = [
         p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD and p.name not in options
@@ -86,7 +86,7 @@ def _made(name: str, options: dict[str, Any]) -> Environment:
 
 
 _SYNTHETIC = "SYNTHETIC"
-"""In the names of synthetic data."""
+"""In the names of environments with synthetic data under the name of real data."""
 
 
 @portable
@@ -212,6 +212,7 @@ def _draw_seed(generator: np.random.Generator) -> np.uint32:
 
 
 def _check_action(action: Any, space: gymnasium.Space, mask: np.ndarray | None) -> Any:
+    """`action`, from 0 if discrete; ValueError if not allowed."""
     if not space.contains(action):
         raise ValueError(f"action {action!r} is not in {space}")
     if not isinstance(space, Discrete):

@@ -1,6 +1,7 @@
 """Black-box functions to be minimized, with their bounds and known minima.
 
-An `Objective` is a function for `seqdec.minimize`, and by `query` an environment.
+An `Objective` is a function for `seqdec.minimize`; in the environment `query`, actions are points and the reward is
+minus the value.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Reward and regret of an action."""
+"""Reward and regret of one of finitely many actions."""
 
 import jax.numpy as jnp
 

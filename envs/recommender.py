@@ -1,7 +1,7 @@
-"""Logs of a recommender as bandits.
+"""Logs of a recommender as bandits: the candidates of a block are the actions, and the reward of each is known.
 
-Observations are dicts with a row per candidate: row numbers of users and videos (`int32`), features. Shorter blocks
-have a mask. `params` holds the log, once for all seeds.
+An observation is a dict with a row per candidate: row numbers of users and videos (`int32`) and any features. Shorter
+blocks have a mask. `params` holds the log, once for all seeds.
 """
 
 import os
@@ -112,6 +112,7 @@ def _rows_space(size: int, num_candidates: int) -> Box:
 
 
 def _standardized(log: RecommenderLog) -> np.ndarray:
+    """Features by mean and deviation of the first blocks."""
     assert log.features is not None and log.feature_rows is not None
     early = len(log.rewards) // 10 + 1 if log.days is None else np.searchsorted(log.days, log.days[0], "right")
     known = log.features[log.feature_rows[:early][log.candidates[:early]]].astype(np.float64)

@@ -1,1 +1,1 @@
-"""Networks trained by an optimizer on a memory."""
+"""Networks trained by an optimizer on a memory, without a belief or with one over their last layer."""

@@ -1,4 +1,4 @@
-r"""Bootstrapped ensemble: networks with different initial weights, each on a resampling of the observations.
+r"""Bootstrapped ensemble: networks with different initial weights, each trained on a resampling of the observations.
 
 Member m weighs observation i with w_im ~ Poisson(1), the limit of the bootstrap, or 2 Bernoulli(1/2), drawn once, and
 minimizes over a minibatch shared by all members
@@ -108,6 +108,7 @@ def members_head(
 
 
 def _prior(network: Network, scale: float) -> Callable[[Key], PyTree]:
+    """(key) -> parameters of a randomized prior."""
     layer = last_layer(network)
 
     def draw(key):

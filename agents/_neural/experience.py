@@ -42,7 +42,7 @@ class Recorder(NamedTuple):
     example: Experience
     """shapes of one row"""
     rows: Callable[..., Experience]
-    """(x, y, observed) -> (k, ...) rows"""
+    """(x, y, observed) -> (k, ...) rows; k = n under full information on a Dict, else 1"""
 
 
 def rows_of(spaces: HasSpaces) -> Recorder:
@@ -86,12 +86,12 @@ def finite(rows: PyTree) -> Array:
 
 
 def usable(rows: PyTree) -> Array:
-    """() bool: finite, and sums of squares in float32."""
+    """() bool: all entries are finite, and sums of their squares in float32."""
     return jnp.all(jnp.stack([jnp.all(moderate(leaf)) for leaf in jax.tree.leaves(rows)]))
 
 
 def remember(memory: Memory, key: Key, state: MemoryState, rows: PyTree, accept: Array) -> MemoryState:
-    """With rows (k, ...) added in order, unchanged unless `accept` () bool."""
+    """The memory with the rows (k, ...) added in order, unchanged unless `accept` () bool."""
     keys = jax.random.split(key, len(jax.tree.leaves(rows)[0]))
 
     def add(state, at):
@@ -108,7 +108,10 @@ class Batch(NamedTuple):
 
 
 def minibatch(memory: Memory, key: Key, state: MemoryState, newest: PyTree, size: int | None) -> Batch:
-    """The newest rows (k, ...), filled up to b = `size` with draws from them and the memory; None: the whole memory."""
+    """The newest rows (k, ...), filled up to b = `size` with draws from the memory, which lacks them, and the newest.
+
+    `size` None: the newest and the whole memory.
+    """
     new = len(jax.tree.leaves(newest)[0])
     if size is None:
         rows, present = state.rows, memories.present(state)

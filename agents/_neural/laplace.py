@@ -5,7 +5,8 @@ has
 
     Lambda = I / sigma_0^2 + sum_i phi_i phi_i^T / R,        w ~ N(w_trained, Lambda^{-1})
 
-summed over the memory or over all observations (`over`). A prediction is N(f(x), phi^T Lambda^{-1} phi) and noise R.
+summed over the rows of the memory with present features, or over all observations with the features of their time.
+A prediction is N(f(x), phi^T Lambda^{-1} phi) and noise R.
 
 Cost of an update, for G groups of F parameters: O(m G F^2 + G F^3) for a memory of m rows, O(G F^2) for all
 observations.
@@ -39,7 +40,8 @@ def laplace(*, prior_std: float = 1.0, noise_variance: float = 0.01, over: str =
     Args:
         prior_std: prior standard deviation sigma_0 of every parameter of the last layer.
         noise_variance: observation variance R.
-        over: "memory", its rows with present features, or "stream", all observations with the features of their time.
+        over: precision over "memory", its rows with present features, or "stream", all observations with the features
+            of their time.
 
     Raises ValueError for a setting out of range.
     """
@@ -104,14 +106,14 @@ def last_layer_laplace(
         spaces: with observation_space and action_space.
         policy: name or acquisition of `seqdec.policies`.
         model: as in `seqdec.agents.hilofi`.
-        optimizer: any optax transformation, such as `optax.contrib.muon(1e-4)`; None: AdamW.
+        optimizer: any optax transformation, such as `optax.contrib.muon(1e-4)`; None is AdamW.
         learning_rate: of AdamW.
         inner_steps: gradient steps per observation, each on the newest and all of the buffer.
         buffer: observations kept.
         prior_std: and noise_variance, over, as in `laplace`.
-        num_candidates: points per decision, Box actions only; None: 256.
+        num_candidates: points per decision, for Box actions only; None is 256.
 
-    Raises TypeError or ValueError for an unfit space or setting.
+    Raises TypeError or ValueError for a space or a setting that does not fit.
     """
     told: dict[str, Any] = {"prior_std": prior_std, "noise_variance": noise_variance, "over": over}
     checks.rate("learning_rate", learning_rate)

@@ -35,7 +35,7 @@ class LastLayer(NamedTuple):
 
 
 def last_layer(network: Network) -> LastLayer:
-    """Raises ValueError, with the paths, if the output layer is not known."""
+    """The last layer of a network; ValueError, with the paths, if its output layer is not known."""
     shapes = jax.eval_shape(network.init, jax.random.key(0))
     leaves = parameters.split(shapes, network.is_last)[1]
     groups = _groups(network, shapes, leaves)
@@ -74,7 +74,7 @@ def last_layer(network: Network) -> LastLayer:
 
 
 def _groups(network: Network, shapes: PyTree, leaves: list) -> int:
-    """The outputs n where entry [..., j] of every leaf belongs to output j alone, else 1."""
+    """Number of groups: n where entry [..., j] of every leaf belongs to output j alone, else 1."""
     if network.example is None:
         return 1
     outputs = jax.eval_shape(network.apply, shapes, network.example).shape[0]
@@ -160,6 +160,6 @@ def draw_weights(key: Key, weights: Array, columns: Array) -> Array:
 
 
 def displaced(layer: LastLayer, network: Network, params: PyTree, weights: Array) -> Callable[[PyTree], Array]:
-    """(candidates -> (n,)) with other weights in the last layer."""
+    """The function (candidates -> (n,)) of the network with other weights in its last layer."""
     moved = layer.put(params, weights)
     return lambda candidates: network.apply(moved, candidates)

@@ -47,7 +47,7 @@ class NeuralState(NamedTuple):
     memory: MemoryState
     """rows `Experience`"""
     key: Array
-    """data of the constant key of draws"""
+    """data of the constant key of draws from the memory"""
 
 
 class NeuralInfo(NamedTuple):
@@ -119,12 +119,12 @@ def neural(
         spaces: with observation_space and action_space.
         optimizer: any optax transformation, e.g. `optax.adamw(1e-3)`.
         head: (network) -> loss and belief, such as `seqdec.agents.laplace`; None: no uncertainty.
-        policy: name or acquisition of `seqdec.policies`; without a head, one of expected responses only.
+        policy: name or acquisition of `seqdec.policies`; without a head, one that needs only the expected responses.
         model: a flax module or `seqdec.models.Network`; None as in `seqdec.agents.hilofi`.
-        memory: of `seqdec.memory`, for the observations before the newest; None: `memory.last(1)`.
-        batch_size: rows of a minibatch with the newest; None: the whole memory.
+        memory: of `seqdec.memory`, for the observations before the newest; None is `memory.last(1)`.
+        batch_size: rows of a minibatch with the newest; None is the newest and the whole memory.
         inner_steps: gradient steps per observation, each on its own minibatch.
-        num_candidates: points per decision, Box actions only; None: 256.
+        num_candidates: points per decision, for Box actions only; None is 256.
         name: shown in tables and figures.
         settings: of optimizer and head, recorded in the manifest of a run.
 
@@ -166,7 +166,10 @@ def with_head(
     num_candidates: int | None,
     **own: Any,
 ) -> Agent:
-    """By AdamW; `own`: settings of the head, and the capacity of a reservoir or the buffer of the last."""
+    """A network trained by AdamW.
+
+    `own` are settings of the head, and `capacity` of a reservoir or `buffer`, the number of last observations kept.
+    """
     rate("learning_rate", learning_rate)
     memory = (
         memories.last(count("buffer", own.pop("buffer")))

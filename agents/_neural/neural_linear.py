@@ -1,4 +1,4 @@
-r"""Neural-linear bandits: trained features, an exact Bayesian linear regression on top.
+r"""Neural-linear bandits: features trained on replayed minibatches, an exact Bayesian linear regression on top.
 
 With the features phi of the network (`seqdec.agents._neural.last_layer`), each group has the conjugate prior
 
@@ -57,7 +57,7 @@ _CHUNK = 256
 
 
 class Moments(NamedTuple):
-    """Over the observed responses of each group."""
+    """Sums over the observed responses of each group."""
 
     gram: Array
     """(G, F, F) of phi phi^T"""
@@ -159,7 +159,7 @@ def moments_of(layer: LastLayer, params: PyTree, memory: MemoryState) -> Moments
 
 
 def absorbed(belief: Regression, layer: LastLayer, params: PyTree, rows: Experience, good: Array) -> Regression:
-    """With more rows, with present features."""
+    """The posterior with more rows, with present features."""
     phi, y = (part.astype(belief.weights.dtype) for part in targets(layer, params, rows))
     phi = jnp.where(good & rows.observed[:, :, None], phi, 0)
     errors = jnp.where(good & rows.observed, y - responses(phi, belief.weights), 0)

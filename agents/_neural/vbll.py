@@ -54,7 +54,7 @@ def root_of(params: Variational) -> Array:
 
 
 def penalty(params: Variational, means: Array, prior_std: float, degrees: float, scale: float) -> Array:
-    """Sum over groups of KL minus log prior of the noise; means (G, F)."""
+    """KL to the prior minus the log prior of the noise, summed over groups; means (G, F)."""
     squares = jnp.sum(root_of(params) ** 2) + jnp.sum(means**2)
     log_det = 2 * jnp.sum(jnp.diagonal(params.raw_root, axis1=1, axis2=2))
     divergence = 0.5 * (squares / prior_std**2 + means.size * (2 * jnp.log(prior_std) - 1) - log_det)
@@ -138,7 +138,7 @@ def variational(
 
 
 def _posterior(network: Network, layer: LastLayer, softmax: bool) -> Callable[[Variational, Any], Posterior]:
-    """The covariance of a classifier is linearized at the mean."""
+    """Responses under q; a classifier is linearized at the mean for the covariance."""
 
     def posterior(params, belief):
         def mean(candidates):

@@ -1,1 +1,1 @@
-"""Bayesian linear regressions with an estimated noise variance, and their agents."""
+"""Bayesian linear regressions with an estimated noise variance, and the agents `linear` and `auto` made of them."""

@@ -48,15 +48,17 @@ from seqdec.modules import Model
 from seqdec.optim.common import promoting
 
 _FREE_STD, _NARROW_STD, _DEEP_STD = 10.0, 0.3, 0.1**0.5
-"""r: for little noise, for many weak features, with a network."""
+"""r for rewards nearly free of noise, for many weak features, and with a network."""
 _LOGS_WEIGHT = -20.0
+"""Initial log weight of the member with logarithms of rewards."""
 _ROWS, _BLOCK = 8192, 256
 """Most rows of the memory for renewal, evenly spread; rows at a time."""
 _FIRST, _OFTEN = 16, 10
-"""Of renewals: the first steps; number while observations grow e times."""
+"""Steps between the first renewals, and renewals while the number of observations grows e times."""
 _DECAY, _AVERAGE = 1000.0, 0.99
 """Steps after which weight decay shrinks; a of the average of parameters."""
 _SCALE = 0.5
+"""Scale of draws for candidates and Box actions."""
 
 
 class AutoState(NamedTuple):
@@ -77,7 +79,7 @@ class AutoState(NamedTuple):
     due: Array
     """() int32, the step of the next renewal"""
     key: Array
-    """data of the constant key of draws"""
+    """data of the constant key of draws from the memory"""
 
 
 class AutoInfo(NamedTuple):
@@ -107,21 +109,21 @@ def auto(
 
     Args:
         spaces: with observation_space and action_space.
-        policy: name or acquisition of `seqdec.policies`. None: thompson(scale=0.5) for candidates and Box actions,
+        policy: name or acquisition of `seqdec.policies`. None is thompson(scale=0.5) for candidates and Box actions,
             epistemic_sampling for contexts of at most two numbers, else tempered_sampling with neglect the number of
             these, at most 20; 20 for candidates that are row numbers of tables with more than 256 rows.
-        model: a flax module or `seqdec.models.Network` with a dense output layer and one output per action; None: an
-            MLP with two hidden layers of 50 units whose output layer sees its input too, for images LeNet5, for
+        model: a flax module or `seqdec.models.Network` with a dense output layer and one output per action; None is
+            an MLP with two hidden layers of 50 units whose output layer sees its input too, for images LeNet5, for
             candidates `seqdec.agents.scorer`. For candidates and Box actions as in `seqdec.agents.hilofi`.
         learning_rate: of Adam, with decoupled shrinkage.
         batch_size: rows of a minibatch with the newest.
         capacity: rows of the memory, a uniform sample of all observations.
         horizon: steps after which a prediction counts e times less in the members' weights.
-        half_life: steps after which an observation counts half for members that forget, in use once rewards turn out to
-            change; None: no such members.
-        num_candidates: points per decision, Box actions only, and as many again near the best; None: 256.
+        half_life: steps after which an observation counts half for the members that forget, which take part once
+            rewards turn out to change; None: no such members.
+        num_candidates: points drawn per decision, for Box actions only, and as many again near the best; None is 256.
 
-    Raises TypeError or ValueError for an unfit space or setting.
+    Raises TypeError or ValueError for a space or a setting that does not fit.
     """
     settings = {
         "learning_rate": learning_rate, "batch_size": batch_size, "capacity": capacity,

@@ -31,10 +31,11 @@ from seqdec.core import Acquisition, Array, Marginals
 from seqdec.runtime import alike
 
 CONSTANT = 3.0
-"""The last feature."""
+"""The last feature: prior standard deviation of an action's mean reward, in those of the noise."""
 LONGEST = 2.0**32
 """Bound of half-lives: steps between forgetting fit int32."""
 _TIMES = 4
+"""Times a belief forgets per half-life."""
 _PRIOR_COUNT, _SMALLEST = 4.0, 1e-30
 """Prior count of the noise; least variance."""
 _FEW, _MOST_NEGLECT = 2, 20

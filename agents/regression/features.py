@@ -29,7 +29,7 @@ from seqdec.core import Array, PyTree, Spaces
 _MOST = 256
 """Features of a regression of rows."""
 _PRODUCTS_STD = 0.3
-"""Factor of products."""
+"""Prior standard deviation of the weights of numbers and their products, in that of the noise."""
 _BUMPS = 16
 """Of a grid, in any dimension about as many."""
 
@@ -71,6 +71,7 @@ def _contexts(shape: tuple[int, ...], actions: int) -> Inputs:
         return x[None]
 
     def directed(x):
+        """Scaled to the length of the constant."""
         x = x.astype(float)
         x = x / jnp.maximum(jnp.max(jnp.abs(x)), jnp.finfo(x.dtype).tiny)
         return CONSTANT * x / jnp.maximum(jnp.linalg.norm(x), jnp.finfo(x.dtype).tiny)

@@ -72,12 +72,12 @@ def linear(
         spaces: with observation_space and action_space.
         policy: as in `seqdec.agents.auto`.
         half_life: for contexts, steps after which an observation counts half; None: all count alike.
-        intercepts: for candidates, whether each row of a table has a number of its own, with the prior standard
-            deviation `initial_std_table`; None: True.
+        intercepts: for candidates, whether each row of a table has a number of its own beside the weights of the
+            features, with the prior standard deviation `initial_std_table`; None is True.
         likelihood: and all others, for candidates and Box actions, as in `seqdec.agents.ekf`, which this is then, of a
-            linear model; None: its default.
+            linear model; None is its default.
 
-    Raises TypeError or ValueError for an unfit space or option.
+    Raises TypeError or ValueError for a space or an option that does not fit.
     """
     given = {name: value for name, value in locals().items() if value is not None}
     for own in ("spaces", "policy", "half_life", "intercepts"):

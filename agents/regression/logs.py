@@ -132,7 +132,7 @@ class Logs(NamedTuple):
         return self._replace(regression=regression._replace(noise=noise))
 
     def _amounts(self, logarithms: Array) -> Array:
-        """Of u: d + c = g exp(u)."""
+        """The d + c at logarithms u: g exp(u)."""
         return self.scale.unit * jnp.exp(jnp.minimum(logarithms, self.scale.furthest + _BEYOND))
 
     def _means(self, logarithms: Array, location: Array) -> tuple[Array, Array]:

@@ -35,9 +35,9 @@ from seqdec.core import Array, Marginals, Posterior, Predictive, PyTree
 from seqdec.runtime import alike
 
 _NONE, _PRICE, _LEAST = -100.0, 0.2, -6.0
-"""Of a member that forgets: log weight before a change; price; least log weight below the best."""
+"""Of a member that forgets: log weight before a change; price in nats a step; least log weight below the best."""
 _RISE, _SURE, _SURE_BEFORE, _RECENT, _LARGEST = 0.2, 6.0, 12.0, 200, 9.0
-"""Of the squared error: rise; standard errors now and before; steps of its mean; most of a step."""
+"""Of the squared error: smallest rise; standard errors now and before; steps of its mean; most of a step."""
 
 Phis = tuple[Array, ...]
 """(b, K, F) for the K members of each group."""
@@ -180,7 +180,7 @@ def posterior(
     location = rewards.location
 
     def answers(phis):
-        """Of the members (members, b n)."""
+        """Predictions of the members (members, b n), in order."""
         each = []
         for group, members, phi in zip(groups, mixture.members, phis, strict=True):
             for place, kind in enumerate(group.kinds):
@@ -199,7 +199,7 @@ def posterior(
         return Marginals(mean, variance, mixture.weights @ at.noise)
 
     def responses(weights, phis):
-        """(members, b n), weights (K, n, F) of each group."""
+        """(members, b n) expected rewards of weights (K, n, F) of each group."""
         each = [
             jax.vmap(_responses, (0, 0, 1, None))(*given, location).reshape(given[2].shape[1], -1)
             for given in zip(mixture.members, weights, phis, strict=True)
@@ -275,11 +275,11 @@ def _member(members: Any, place: int) -> Any:
 
 
 def _answers(place: int, _, members: Any, phi: Array, location: Array) -> Marginals:
-    """(b, n)."""
+    """Predictions (b, n) of one member."""
     member = _member(members, place)
     return jax.vmap(lambda phi: member.answer(phi[place], location))(phi)
 
 
 def _responses(member: Any, weights: Array, phi: Array, location: Array) -> Array:
-    """(b, n), weights (n, F), features (b, F)."""
+    """(b, n) expected rewards of weights (n, F) at features (b, F)."""
     return jax.vmap(lambda phi: member.responses(weights, phi, location))(phi)

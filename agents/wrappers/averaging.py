@@ -18,7 +18,7 @@ from seqdec.boundary.checks import number
 from seqdec.core import Array, Learner, PyTree
 
 _START = 100
-"""The 100 in a_t."""
+"""The 100 in a_t: updates up to which the average hardly differs from the latest parameters."""
 
 
 class Averaged(NamedTuple):
@@ -39,7 +39,7 @@ def averaging(
 
     Args:
         learner: any with parameters.
-        decay: a in [0, 1), else ValueError.
+        decay: a in [0, 1), else ValueError; the average reaches over the last 1 / (1 - a) updates.
         get: (state of the learner) -> theta.
         put: (state of the learner, theta) -> state with these parameters.
     """

@@ -1,4 +1,4 @@
-r"""Rehearsal: a filter shown past observations again.
+r"""Rehearsal: a filter shown past observations again, from a bounded memory.
 
 After the update with the newest observation, whose row (x, y) enters the memory, each step takes
 
@@ -6,7 +6,7 @@ After the update with the newest observation, whose row (x, y) enters the memory
     theta <- theta + optimizer(gradient of the mean of |y - f(theta, x)|^2 / 2)             over a minibatch
 
 with f the expected response. The k rows are one joint update, `Filter.update_batch`, or sequential where the filter has
-none; process noise arrives once.
+none; process noise arrives once. The minibatch is the newest observation and others drawn.
 
 After k replays a step the belief is that of a filter with R / (1 + k): standard deviations too small by sqrt(1 + k).
 The minibatch step moves the mean alone.
@@ -51,7 +51,7 @@ class RehearsalState(NamedTuple):
     optimizer: Any
     """its state; None without"""
     key: Array
-    """data of the constant key of draws"""
+    """data of the constant key of draws from the memory"""
 
 
 def rehearsing(learner: Learner, flt: Filter, rehearsal: Rehearsal, spaces: HasSpaces) -> Learner:
@@ -112,7 +112,7 @@ def _checked(flt: Filter, rehearsal: Rehearsal) -> Rehearsal:
 
 
 def _replay(flt: Filter, belief: Any, rows: Experience, accept: Array, *, every: bool) -> Any:
-    """With rows (k, ...), if `accept` (); `every`: all responses of a row, else one."""
+    """A step of the filter with rows (k, ...), if `accept` (); `every`: all responses of a row, else one."""
     which = None if every or rows.y.shape[1] == 1 else jnp.argmax(rows.observed, 1)[:, None]
     # The filter leaves out what is not a number.
     y = jnp.where(rows.observed & accept, rows.y, jnp.nan)
@@ -130,7 +130,7 @@ def _descend(
     rows: Experience,
     accept: Array,
 ) -> RehearsalState:
-    """A step from the belief's mean, unless not finite."""
+    """A step of the optimizer from the belief's mean, unless not finite."""
 
     def loss_of(params):
         errors = jnp.where(rows.observed, rows.y - jax.vmap(flt.response, (None, 0))(params, rows.x), 0)

@@ -5,7 +5,7 @@ r"""Standard units: a learner that sees numbers by their means and standard devi
     Box actions                             (a - middle) / std of a uniform point of the box
 
 Arrays of two and more axes or of more than 256 numbers, Discrete observations and row numbers stay. The units are those
-of all contexts learned from, the newest included.
+of all contexts learned from, the newest included; they move as 1 / n.
 """
 
 import functools
@@ -59,7 +59,7 @@ def standardized(learner: Learner, spaces: HasSpaces) -> Learner:
         return learner
 
     def parts_of(x):
-        """By name: of a context (1, ...), or of candidates (n, ...)."""
+        """Numbers by name: of a context (1, ...), also before the points of a box, or of candidates (n, ...)."""
         if boxes:
             x = x[0, : math.prod(shapes[_CONTEXT])].reshape(shapes[_CONTEXT])
         parts = x if named else {_CONTEXT: x[None]}
@@ -77,6 +77,7 @@ def standardized(learner: Learner, spaces: HasSpaces) -> Learner:
         return jnp.concatenate([context.astype(wide), x[:, context.shape[1] :].astype(wide)], axis=1)
 
     def counted(x, y, allowed):
+        """Numbers that the units measure, and which rows count."""
         parts = parts_of(x)
         rows = jnp.ones(len(next(iter(parts.values()))), bool)
         return parts, (rows if allowed is None or not named else jnp.asarray(allowed, bool)) & jnp.all(jnp.isfinite(y))
@@ -149,7 +150,7 @@ def standard_actions(network: Network, spaces: HasSpaces) -> Network:
 
 
 def _is_numeric(space: gym_spaces.Space, leading: int) -> bool:
-    """Vectors or numbers after `leading` axes, no row numbers."""
+    """Whether a Box holds vectors or numbers after `leading` axes, not row numbers."""
     if not isinstance(space, gym_spaces.Box) or 0 in space.shape:
         return False
     shape = space.shape[leading:]

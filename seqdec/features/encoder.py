@@ -116,7 +116,7 @@ class Encoder:
 
     @classmethod
     def of(cls, transformer: Any, columns: Iterable[str], *, example: Mapping[str, Any] | None = None) -> "Encoder":
-        """The encoder of a fitted transformer of scikit-learn, without JSON form and digest.
+        """The encoder of a fitted transformer or pipeline of scikit-learn, without JSON form and digest.
 
         A row takes about a millisecond; missing values are NaN.
 

@@ -334,7 +334,7 @@ def _kind_of(column: str, known: list[Any], max_levels: int) -> str:
 
 
 def _family(value: Any) -> str | None:
-    """Of str "text"; None if no kind accepts it."""
+    """The kind of one value, "text" for str; None if none accepts it."""
     if isinstance(value, str):
         return "text"
     if isinstance(value, bool | np.bool_):

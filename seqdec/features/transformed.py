@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Transformed(Encoder):
-    """Of `Encoder.of`; equal for the same transformer and columns."""
+    """What `Encoder.of` returns; equal for the same transformer and columns."""
 
     def __init__(self, transformer: Any, columns: Iterable[str], example: Mapping[str, Any] | None = None):
         """Arguments and errors as in `Encoder.of`."""
@@ -104,6 +104,7 @@ class Transformed(Encoder):
 
 
 def _filled(cells: list[Any]) -> "pd.Series":
+    """The values with missing ones as NaN; objects where all are missing."""
     import pandas as pd
 
     filled = [float("nan") if values.missing(value) else value for value in cells]

@@ -9,7 +9,8 @@ from seqdec.boundary.checks import concrete, count, keyed
 from seqdec.core import Array, Marginals, Posterior, PyTree
 
 _NODES, _FURTHEST, _UNDECIDED, _LINEAR, _SHARPEST = 24, 5.0, 3.5, 3.0, 1e-3
-"""Of `marginal_quadrature`: nodes; end; 3.5 std_b; 3 d; least d."""
+"""Of `marginal_quadrature`: nodes; largest |z|; deviations of a rival from its mean to its lower end, and over which
+nodes are about equally far apart; its least deviation in those of the candidate."""
 
 
 def masked(scores: Array, mask: Array | None) -> Array:
@@ -131,7 +132,12 @@ def _samples(samples) -> int:
 
 
 def weight(name: str, value, upper: float = float("inf")) -> None:
-    """Refuse all but numbers (TypeError) in [0, upper] (ValueError); traced ones pass."""
+    """Refuse a number outside [0, upper]; traced numbers pass.
+
+    Raises:
+        TypeError: not a number.
+        ValueError: out of range.
+    """
     at = concrete(name, value)
     if at is not None and not 0 <= at <= upper:
         raise ValueError(f"{name} must lie in [0, {upper:g}]; got {value!r}")

@@ -1,4 +1,4 @@
-r"""Expected improvement over the best response so far.
+r"""Expected improvement over the best response so far, in logarithms.
 
     EI(a) = E max(f_a - best, 0) = std_a h(z),    z = (mean_a - best) / std_a,    h(z) = phi(z) + z Phi(z)
 

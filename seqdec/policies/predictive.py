@@ -16,10 +16,10 @@ from seqdec.policies import common
 
 
 def predictive_sampling(*, joint: bool = False, propensity_samples: int = 100) -> Acquisition:
-    """Predictive sampling of outcomes, observation noise included, with estimated probabilities.
+    """Predictive sampling of outcomes, observation noise included (Algorithm 1), with estimated probabilities.
 
     Args:
-        joint: draw outcomes jointly; False: from marginals, as in Algorithm 1.
+        joint: draw outcomes from their joint distribution; False: from their marginals, as in Algorithm 1.
         propensity_samples: S draws (joint) or a quadrature (otherwise) for the estimate of the action's probability, 1
             / (S + 1) of it spread evenly; 0: no estimate.
 

@@ -26,7 +26,8 @@ def tempered_sampling(*, neglect: float = 5.0, propensity_samples: int = 100) ->
     """Thompson sampling with less variance where a candidate is observed often; estimated probabilities.
 
     Args:
-        neglect: a candidate observed less than one in neglect n times near the context keeps its full variance.
+        neglect: a candidate observed less than one in neglect n times near the context keeps its full variance; others
+            in proportion less.
         propensity_samples: S; 1 / (S + 1) of the estimated probability is spread evenly; 0: no estimate.
 
     Raises:
