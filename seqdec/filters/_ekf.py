@@ -1,4 +1,4 @@
-"""EKF: the extended Kalman filter, for up to a few thousand parameters.
+"""EKF: the extended Kalman filter with a dense covariance, for up to a few thousand parameters.
 
 Belief N(theta, Sigma). Per step Sigma += q I; with the Jacobian J of the expected response at theta, an observation y
 gives
@@ -6,7 +6,7 @@ gives
     S = J Sigma J^T + R        K = Sigma J^T S^{-1}
     theta += K (y - y_hat)     Sigma = (I - K J) Sigma (I - K J)^T + K R K^T
 
-An update costs O(D^2), process noise O(D^3).
+Sigma is kept as a root (D x D). An update costs O(D^2), process noise O(D^3).
 
 Source: Duran-Martin et al. (`seqdec.filters.reference`), Appendix B.
 """
@@ -77,7 +77,7 @@ def full_rank(initial_std: Array | float, process_noise: ProcessNoise, numerics:
         return of_rows
 
     def mean_update(state, jacobian, products, weights):
-        """(F T + q J)^T S^{-1} eps; the cache is S K^T."""
+        """K eps = (F T + q J)^T S^{-1} eps; the cache is S K^T."""
         known = products @ state.factor.columns.mT
         raw_gain = known if static_span else known + state.accumulated_noise * linalg.whole(jacobian)
         move = weights @ raw_gain
@@ -119,6 +119,7 @@ def full_rank(initial_std: Array | float, process_noise: ProcessNoise, numerics:
 
 
 def _is_by_output(rows: Rows) -> bool:
+    """Whether these are parameters of a dense layer of the responses."""
     few = [part for part in rows if not isinstance(part, Outer)]
     outputs = len(rows[0].deltas if isinstance(rows[0], Outer) else rows[0])
     layers = [part for part in rows if isinstance(part, Outer)]

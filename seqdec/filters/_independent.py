@@ -1,6 +1,6 @@
 """Independent beliefs, one for each response, as in linear bandits with weights for each arm.
 
-For k arms of p parameters an update costs O(p^2), not O(k^2 p^2) as in `seqdec.filters.ekf`.
+For k arms of p parameters an update costs O(p^2), not O(k^2 p^2) as the same belief in `seqdec.filters.ekf`.
 """
 
 import jax

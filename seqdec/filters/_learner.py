@@ -25,7 +25,7 @@ def posterior(flt: Filter, belief: Any) -> Posterior:
 
 
 def learner(flt: Filter, init: Callable[[Key], PyTree], *, row_by_row: bool = False) -> Learner:
-    """A filter with its network: updates are a `Filter.predict` and a `Filter.update`.
+    """A filter with its network: each update is a `Filter.predict` and a `Filter.update`.
 
     Args:
         flt: the filter.

@@ -1,4 +1,4 @@
-"""LoFi: a Kalman filter of low-rank precision.
+"""LoFi: a Kalman filter whose precision is a diagonal and a low-rank matrix.
 
 Belief N(theta, Sigma), Sigma^{-1} = diag(u) + W W^T with u (D,) and W (D x d). A time step of process noise q is
 exact,
@@ -63,7 +63,7 @@ class Precision(NamedTuple):
     gram: Array
     """A^T A (d + m, d + m)"""
     core: Array
-    """(d + m, d + m) between A and A^T in the root C; kept, as XLA would compute it twice"""
+    """(d + m, d + m) between A and A^T in the root C; kept because XLA would compute it for acting and for updating"""
     filled: Array
     """() int32, columns in use"""
 
@@ -97,7 +97,7 @@ def diagonal_and_low_rank(
         return initial_state(precision, dtype, process_noise)
 
     def predict(state):
-        """A <- diag(rho)^{1/2} A (I + q W^T diag(rho) W)^{-1/2}."""
+        """Exact (Sigma + q I)^{-1}: A <- diag(rho)^{1/2} A (I + q W^T diag(rho) W)^{-1/2}."""
         arrived, state = arrival(process_noise, state)
         before = state.factor
         kept = 1 / (1 + arrived * before.diagonal)
@@ -118,7 +118,7 @@ def diagonal_and_low_rank(
         return products @ products.mT
 
     def mean_update(state, jacobian, products, weights):
-        """C F^T w with w = S^{-1} eps; no cache."""
+        """Sigma J^T w = C F^T w with w = S^{-1} eps; no cache."""
         del jacobian
         move = _times(state.factor, weights @ products)
         return (move,), move @ move, None
@@ -160,7 +160,7 @@ def diagonal_and_low_rank(
 
 
 def _largest_precision(dtype) -> float:
-    """The largest precision whose products do not overflow."""
+    """The largest precision whose products with a few rows of the factor do not overflow."""
     return float(jnp.finfo(dtype).max) ** 0.5
 
 
@@ -190,6 +190,7 @@ def _whitened(precision: Precision, observation: Observation) -> Array:
 
 
 def _appended(precision: Precision, rows: Array, accept: Array) -> Precision:
+    """The precision with the rows (o, D) as further columns of A, if accepted."""
     observed, first = len(rows), precision.filled
     here = columns_from(first, observed, precision.factor.shape[1]).astype(rows.dtype)
     crossed = here.mT @ (rows @ precision.factor + rows @ rows.mT @ here / 2)
@@ -226,6 +227,7 @@ def _truncated(precision: Precision, rows: Array, rank: int) -> tuple[Precision,
 
 
 def _gain_gram(precision: Precision, observation: Observation) -> Array:
+    """K^T K (o, o), of K^T = S^{-1} F C^T."""
     moves = jax.vmap(lambda row: _times(precision, row))(observation.products)
     gain = linalg.solve_psd(observation.innovation_root, moves)
     return gain @ gain.mT
@@ -242,7 +244,7 @@ def lofi(
     spare: int = 0,
     numerics: Numerics = Numerics(),
 ) -> Filter:
-    """LoFi: one belief over all parameters, of diagonal and low-rank precision.
+    """LoFi: one belief over all parameters whose precision is a diagonal and a low-rank matrix.
 
     Args:
         network, likelihood: as in `lrkf`. Noise counts as 1e-6 of J diag(u)^{-1} J^T (1e-15 in float64) at least.

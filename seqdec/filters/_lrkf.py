@@ -1,4 +1,4 @@
-"""LRKF: a Kalman filter of low-rank covariance.
+"""LRKF: a Kalman filter with one low-rank covariance for all parameters of a network.
 
 Belief N(theta, C^T C) with C (d x D). With the Jacobian H (o x D) of the expected response at theta, an observation y
 gives
@@ -7,7 +7,8 @@ gives
     theta += K (y - y_hat)                C = P_{d,+q}( C (I - K H)^T, R^{1/2} K^T )
 
 where P_{d,+q}(W_1, W_2) is the best rank-d root of W_1^T W_1 + W_2^T W_2 + q I. A step costs O(D d) in the coordinates
-of C = T A B^T (`seqdec.linalg.low_rank`). With q = 0 it is an extended Kalman filter in the span of its first factor.
+of C = T A B^T (`seqdec.linalg.low_rank`). With q = 0 the filter is an extended Kalman filter in the span of its first
+factor.
 
 Source: Duran-Martin et al. (`seqdec.filters.reference`), Algorithm 4.
 """
@@ -80,7 +81,7 @@ def low_rank(
         return of_rows
 
     def mean_update(state, jacobian, products, weights):
-        """C^T C H^T w + q H^T w with w = S^{-1} eps, and |K eps|^2."""
+        """K eps = C^T C H^T w + q H^T w with w = S^{-1} eps, and |K eps|^2."""
         factor = state.factor
         inside = weights @ products @ factor.coefficients.mT
         along = inside @ factor.root.mT @ factor.root
@@ -93,6 +94,7 @@ def low_rank(
         return move, square, None
 
     def covariance_update(state, observation):
+        """C <- P_{d,+q}(C (I - K H)^T, R^{1/2} K^T); for q = 0 the span stays."""
         products, accept, noise = observation.products, observation.accept, state.accumulated_noise
         roots = observation.innovation_root, observation.noise_root
         if static_span:

@@ -27,7 +27,7 @@ def subspace(
     initial_std_table: TableStd = 1.0,
     numerics: Numerics = Numerics(),
 ) -> Filter:
-    """Subspace EKF: a dense belief over d random directions of parameter space.
+    """Subspace EKF: a dense belief over d random directions of parameter space, all others are fixed.
 
     Args:
         rank: d.

@@ -57,4 +57,5 @@ def joseph_norm(gain: Array, jacobian: Array) -> Array:
 
 
 def _sandwich_norm(left: Array, middle: Array, right: Array) -> Array:
+    """||A M B^T||_F from the Gram matrices."""
     return jnp.sqrt(jnp.maximum(jnp.sum((left @ middle @ right) * middle), 0))

@@ -34,13 +34,13 @@ class Numerics(NamedTuple):
     error_bounds: bool = False
     """report `UpdateInfo.error_bound` (`seqdec.filters.bounds`)"""
     share_linearization: bool = True
-    """linearize every output in `update`, as in `moments`, once for both in a compiled step. False: the observed only,
-    cheaper without moments.
+    """linearize every output in `update`, as `moments` does, once for both in a compiled step. False: the observed
+    outputs only, cheaper without moments.
     """
 
 
 def checked_numerics(numerics: Any) -> Numerics:
-    """`numerics` with an int for its buffer. Raises TypeError or ValueError."""
+    """`numerics` with an int for its buffer; TypeError or ValueError for anything else."""
     if not isinstance(numerics, Numerics):
         raise TypeError(f"numerics must be a seqdec.filters.Numerics; got {numerics!r}")
     if numerics.buffer is not None:
@@ -87,7 +87,7 @@ class Observation(NamedTuple):
 
 
 class CovarianceUpdate(NamedTuple):
-    """A state after an observation, and its terms of the error bounds."""
+    """A covariance's state after an observation, and its terms of the error bounds."""
 
     state: Any
     gain_gram: Array
@@ -146,7 +146,7 @@ ProcessNoise = Array | float | Callable[[Array], Array]
 class Annealed(NamedTuple):
     """The schedule q_t = q_0 / (1 + t / T)^2 after t steps.
 
-    The steady gain of about sqrt(q / R) then falls as 1 / t, as an average's.
+    The steady gain of about sqrt(q / R) then falls as 1 / t, as that of an average does.
     """
 
     initial: Array | float

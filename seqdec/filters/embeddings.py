@@ -20,7 +20,7 @@ from seqdec.core import Array, Filter, PyTree
 from seqdec.filters.covariance import Belief, Covariance, CovarianceUpdate
 
 TableStd = Array | float | Mapping[str, Array | float]
-"""Prior standard deviations: one number, one for each column (width,), or these by table."""
+"""Prior standard deviations of tables: one number, one for each column (width,), or these by table."""
 
 
 class RowRoots(NamedTuple):
@@ -33,7 +33,7 @@ class RowRoots(NamedTuple):
 
 
 def table(initial_std: Array | float) -> Covariance:
-    """Independent rows, initially diag(initial_std^2) each."""
+    """The covariance of one table: independent rows, initially diag(initial_std^2) each."""
 
     def init(key, leaves, dtype, like):
         del key, like

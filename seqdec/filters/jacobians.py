@@ -1,7 +1,7 @@
 """Jacobians of a network's outputs by its parameters, with outer products for dense layers.
 
 A layer z = x W with kernel W (in x out) and one vector x changes an output f_o by df_o = x^T dW delta_o, delta_o =
-df_o / dz: row o is x delta_o^T (`seqdec.linalg.Outer`).
+df_o / dz: row o is x delta_o^T (`seqdec.linalg.Outer`), and all rows multiply a basis at the cost of one.
 
 Such kernels are used once, as the right factor of a product with a vector in the jaxpr. Others, also those inside a
 `jax.jit` of the network's `apply`, get full rows.
@@ -84,7 +84,7 @@ def _dense_layers(jaxpr: core.Jaxpr, count: int) -> dict[int, int]:
 def _evaluate(
     closed: core.ClosedJaxpr, arguments: list[Array], offsets: dict[int, Array]
 ) -> tuple[list[Array], list[Array]]:
-    """Outputs with `offsets` added to some equations' outputs, and their first inputs."""
+    """Outputs with `offsets` added to some equations' outputs, and these equations' first inputs."""
     jaxpr, inputs_found = closed.jaxpr, []
     values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*closed.consts, *arguments], strict=True))
 

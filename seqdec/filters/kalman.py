@@ -8,7 +8,8 @@ R and process noise q_b, an observation y gives
     approximately
 
 Forms of `Covariance`: `full_rank` (ekf), `low_rank` (lrkf), `by_output` (hilofi), `diagonal_and_low_rank` (lofi),
-`table` (embeddings). `seqdec.filters.trust` gives J, R and y_hat where the expected response is unbounded.
+`table` (embeddings). `seqdec.filters.trust` gives J, R and y_hat where the expected response is unbounded, as for
+counts.
 
 J_b (K x D) times the n columns of Sigma_b's root takes one pass for outer products (`seqdec.filters.jacobians`), else
 K reverse passes or, for K >= n, n forward passes.
@@ -82,6 +83,7 @@ def _places(tables: tuple[str, ...], is_last: IsLast | None, structure: Any) -> 
 
 
 def _explained(name: str, flt: Filter, network: Network) -> Filter:
+    """`flt`, with an error for a belief of another filter."""
 
     def form() -> Belief:
         return jax.eval_shape(lambda key: flt.init(key, network.init(key)), jax.random.key(0))
@@ -144,6 +146,7 @@ def _predict(model: _Model, belief: Belief) -> Belief:
 
 
 def _moments(model: _Model, belief: Belief, x: PyTree) -> Predictive:
+    """The expected response f, its covariance J Sigma J^T, and the noise R."""
     x = numbers("x", x)
     at = _linearize(model, belief.params, x)
     products, skipped = _project_all(model, belief, x, at)
@@ -300,6 +303,7 @@ def _moved(model: _Model, belief: Belief, steps: list[Pieces]) -> PyTree:
 
 
 def _variances(model: _Model, belief: Belief, products: list[Array]) -> list[Array]:
+    """J_b Sigma_b J_b^T (o, o) by block."""
     return [c.variance(state, product) for c, state, product in _blocks(model, belief, products)]
 
 

@@ -41,6 +41,7 @@ class Primitives(NamedTuple):
 
 
 def _numpy_projection(rank, inflation, *blocks):
+    """diag(sqrt(s^2 + a)) V_d^T of the stacked rows."""
     _, s, vt = np.linalg.svd(np.concatenate(blocks), full_matrices=False)
     return np.sqrt(s[:rank, None] ** 2 + inflation) * vt[:rank]
 
@@ -159,6 +160,7 @@ def make(
         return Belief(params, tuple(factors))
 
     def linearize(params, x):
+        """Mean, noise, and the Jacobian (K, D) by block."""
 
         def response(params, x):
             output = network.apply(params, x)

@@ -1,4 +1,4 @@
-r"""A rank-d covariance Sigma = C^T C, updated in O(D d); derived in `docs/mathematics.md`.
+r"""A rank-d covariance Sigma = C^T C on a lazy basis, updated in O(D d); derived in `docs/mathematics.md`.
 
 C = T Y with a root T (d, d) and orthonormal rows Y = A B^T, of coefficients A (d, n) and a basis B (D, n), n = d + m.
 For a Jacobian H (o, D), noise R, innovation variance S, gain K^T = S^{-1} (H C^T C + q H), and the orthonormal rows Y+
@@ -171,6 +171,8 @@ def low_rank_downdate(
 
 
 class _Downdated(NamedTuple):
+    """A factor without its last observed rows in the basis."""
+
     factor: LowRankFactor
     appended: Array
     """(d, o) coefficients of the rows H to come"""
@@ -255,7 +257,7 @@ def _(primals, tangents):
 
 
 _SURE = 1e-2
-"""Least share of a variance left for Cholesky's factor."""
+"""Least share of a variance left for its Cholesky factor to be used."""
 
 
 def _residual(inside: Array, gram: Array) -> tuple[Array, Array, Array]:
@@ -318,7 +320,7 @@ _MAX_ITERATIONS = 50
 
 
 def _reflect(direction: Array, columns: Array) -> Array:
-    """Columns (d + 1, k), a unit direction reflected to the last axis and left out."""
+    """Columns (d + 1, k) times the reflection that takes a unit direction to the last axis, without its last row."""
     sign = jnp.where(direction[-1] < 0, -1, 1)
     normal = direction.at[-1].add(sign)
     return columns[:-1] - jnp.outer(normal[:-1], normal @ columns) / jnp.abs(normal[-1])

@@ -22,7 +22,7 @@ Pieces = tuple[Array, ...]
 
 
 class Outer(NamedTuple):
-    """Rows (o, in * out) x delta_o^T of a Jacobian."""
+    """Rows (o, in * out) of a Jacobian, x delta_o^T (`seqdec.filters.jacobians`)."""
 
     inputs: Array
     """x (in,) of all rows; or (g, in) of g consecutive groups of o / g rows"""
@@ -46,7 +46,7 @@ Rows = tuple[Array | Outer, ...]
 
 
 def dense(rows: Array | Outer) -> Array:
-    """The matrix (o, D_p)."""
+    """The rows as a matrix (o, D_p)."""
     if isinstance(rows, Outer):
         inputs = rows.inputs if rows.inputs.ndim == 1 else rows.input_of_row
         rows = jnp.atleast_2d(inputs)[..., None] * rows.deltas[:, None, :]

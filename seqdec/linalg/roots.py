@@ -1,4 +1,4 @@
-r"""Square roots of covariances, Sigma = R^T R."""
+r"""Square roots of covariances, Sigma = R^T R, as plain matrices."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ from seqdec.linalg.batching import cholesky, eigh, qr, solve_transposed, solve_t
 
 
 def relative_jitter(dtype) -> float:
-    """Size of a ridge: a few units in the last place."""
+    """Relative size of a ridge: a few units in the last place."""
     return 8 * float(jnp.finfo(dtype).eps)
 
 
@@ -51,7 +51,7 @@ def low_rank_projection(rank: int, *blocks: Array, inflation: Array | float = 0.
     """J (rank, n) with J^T J the best rank-d approximation of sum_i B_i^T B_i + a I; the paper's P_{d,+a}.
 
     J = diag(sqrt(s_i^2 + a)) V_d^T from the singular values and right vectors of the stacked blocks (rows_i, n). Rows
-    beyond the rank of the stack are zero. `inflation`: a >= 0.
+    beyond the rank of the stack are zero. `inflation` is the variance a >= 0.
     """
     stack = jnp.concatenate(blocks)
     stack = jnp.pad(stack, ((0, max(0, rank - len(stack))), (0, 0)))

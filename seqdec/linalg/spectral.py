@@ -1,4 +1,4 @@
-r"""Eigenvectors and roots of symmetric matrices, with derivatives of every order where eigenvalues are equal.
+r"""Spaces of eigenvectors and roots of symmetric matrices, with derivatives of every order where eigenvalues are equal.
 
 With eigenvectors V and U of two spaces of A, and the root S of A = S S,
 
@@ -55,7 +55,7 @@ class Parted(NamedTuple):
 def parted_eigenvectors(matrix: Array, count: int) -> Parted:
     """The eigenvectors of a symmetric matrix without the o = `count` least, and these.
 
-    Derivatives are those of their spaces.
+    Their derivatives are those of the spaces that they span.
     """
     values, vectors = eigh(matrix)
     return Parted(vectors[:, count:], vectors[:, :count], values[:count])

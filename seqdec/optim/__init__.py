@@ -1,9 +1,9 @@
 """Optimizers of recent papers as optax transformations.
 
 `x` replaces `optax.adamw`; `scale_by_x` is `x` without learning rate and minus sign. `seqdec.optim.groups` defines
-which parameters are matrices; `optim.explain` shows it. KOALA needs `update(grads, state, params, value=loss)`. With
-`optax.inject_hyperparams`, name integers (rank, interval, sweeps, polar_steps) and masks that are functions in
-`static_args`.
+which parameters are matrices; `optim.explain` shows what happens to each. KOALA needs `update(grads, state, params,
+value=loss)`. With `optax.inject_hyperparams`, name integers (rank, interval, sweeps, polar_steps) and masks that are
+functions in `static_args`.
 
 b1 is the decay of the first moment or momentum, b2 of second moments, b3 of products G G^T where squares are averaged
 too; eps is added to denominators or diagonals; scale multiplies the direction. A setting out of its range raises

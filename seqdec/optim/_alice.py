@@ -54,8 +54,8 @@ def alice(
 
     The switch takes one subspace iteration towards the leading eigenvectors of Q (in step 1: those of G G^T), keeps
     the first l columns, and draws the other r - l from an orthonormal basis of the complement, uniformly without
-    replacement. No bias correction, no epsilon: 0 / 0 and components that are rounding errors of their column count as
-    0.
+    replacement. `limit` bounds the growth of the norm. No bias correction, no epsilon: 0 / 0 and components that are
+    rounding errors of their column count as 0.
 
     Memory of a matrix: 2 n r + m r + n + r^2 + 1 numbers. Work: O(m n r) per step, and O(m^3) every K steps.
 
@@ -64,10 +64,10 @@ def alice(
         rank: r, at most m.
         leading: l <= r; None: 5/16 of the rank, but 40 between ranks of 128 and 256.
         interval: K, steps between two switches.
-        b1, b2: decay of m and p, and of v.
-        b3: decay of Q~; a Python 0 keeps none.
+        b1, b2: decay of the first moment and of p, and of the second moment in the subspace.
+        b3: decay of the tracked second moment; a Python 0 keeps no such moment.
         scale, compensation_scale: the paper's alpha and alpha_c.
-        growth: factor by which `limit` lets the norm grow per step.
+        growth: factor by which the norm of the compensation may grow per step.
         switching: source of the other columns: "complement"; "full_basis", with the replaced columns;
             "gaussian_mix", normalized Gaussian vectors; "gaussian", such vectors for all columns; "none".
         compensation: "optimal"; "fira": the residual's columns scaled as the subspace scales its own; "fira_plus":
@@ -179,6 +179,7 @@ _complete_qr = linalg.sequential_vmap(functools.partial(jnp.linalg.qr, mode="com
 
 
 def _complement(basis: Array) -> Array:
+    """(m, m - r) orthonormal complement of a basis (m, r)."""
     return _complete_qr(basis)[0][:, basis.shape[1] :]
 
 
@@ -195,6 +196,6 @@ def _turned(basis: Array, step: Step, gradient: Array, tracked: Array | None, b3
 
 
 def default_leading(rank: int) -> int:
-    """The authors' l for a rank."""
+    """The authors' l for a rank: 40, 40 and 160 for 128, 256 and 512."""
     share = max(1, 5 * rank // 16)
     return share if rank > 256 else min(share, 40)

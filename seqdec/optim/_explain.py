@@ -34,7 +34,7 @@ def explain(
             "Adam", or an optimizer that treats all alike; `rank`, if any; `decay`, a bool; `state_bytes`.
 
     Raises:
-        TypeError, ValueError: `optimizer` is none of this package.
+        TypeError, ValueError: `optimizer` is not an optimizer of this package, or not the name of one.
     """
     import pandas as pd
 

@@ -44,8 +44,8 @@ def fismo(
         M <- beta M + (1 - beta) P^{-1/2} G Q^{-1/2}            u = P^{-1/2} polar(M) Q^{-1/2}
 
     the steepest descent step under |P^{1/2} D Q^{1/2}|_2 <= 1; with gamma = 1, Muon with an averaged momentum.
-    Gradient entries far below 1 and mu leave P and Q close to I. Where P is made of
-    damping and rounding errors, P^{-1/2} is limited as in `linear.power`.
+    Gradient entries far below 1 and mu leave P and Q close to I. Where P is made of damping and rounding errors,
+    P^{-1/2} is limited as in `linear.power`.
 
     Memory of a matrix: m n + 2 m^2 + 2 n^2 + 2 numbers, with an interval of 1 m^2 fewer. Work: 4 products O(m n (m +
     n)) and the polar factor in every step; 3 more and two eigendecompositions O(m^3 + n^3) every K.
@@ -83,7 +83,7 @@ def fismo(
         return jnp.sum(1 / jnp.maximum(linalg.eigh(matrix)[0], damping))
 
     def mixed(settings, old, old_damping, whitened, other, other_damping):
-        """The new factor and its damping, from a gradient (own side, other side)."""
+        """The new factor and its damping, from the gradient (own side, other side) whitened on the other."""
         decay, unit = settings
         size, other_size = whitened.shape
         if damping == "theorem":

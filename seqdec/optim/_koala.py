@@ -19,7 +19,7 @@ minibatch, `value_variance=`. `optax.MultiSteps` passes on the loss of its last 
     weight_decay        w, coupled: H + w theta^T and L + w |theta|^2 / 2 replace gradient and loss, tensor by tensor
     mask                as in `routed`
     per_tensor          scalars of every array from it alone, with the full loss (the authors' experiments); False:
-                        of all as one vector (their text)
+                        the parameters as one vector (their text)
 
 A tensor (without `per_tensor`, all) with a gradient of zero keeps its value and state. Inner products are those of h =
 H / |H|.

@@ -1,4 +1,4 @@
-"""KOALA-M."""
+"""KOALA-M (see `seqdec.optim._koala`)."""
 
 import functools
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""KOALA++."""
+"""KOALA++ (see `seqdec.optim._koala`)."""
 
 import functools
 from typing import Any, NamedTuple
@@ -40,7 +40,7 @@ def koala_plus_plus(
 ) -> optax.GradientTransformationExtraArgs:
     """KOALA++: a Kalman filter of the loss that stores H P. Call `update(grads, state, params, value=loss)`.
 
-    Stored is v_k = H_k P_{k-1}. P_{k-1} = (I - K H_{k-1}) (P_{k-2} + q I), with P_{k-2} the
+    Of the covariance only v_k = H_k P_{k-1} is stored. P_{k-1} = (I - K H_{k-1}) (P_{k-2} + q I), with P_{k-2} the
     matrix of least Frobenius norm for which H_{k-1} P_{k-2} = v_{k-1}, symmetric or not. With H' = H_{k-1}, v' =
     v_{k-1}, S' = S_{k-1}:
 
@@ -60,7 +60,7 @@ def koala_plus_plus(
         learning_rate: the authors' are 1 to 2 for images and 2e-3 for language models. With initial_variance =
             process_noise = 10 and rates from 0.1 to 0.3 the first hundreds of steps learn faster.
         symmetric: the symmetric matrix of least norm; False is the paper's "NS".
-        first_twice: as the authors' code does.
+        first_twice: filter the first gradient once before, as the authors' code does.
         initial_variance, process_noise, noise, noise_decay, initial_noise, weight_decay, mask, per_tensor: see
             `seqdec.optim._koala`.
 

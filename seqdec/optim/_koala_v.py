@@ -1,4 +1,4 @@
-"""KOALA-V."""
+"""KOALA-V (see `seqdec.optim._koala`)."""
 
 import functools
 from typing import Any, NamedTuple

@@ -35,7 +35,7 @@ def racs(
 
         s = P^T q / |q|^2        q = P s / |s|^2        (`sweeps` times, from q = 1 in every step)
 
-    and with their averages
+    Their averages with decay b2 scale the gradient, and the growth of its norm is limited:
 
         u = scale limit( diag(q)^{-1/2} G diag(s)^{-1/2} )
 
@@ -44,9 +44,9 @@ def racs(
 
     Args:
         learning_rate: the authors' is 0.02, with warm-up, and Adam's 0.001.
-        b2: the paper's beta, decay of the averages.
+        b2: the paper's beta, decay of the averages of s and q.
         scale: the paper's alpha.
-        growth: factor by which `limit` lets the norm grow per step.
+        growth: factor by which the norm of the direction may grow per step.
         sweeps: of the fixed-point iteration.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 

@@ -1,4 +1,4 @@
-"""Shampoo and SWAN: gradients times inverse roots of their second moments."""
+"""Shampoo and SWAN: gradients preconditioned by inverse roots of their own second moments."""
 
 import functools
 from typing import Any, NamedTuple, get_args

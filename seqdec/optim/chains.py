@@ -29,8 +29,8 @@ def routed(
         direction: of the matrices.
         learning_rate: a number, a schedule, or None.
         weight_decay: share of the parameters, times the learning rate of their group, that each step subtracts.
-        mask: which parameters decay: a tree of bools, or a function from the parameters to it; None: all, also biases
-            and norms.
+        mask: which parameters decay, as in `optax.adamw`: a tree of bools, or a function from the parameters to it;
+            None: all, including biases and norms.
         adam_ratio: Adam's learning rate as a multiple of `learning_rate`.
         matrices: `seqdec.optim.groups.Matrices`; None: `seqdec.optim.matrix_axes`.
     """

@@ -28,7 +28,7 @@ def accumulator(leaf: Array) -> jnp.dtype:
 
 
 Mask = Callable[[PyTree], PyTree] | PyTree
-"""A tree of bools like the parameters or their upper part, or a function from them to it."""
+"""Which parameters: a tree of bools like the parameters or their upper part, or a function from them to it."""
 
 
 def mask_tree(mask: Mask, params: PyTree) -> PyTree:

@@ -29,7 +29,7 @@ def eigen_adam(
 ) -> optax.GradientTransformationExtraArgs:
     """Eigen-Adam for hidden matrices, Adam elsewhere.
 
-    For a gradient G (m x n), m <= n, and eigenvectors U of an average of G G^T, renewed every K steps:
+    For a gradient G (m x n), m <= n, and eigenvectors U of an average of G G^T, renewed in step 1 and every K steps:
 
         v = b2 v + (1 - b2) (U^T G)^2            u = U ( U^T m / (sqrt(v) + eps) )
 
@@ -41,7 +41,8 @@ def eigen_adam(
 
     Args:
         learning_rate: as for Adam.
-        b1, b2, b3: decay of m, of v, and of the average of G G^T.
+        b1, b2, b3: decay of the first moment, of the second moment in the basis, and of G G^T; b3 = 0 uses only the
+            current gradient.
         eps: added to the denominator; 0 is as printed.
         interval: K, steps between two bases.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
@@ -140,11 +141,11 @@ class EigenAdamState(NamedTuple):
     moment: Array
     """(m, n) first moment in the basis"""
     square: Array
-    """(m, n) v"""
+    """(m, n) second moment in the basis"""
     left: Array
     """(m, m) average of G G^T"""
     basis: Array
-    """(m, m) U, largest eigenvalue first"""
+    """(m, m) eigenvectors of `left`, largest eigenvalue first"""
 
 
 class SoapState(NamedTuple):
@@ -153,7 +154,7 @@ class SoapState(NamedTuple):
     moment: Array
     """(m, n) first moment in both bases"""
     square: Array
-    """(m, n) v"""
+    """(m, n) second moment in both bases"""
     left: Array
     """(m, m) average of G G^T"""
     left_basis: Array

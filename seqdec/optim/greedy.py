@@ -113,5 +113,6 @@ def _positive_part(moment: Array) -> Array:
 
 
 def _if_positive(matrix: Array, gauge: Array) -> Array:
+    """The gauge of a positive semi-definite matrix, else infinity."""
     values = linalg.eigvalsh(matrix)
     return jnp.where(values[0] >= -8 * len(values) * jnp.finfo(matrix.dtype).eps * values[-1], gauge, jnp.inf)

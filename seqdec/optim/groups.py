@@ -8,9 +8,9 @@ without a number at the end:
     head        a name of the path is classifier, head, lm_head, logits, output or readout
     matrix      otherwise: weight matrices and kernels of the hidden layers
 
-An automatic name, such as linen's Dense_2, counts as hidden: name the output layer.
+A module with an automatic name, such as linen's Dense_2, counts as hidden: name the output layer.
 
-An array with two axes or more is a matrix of inputs x outputs, likewise:
+An array with two axes or more is a matrix of inputs x outputs, again by the first line that holds:
 
     named weight (equinox, torch)                       (out, in, ...)        the first axis is the outputs
     three axes or more, in a module called query, key,
@@ -36,9 +36,9 @@ from optax.contrib import MuonDimensionNumbers
 from seqdec.core import Array, PyTree
 
 Matrices = Callable[[PyTree], PyTree] | PyTree
-"""A tree like the parameters or their upper part, or a function from them to it. Leaves are True for a matrix by the
-rule, False or None for none, or `optax.contrib.MuonDimensionNumbers`, whose axes that are neither reduction nor output
-count separate matrices.
+"""Which parameters are matrices, and by which axes: a tree like the parameters or their upper part, or a function from
+them to it. Leaves are True for a matrix by the rule, False or None for none, or `optax.contrib.MuonDimensionNumbers`,
+whose axes that are neither reduction nor output count separate matrices.
 """
 
 _VECTORS = {"bias", "scale", "offset"}
@@ -185,6 +185,7 @@ def _is_choice(value: Any) -> bool:
 
 
 def _choices(matrices: Matrices, params: PyTree) -> dict[tuple, Any]:
+    """The leaves of `matrices` by path."""
     leaves = jax.tree.leaves(matrices, is_leaf=_is_choice)
     is_tree = not callable(matrices) or (bool(leaves) and all(map(_is_choice, leaves)))
     tree = matrices if is_tree else matrices(params)

@@ -51,6 +51,7 @@ def _power(exponent: float, errors: float, positive: Array, damping: Array) -> A
 
 
 def _powers(values: Array, exponent: float, errors: float, damping: Array) -> tuple[Array, Array]:
+    """Powers of eigenvalues, and their derivatives."""
     largest, eps = jnp.max(values), float(jnp.finfo(values.dtype).eps)
     least = jnp.where(damping > 0, jnp.maximum(damping, eps**0.25 * largest), 0)
     raised = jnp.where(values - damping > max(len(values) * eps, errors) * largest, values, least)

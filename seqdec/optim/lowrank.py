@@ -1,4 +1,4 @@
-"""Fira and APOLLO: Adam in a projection of the gradient."""
+"""Fira and APOLLO: Adam in a projection of the gradient, completed, or as a scaling of the gradient."""
 
 import functools
 from typing import Any, Literal, NamedTuple, get_args
@@ -34,12 +34,12 @@ def fira(
 ) -> optax.GradientTransformationExtraArgs:
     """Fira for hidden matrices, Adam elsewhere: GaLore with a full-rank compensation.
 
-    For a gradient G (m x n), m <= n, its leading left singular vectors U (m x r), renewed every K steps, and Adam's
-    direction Delta, with bias correction, for sigma = U^T G:
+    For a gradient G (m x n), m <= n, its leading left singular vectors U (m x r), renewed in step 1 and every K steps,
+    and Adam's direction Delta, with bias correction, for sigma = U^T G:
 
         R = G - U sigma      s_i = |Delta_i| / |sigma_i| of the columns      u = scale ( U Delta + limit( R diag(s) ) )
 
-    Moments keep their coordinates when U changes. Components that are rounding
+    `limit` bounds the growth of the norm. Moments keep their coordinates when U changes. Components that are rounding
     errors of their column count as zero. Memory of a matrix: 2 n r + m r + 1 numbers. Work: O(m n r) per step, and a
     singular value decomposition, O(m^2 n), every K.
 
@@ -49,7 +49,7 @@ def fira(
         interval: K, steps between two projections.
         b1, b2, eps: as in Adam.
         scale: the paper's alpha.
-        growth: factor by which `limit` lets the norm grow per step.
+        growth: factor by which the norm of the compensation may grow per step.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
     Source: Chen et al., "Fira: Can We Achieve Full-rank Training of LLMs Under Low-rank Constraint?", 2024, as stated
@@ -108,7 +108,7 @@ def apollo(
         interval: K, steps between two projections.
         b1, b2, eps: as in Adam.
         scale: the paper's alpha.
-        projection: "random", or "svd" as in `fira`.
+        projection: "random", or "svd" for the leading left singular vectors of the gradient.
         seed: for the random projections.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
@@ -170,6 +170,7 @@ class ApolloState(NamedTuple):
 
 
 def _singular(step: Step, interval: int, basis: Array, gradient: Array) -> Array:
+    """Leading left singular vectors of the gradient, renewed when `due`."""
 
     def singular_vectors(gradient):
         return linear.eigenvectors(gradient @ gradient.T, basis.shape[1])

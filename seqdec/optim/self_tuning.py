@@ -1,4 +1,4 @@
-"""Self-tuning momentum: every step uses the momentum of largest expected decrease.
+"""Self-tuning momentum: every step uses the one of several momenta with the largest expected decrease.
 
 All candidates k accumulate the gradients, m_k <- beta_k m_k + g. For a symmetric preconditioner P the expected
 decrease of the loss per unit of trust region is
@@ -60,12 +60,12 @@ class Preconditioner(NamedTuple):
 
 
 def identity() -> Preconditioner:
-    """P = I, with trace 1."""
+    """P = I, with trace 1: the dimension is part of the learning rate."""
     return Preconditioner(lambda _: (), lambda _, state: state, lambda tree, _: tree, lambda _: jnp.ones(()))
 
 
 def diagonal_ema(b2: Any = 0.999, eps: Any = 1e-8) -> Preconditioner:
-    """P = diag(1 / (sqrt(v) + eps)), v an average of squared gradients: Adam's."""
+    """P = diag(1 / (sqrt(v) + eps)), v an average of squared gradients: Adam's, without bias correction."""
     checks.number("b2", b2, 0, 1)
     checks.number("eps", eps)
 
@@ -99,7 +99,7 @@ def _diagonal(observe, cost) -> Preconditioner:
 
 
 class SelfTuningState(NamedTuple):
-    """Momenta of the candidates, and P's state."""
+    """Momenta of the candidates, and the preconditioner's state."""
 
     momenta: PyTree
     """(K, ...) for each parameter: sum of beta^lag g"""
@@ -109,7 +109,7 @@ class SelfTuningState(NamedTuple):
     chosen: Array
     """() the candidate of the last step"""
     negative_steps: Array
-    """() successive steps of negative J"""
+    """() successive steps with all J negative"""
 
 
 def _stacked_zeros(params: PyTree, count: int) -> PyTree:
@@ -156,12 +156,12 @@ def scale_by_self_tuning(
     normalized: bool = False,
     budget_matched: bool = False,
 ) -> optax.GradientTransformationExtraArgs:
-    """Momentum chosen in every step, with any preconditioner; not negated.
+    """Momentum chosen in every step, with any preconditioner (`seqdec.optim.self_tuning`); not negated.
 
     Args:
-        momenta: beta_k.
+        momenta: beta_k of the candidates.
         preconditioner: P; None is the identity.
-        normalized: steps (1 - beta_k) P m_k, not P m_k.
+        normalized: steps (1 - beta_k) P m_k, an average as in Adam, instead of P m_k.
         budget_matched: steps of equal length in the metric of the theory; overrides `normalized`.
     """
     momenta = _checked_momenta(momenta)
@@ -233,7 +233,8 @@ def self_tuning_adamw(
         learning_rate: as for AdamW.
         momenta, budget_matched: as in `scale_by_self_tuning`.
         b2, eps: as in `diagonal_ema`; b2 is common to the candidates.
-        weight_decay, mask: as in `routed`; decoupled.
+        weight_decay: decoupled: share of the parameters, times the learning rate, subtracted in every step.
+        mask: as in `routed`.
     """
     metric = diagonal_ema(b2, eps)
     direction = scale_by_self_tuning(momenta, metric, normalized=True, budget_matched=budget_matched)
@@ -257,7 +258,7 @@ def self_tuning_muon(
 
     Args:
         learning_rate: as for Muon.
-        momenta: beta_k.
+        momenta: beta_k of the candidates; see `seqdec.optim.self_tuning`.
         polar, polar_steps: as in `linear.polar`.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
     """

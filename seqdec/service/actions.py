@@ -31,7 +31,7 @@ class Chosen(NamedTuple):
     propensities: Sequence[float]
     probabilities: Sequence[tuple[float, ...] | None]
     clipped: int
-    """contexts beyond bounds"""
+    """number of contexts beyond bounds"""
 
 
 NOTHING = Chosen([], [], [], [], [], [], 0)
@@ -69,7 +69,7 @@ class Actions(Protocol):
 
 
 class Asked(NamedTuple):
-    """Arguments of a call."""
+    """Arguments of a call for decisions."""
 
     rows: Rows
     mask: Any
@@ -158,7 +158,7 @@ class Plan(NamedTuple):
 
 
 class Arms(OfContexts):
-    """Arms with ids 0, 1, ... from `first` on, each with an output of the model; a removed one may lose it."""
+    """Arms with ids 0, 1, ... from `first` on, each with an output of the model; a removed arm may lose its output."""
 
     def __init__(self, contexts: Contexts, first: int) -> None:
         super().__init__(contexts)

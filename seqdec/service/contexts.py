@@ -14,9 +14,9 @@ from seqdec.features import Encoder
 from seqdec.ope.log import Log
 
 WHOLE, ITEM, USER = "context", "item", "user"
-"""Fields of a record: that of a space other than a Dict; those of a catalog."""
+"""Fields of a record: the only one of a space other than a Dict; those of a catalog."""
 _LONG, _SPARSE = 512, 8
-"""Records of at least `_LONG` bytes are compressed if at most one in `_SPARSE` is nonzero."""
+"""A record of at least `_LONG` bytes is compressed if fewer than one byte in `_SPARSE` is nonzero."""
 
 
 class Rows(NamedTuple):
@@ -86,7 +86,7 @@ class Contexts:
         return self.checked(stacked if self.is_whole else {names[0]: stacked}, len(features))
 
     def pack(self, x: Any) -> list[bytes]:
-        """Observations (n, ...) as bytes."""
+        """Observations (n, ...) as bytes, compressed where nearly all are zero."""
         if self.is_whole:
             return _packed(x.tobytes(), len(x), self.record.itemsize)
         records = np.empty(len(next(iter(x.values()))), self.record)
@@ -120,6 +120,7 @@ class Contexts:
         return Rows(self._tree(records), packed, int(outside.sum()))
 
     def zeros(self) -> Any:
+        """(1, ...) zeros, clipped to the bounds."""
         return self.clipped(np.zeros(1, self.record)).x
 
     def _tree(self, records: np.ndarray) -> Any:

@@ -1,7 +1,7 @@
 """`OnlineAgent`: a `Store` (log), `Learner` (belief), `Rewards` and `Actions`; `Transactions` run one call at a time.
 
-FOLDER/decisions.sqlite     the log (`seqdec.service.store`); while in use with SQLite's -wal and -shm
-FOLDER/state.safetensors    the last snapshot
+FOLDER/decisions.sqlite     decisions and rewards (`seqdec.service.store`); while in use with SQLite's -wal and -shm
+FOLDER/state.safetensors    the last snapshot of the agent's state
 FOLDER/.lock                keeps others away
 """
 
@@ -41,7 +41,7 @@ from seqdec.service.store import FORMAT, Entry, Store
 from seqdec.service.transactions import Transactions
 
 _PATIENCE = 10.0
-"""Seconds that the process's end waits for a call."""
+"""Seconds that the end of the process waits for another thread's call."""
 
 
 class Decision(NamedTuple):
@@ -54,7 +54,7 @@ class Decision(NamedTuple):
     token: str
     """for `OnlineAgent.learn`"""
     probabilities: tuple[float, ...] | None = None
-    """of all arms by id, if the policy computes them for at most 256 outputs; else None"""
+    """of all arms by id, if the policy computes them and the model has at most 256 outputs; else None"""
 
 
 class OnlineAgent:
@@ -84,7 +84,7 @@ class OnlineAgent:
         TypeError: `make` does not make an agent, or a space is of another kind.
         FileExistsError: another process or object uses the folder.
         RuntimeError: this process was forked after seqdec had computed; in all methods but `close`, also once closed.
-        OSError: in all calls that use the log: the folder cannot be written or has gone.
+        OSError: the folder cannot be written or has gone; also in all calls that use the log.
     """
 
     def __init__(
@@ -248,12 +248,12 @@ class OnlineAgent:
     def decide_slate(self, count: int, context: Any = None, *, items: Iterable[Id] | None = None) -> list[Decision]:
         """Choose `count` different items of a `Catalog` for a context, by the present belief.
 
-        Each has a token, and its propensity among the items not yet chosen.
+        Each has its own token, and its propensity among the items not yet chosen.
         """
         return self._transact(self._decide, self._items().ask_slate(count, context, items), urgent=True)
 
     def explain(self, context: Any = None, mask: Any = None, *, items: Iterable[Id] | None = None) -> Explanation:
-        """Belief about every arm or item in a context; nothing is logged.
+        """Belief about every arm or item in a context, with probabilities and contributions; nothing is logged.
 
         The first call compiles a program while others go on. Arguments and errors as in `decide`; also TypeError for
         points of a Box and agents without `Agent.assess`.
@@ -292,7 +292,7 @@ class OnlineAgent:
             log: contexts as long as a flattened observation, or action features where that is a Dict of one entry;
                 actions are ids of arms, or names are ids of a `Catalog`'s items. Estimated propensities are not kept.
 
-        Raises ValueError where the log does not fit.
+        Raises ValueError where the log does not fit, OSError where it cannot be written.
         """
         check_log(log)
         parts, names = self._rule.of_log(log), list(self._rule.weights)
@@ -324,14 +324,14 @@ class OnlineAgent:
         Args:
             items: features (d,) by id, a text or an integer; rows as dicts for an encoder.
 
-        Raises TypeError or ValueError without a catalog, or for invalid ids or features.
+        Raises TypeError or ValueError without a catalog, or for invalid ids or features; and OSError.
         """
         self._count_clipped(self._slowly(self._items().add, self._store, self._learner.model, self._transact, items))
 
     def remove_items(self, ids: Iterable[Id]) -> None:
         """Stop choosing items; rewards of earlier decisions are still learned.
 
-        Raises TypeError without a catalog, ValueError for an unknown item.
+        Raises TypeError without a catalog, ValueError for an unknown item, and OSError.
         """
         self._slowly(self._items().remove, self._store, self._learner.model, self._transact, ids)
 
@@ -381,7 +381,7 @@ class OnlineAgent:
         return list(map(Decision, chosen.actions, chosen.propensities, tokens, chosen.probabilities))
 
     def _slowly(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """A long call, one at a time, while others go on."""
+        """The result of a call that takes long, one at a time, while others go on."""
         with self._long, short_turns(): return call(*arguments)  # fmt: skip  # noqa: E701
 
     def _count_clipped(self, clipped: int) -> None:
@@ -424,6 +424,7 @@ def _factory(make: str | Callable[[HasSpaces], Agent]) -> Callable[[HasSpaces], 
 
 
 def _check_encoder(encoder: Any, space: gym_spaces.Space, catalog: Catalog | None) -> None:
+    """Refuse an encoder of another space or beside a catalog, and other objects."""
     if encoder is None:
         return
     if not isinstance(encoder, Encoder):

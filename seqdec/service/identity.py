@@ -147,7 +147,7 @@ def _digest(value: Any, known: dict[int, tuple[bytes, Any]]) -> bytes:
 
 
 def _name(value: Any) -> str:
-    """Name of a value or its class; with its module where a library's."""
+    """Name of a function, class or module, or of a value's class; with its module where a library's."""
     named = value if callable(value) and isinstance(getattr(value, "__qualname__", None), str) else type(value)
     if isinstance(value, types.ModuleType):
         return value.__name__
@@ -195,6 +195,7 @@ def _held(value: Any) -> list[Any]:
 
 
 def _of_function(function: types.FunctionType) -> list[Any]:
+    """Defaults, closure and wrapped function; of a user's function also code and globals."""
     cells = [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
     held = [function.__defaults__, function.__kwdefaults__, cells, getattr(function, "__wrapped__", None)]
     if _of_library(function):
@@ -209,7 +210,7 @@ def _names(code: types.CodeType) -> set[str]:
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    """Sorted attributes, without the standard library's."""
+    """Sorted attributes, without the standard library's, such as locks and loggers."""
     kind = type(value)
     if kind.__module__.partition(".")[0] in sys.stdlib_module_names and kind is not types.SimpleNamespace:
         return {}

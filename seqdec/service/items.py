@@ -1,9 +1,9 @@
-"""Items that come and go, as the actions of a service.
+"""Items with ids and features that come and go, as the actions of a service.
 
 The log holds learned rows, the chosen item first, and the items offered. A change is written in portions between other
 calls and counts from its last transaction on; the next one overwrites an interrupted one.
 
-Programs have powers of four rows, or the catalog's size with at most a quarter to spare.
+Programs have fixed numbers of rows: powers of four, and the catalog's size with at most a quarter to spare.
 """
 
 import json
@@ -98,7 +98,10 @@ class Inventory(NamedTuple):
         return self.of((*self.ids, *ids), every, [*removed, *[False] * len(ids)])
 
     def chosen(self, ids: Iterable[Id] | None) -> np.ndarray:
-        """Numbers of some items, increasing and distinct; None: all. Raises TypeError or ValueError."""
+        """Numbers of some items, increasing and distinct; None: all.
+
+        Raises TypeError for what is no list of ids, ValueError for an unknown item or where no item is left.
+        """
         if ids is None:
             found = self.live
         else:
@@ -128,7 +131,7 @@ class Inventory(NamedTuple):
 
 
 class AskedItems(NamedTuple):
-    """Arguments of a call."""
+    """Arguments of a call for decisions among items."""
 
     users: Rows | None
     """None without users"""
@@ -329,7 +332,7 @@ class Items:
         return agent
 
     def _program(self, model: Model, size: int) -> Callable[..., tuple[int, float]]:
-        """(state, number, features (k, d), user) -> index and propensity, for at most `size` items."""
+        """(state, number of the decision, features (k, d), user) -> index and propensity, for at most `size` items."""
         if size not in self._choosing:
             self._choosing[size] = self._compiled(model, size)
         return self._choosing[size]
@@ -438,11 +441,12 @@ def _padded(features: np.ndarray, size: int) -> np.ndarray:
 
 
 def _joined(features: Any, user: Any) -> dict[str, Any]:
-    """Observation of items (k, d) with the user."""
+    """Observation: items (k, d), each with the user."""
     rows = (len(features), *np.shape(user))
     return {ITEM: features} | ({} if user is None else {USER: jnp.broadcast_to(user, rows)})
 
 
 def _record(features: np.ndarray, user: Any) -> dict[str, Any]:
+    """Items (k, d) with the user as a logged context (1, ...)."""
     rows = (1, len(features), *np.shape(user))
     return {ITEM: features[None]} | ({} if user is None else {USER: np.broadcast_to(user, rows)})

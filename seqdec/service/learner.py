@@ -27,7 +27,7 @@ SNAPSHOT = "state.safetensors"
 _SPARE = 0.25
 """Share of spare outputs."""
 _BATCHES, _STEP = 256, 16
-"""Most batches learned at once: in one call, and while other calls wait."""
+"""Most batches learned at once: in one call, and while other calls wait for the lock."""
 _FEW, _SOME = 16, 64
 """Most batches learned when a wider model takes over; batches read at once before."""
 _MANY = 10_000
@@ -170,7 +170,7 @@ class Learner:
         return ["removed" if not known else "learned" if next(of_last) else "rejected" for known in last]
 
     def _lessons(self, model: Model, lesson: Callable[[Any], Any], most: int) -> tuple[Lessons, list[bool]]:
-        """The next batches, and whether each reward of the last has an output."""
+        """At most `most` next batches, and whether each reward of the last has an output."""
         batches = self._store.batches_after(model.belief.batch, most)
         contexts, actions, rewards, sizes, known = [], [], [], [], []
         for _, found in batches:
@@ -196,7 +196,7 @@ class Learner:
         return plan, Belief(self.model.copied(), self.model.belief.batch)
 
     def _ahead(self, model: Model, plan: Plan, arms: Arms) -> Lessons | None:
-        """The next batches; None once the wider model has taken over."""
+        """The next batches; None once the wider model has learned the last few and taken over."""
         after = plan.arms(arms.arms)
 
         def lesson(action: int) -> int | None:

@@ -1,4 +1,4 @@
-"""The log of a service as a `Log` or table; imports of other logs."""
+"""The log of a service as a `Log` or table, also while in use; imports of other logs."""
 
 import json
 import math
@@ -188,6 +188,7 @@ def history_of(database: Database) -> "pd.DataFrame":
 
 
 def _reward_of(database: Database, number: int, row: Sequence[Any]) -> tuple[Any, Any, Any]:
+    """Reward of a decision, its time and its source; all None without a reward."""
     if row[0] is None:
         return None, None, None
     _, _, _, reward, moment, source = database.verified("rewards", (row[0], number, *row[2:]))
@@ -223,7 +224,7 @@ def read_log(path: str | os.PathLike[str]) -> Log:
 
 
 def read_history(path: str | os.PathLike[str]) -> "pd.DataFrame":
-    """All decisions of an `OnlineAgent` as a table, also while it is in use.
+    """All decisions of an `OnlineAgent` as a table, also without a reward, and while it is in use.
 
     Columns: number (below 0 for a `warm_start`), time (UTC), token, action (action_0, ... of a point), propensity (NaN
     where unknown), reward and named parts (reward[click]), reward_time (of the last report), source ("reported",

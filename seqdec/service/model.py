@@ -20,11 +20,11 @@ from seqdec.service.identity import digest
 
 _DECISIONS = 256
 _SHOWN = 256
-"""Most outputs with probabilities in a decision."""
+"""Most outputs whose probabilities a decision has."""
 _ROWS, _BYTES = 256, 2**16
 """Most rows of a learning program, and bytes of their contexts."""
 _LARGE = 2**18
-"""Bytes of a state above which updates write into it; smaller ones outlast an exception."""
+"""Bytes of a state above which updates write into it; smaller ones are copied, and outlast an exception."""
 
 
 class Belief(NamedTuple):
@@ -124,6 +124,7 @@ class Model:
 
     @property
     def is_lost(self) -> bool:
+        """Whether an interrupted update has used up the state."""
         return any(leaf.is_deleted() for leaf in jax.tree.leaves(self.belief.state) if isinstance(leaf, jax.Array))
 
     def forget(self) -> None:
@@ -132,7 +133,7 @@ class Model:
     def decide(self, number: int, x: Any, masks: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Decide on contexts (n, ...) with masks (n, outputs), numbered from `number`.
 
-        Keys depend on the numbers alone: n changes actions at most by rounding.
+        The keys depend on the numbers alone, so that n changes actions at most by rounding.
 
         Returns actions (n, ...), propensities (n,), and probabilities (n, outputs) or None.
         """
@@ -178,7 +179,7 @@ class Model:
                 self._learned(jax.tree.map(jnp.copy, self.belief.state), lessons)
 
     def _learned(self, state: PyTree, lessons: Lessons) -> tuple[PyTree, list[bool]]:
-        """The next state, perhaps in the memory of `state`, and whether each was accepted."""
+        """State after the lessons, perhaps in the memory of `state`, and whether each was accepted."""
         updates: list[tuple[bool, int, int]] = []
         start = 0
         for size in lessons.sizes:
@@ -218,6 +219,7 @@ def _one_by_one(update: Any) -> Any:
 def _filled_up(
     lessons: Lessons, parts: Sequence[tuple[int, int]], most: int, size: int, together: bool
 ) -> tuple[Any, Any, Any]:
+    """Parts of at most `size` lessons, padded to a program's rows."""
     count, lead = len(parts), (most, size) if together else (most,)
     places: Any = slice(parts[0][0], parts[-1][1])  # parts of one lesson each, one after the other
     if together:

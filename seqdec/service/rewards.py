@@ -100,7 +100,7 @@ class Rule(NamedTuple):
 
 
 class Rewards:
-    """Learning of rewards. One thread at a time, except `parse`."""
+    """Rewards of the decisions in a log, and their learning. One thread at a time, except `parse`."""
 
     def __init__(self, rule: Rule, expire_after: float | None, store: Store, learner: Learner) -> None:
         self._rule, self._store, self._learner = rule, store, learner

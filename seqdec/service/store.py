@@ -68,6 +68,7 @@ _PORTION, _BYTES = 128, 2**18
 """Most rows, and bytes, written while other calls wait."""
 
 Stored = float | str
+"""A stored reward: a number, or named ones as a JSON object."""
 Transact = Callable[..., Any]
 """(function, *arguments, urgent=False): an exclusive call (`seqdec.service.transactions`)."""
 
@@ -111,11 +112,12 @@ class Inserted(NamedTuple):
     batch: int
     """of its first row; each row is a batch"""
     number: int
-    """of its first row, the lowest"""
+    """of its first row, the lowest, below 0"""
     rows: int
 
     @property
     def last(self) -> int:
+        """Batch of its last row."""
         return self.batch + self.rows - 1
 
 
@@ -313,7 +315,7 @@ class Store:
         return first
 
     def append_rewards(self, rows: Sequence[tuple[Logged, Stored, str]]) -> None:
-        """Commit rewards as one batch."""
+        """Commit rewards with their sources, as one batch."""
         batch, first = self.batches + 1, self.rewards + lowest_of(self._inserted) + 1
         written = [
             (sequence, decision.number, batch, reward, self.now(), source)
@@ -380,10 +382,11 @@ class Store:
         self._commit(("items", rows))
 
     def show_items(self, count: int, change: int) -> None:
+        """Commit a change of the catalog."""
         self._commit(("facts", _as_rows({"catalog": [count, change]})))
 
     def undo_removals(self, most: int) -> int:
-        """Take back some removals of an unfinished change; returns how many."""
+        """Take back at most `most` removals of an unfinished change; returns how many."""
         count, change = self.database.catalog()
         rows = self.database.rows("items", "WHERE removed > ? AND number < ? LIMIT ?", (change, count, most))
         self.write_items([(number, name, features, 0) for number, name, features, _ in rows])
@@ -406,7 +409,7 @@ class Store:
         self.recover()
 
     def drop_staged(self, most: int) -> int:
-        """Delete some rows of an unfinished import; returns how many."""
+        """Delete at most `most` rows of an unfinished import; returns how many."""
         found = self.database.execute(
             "SELECT number FROM decisions WHERE number < ? ORDER BY number LIMIT ?", (lowest_of(self._inserted), most)
         )
@@ -456,6 +459,7 @@ class Store:
         return batch, batch + most, 0
 
     def _decisions(self, entries: Sequence[Entry], first: int) -> list[Any]:
+        """Rows numbered from `first` on, each a nanosecond later than the one before."""
         moment = self.now()
         self._time += max(len(entries) - 1, 0)
         return [
