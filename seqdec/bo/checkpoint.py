@@ -27,6 +27,7 @@ _FORMAT = "seqdec optimizer 5"
 _DIMENSIONS = (Real, Integer, Ordinal, Categorical, Constant)
 _PARTS = (Space, Condition, Linear, Search, Optimum, Directions, Grid, Earlier, Warp, Forecast)
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (*_DIMENSIONS, *_PARTS)}
+"""Dataclasses and named tuples in a file, by name."""
 
 
 class Saved(NamedTuple):
@@ -130,7 +131,7 @@ def _decoded_entry(space: Space, number: int, x: Any, level: int, *rest: Any) ->
 
 
 def _encoded(value: Any) -> Any:
-    """Raises TypeError for other types."""
+    """The JSON that `_decoded` reads. Raises TypeError for a type that a file cannot hold."""
     if type(value) in (str, int, float, bool, type(None)):
         return value
     if type(value) is list:

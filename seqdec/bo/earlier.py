@@ -46,6 +46,7 @@ def _read(given: Any, name: str, settings: Settings) -> Earlier:
 
 
 def _trials(given: Any, name: str, space: Space, outputs: Outputs) -> Iterable[tuple[Any, tuple[float, ...]]]:
+    """(point, values and outcomes) of complete trials."""
     if isinstance(given, str | os.PathLike):
         entries = checkpoint.load(given, None).entries
         return [(one.point.x, (*one.values, *one.outcomes)) for one in entries if one.status in _TOLD]
@@ -71,7 +72,7 @@ def _trials(given: Any, name: str, space: Space, outputs: Outputs) -> Iterable[t
 
 
 def _fewer(search: Earlier) -> Earlier:
-    """Half the best values, the others evenly spaced."""
+    """A long search shortened: half are the best values, the others evenly spaced."""
     count = len(search.units)
     if count <= _MOST:
         return search

@@ -4,12 +4,12 @@ The surrogate has one more column, 0 at full fidelity and 1 at the lowest level:
 
     c(level) = log(high / level) / log(high / low)
 
-Warped values are z(x, level) = o(level) + g(x, c), o(high) = 0, g a Gaussian process. The differences d of o between
-neighboring levels are the ridge regression on values at equal points,
+Warped values are z(x, level) = o(level) + g(x, c) with o(high) = 0 and the Gaussian process g. The differences d of o
+between neighboring levels are the ridge regression on values at equal points,
 
     min_{a, d}  sum_i (z_i - a(x_i) - sum_{j below the highest} d_j [level_i is below level j])^2 + w sum_j d_j^2
 
-An observation at a level, with noise v, reduces the variance at full fidelity by
+An observation at a level, with noise v, reduces the variance of the function at full fidelity by
 
     r(level) = Cov[g(x, c), g(x, 0)]^2 / (Var g(x, c) + v)
 
@@ -34,9 +34,11 @@ from seqdec.boundary import checks
 
 _HOPELESS = 0.05
 _FACTOR = 3.0
+"""Ratio of neighboring levels by default, approximately."""
 _RIDGE = 0.1
 """w"""
 _LOWER = 1.0
+"""Full evaluations that lower levels may cost in a row."""
 
 
 class Grid(NamedTuple):
@@ -99,7 +101,7 @@ class Grid(NamedTuple):
 
 @dataclass(frozen=True)
 class Fidelity:
-    """Levels of a function's evaluations: epochs of training, or the share of the data."""
+    """Levels at which a function can be evaluated: epochs of training, or the share of the data."""
 
     low: float
     """The lowest level, positive."""
@@ -155,7 +157,7 @@ class Forecast(NamedTuple):
         """The probability that a learning curve ends better than the best value known.
 
         Args:
-            curve: values after the units 1, 2, ...; those at levels count.
+            curve: values so far, after the units 1, 2, ...; only those at levels count.
 
         Raises ValueError or TypeError where a value is not a number.
         """
@@ -171,7 +173,7 @@ class Forecast(NamedTuple):
         return float(ndtr((mean - self.best) / math.sqrt(variance)))
 
     def is_hopeless(self, curve: Sequence[float]) -> bool:
-        """Whether `chance` is below 5% for an incomplete learning curve."""
+        """Whether to end an incomplete learning curve: `chance` is below 5%."""
         return self.levels[-1] <= len(curve) < self.levels[0] and self.chance(curve) < _HOPELESS
 
 

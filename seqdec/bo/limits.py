@@ -10,6 +10,7 @@ from seqdec.bo.trials import Outputs
 from seqdec.boundary import checks
 
 _ROUNDING = 1e-9
+"""Rounding error allowed in sums of costs."""
 (
     DONE,
     FAILED,

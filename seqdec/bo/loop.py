@@ -60,7 +60,7 @@ class _CallbackError(Exception):
 
 
 class _FunError(Exception):
-    """`args`: exception, trial, outcome."""
+    """`args`: an exception that ends the search, its trial, the outcome."""
 
 
 @dataclass(eq=False)
@@ -152,7 +152,7 @@ class Run:
             note(error, "seqdec: all calls made are in `search_result` of this exception")
 
     def _keep_unclaimed(self) -> None:
-        """Tell what was evaluated but not recorded, without exceptions."""
+        """Tell what was evaluated but not recorded; what raised is not kept."""
         evaluated = [(trial, outcome) for trial, outcome in self.workers.unclaimed if outcome is not None]
         for trial, outcome in sorted(evaluated, key=lambda one: one[1].raised is not None):
             self._tell(trial, outcome)
@@ -200,7 +200,7 @@ class Run:
         return trial
 
     def _cost_of(self, trial: Trial, outcome: Outcome | None = None) -> float:
-        """Cost of a call, in full evaluations; without outcome at most."""
+        """The cost of a call, in full evaluations; without its outcome, the most it can cost."""
         grid = self.optimizer.settings.fidelity
         if grid is None:
             return 1
@@ -243,6 +243,7 @@ class Run:
             write(self.path, self.optimizer, self.progress)
 
     def _tell(self, trial: Trial, outcome: Outcome) -> None:
+        """Tell an outcome, and write the file unless an exception ends the search."""
         reason, progress = outcome.reason, self.progress
         self.optimizer.tell(
             trial,
@@ -273,7 +274,7 @@ class Run:
             write(self.path, self.optimizer, self.progress)
 
     def _improves(self, trial: Trial, outcome: Outcome) -> bool:
-        """Whether a value joins the front."""
+        """Whether no earlier feasible value is as good in all objectives; it joins the front."""
         grid, value = self.optimizer.settings.fidelity, np.reshape(outcome.value, -1)
         if grid is not None and (trial.fidelity if outcome.units is None else outcome.units) < grid.levels[0]:
             return False

@@ -99,10 +99,10 @@ def minimize(
         outside: accept points of x0 outside the bounds, as `BayesianOptimizer.tell` does.
         seed: of everything random; None draws one.
 
-        workers: processes for a batch; -1: one for each core. Or an Executor, whose free workers get the next point at
-            once.
-        batch_size: points under evaluation at a time; None: one, or an executor's workers.
-        call_timeout: seconds after which a call in another process is ended and fails.
+        workers: number of processes, which evaluate a batch; -1: one for each core. Or an Executor: a free worker gets
+            its next point at once.
+        batch_size: points under evaluation at a time; None: one, or the number of an executor's workers.
+        call_timeout: seconds after which a call in another process is ended and has failed.
 
         time_limit: seconds after which no call begins.
         target: end once a feasible call is as good; one for each objective.
@@ -110,8 +110,8 @@ def minimize(
         catch: exceptions of `fun` that make a failed call; others are raised.
         max_failures: end after so many failed calls in a row.
 
-        checkpoint: file to continue from, to the bit, after a kill (one process at a time). Limits, workers, `catch`,
-            `callback` and `fun` may differ.
+        checkpoint: file from which the search continues, to the bit, after a kill (one process at a time). Limits,
+            workers, `catch`, `callback` and `fun` may differ.
         callback: called after every call with the best x or, if its argument is `intermediate_result`, the result so
             far; True or StopIteration ends the search.
         progress: a bar on standard error; None: on a terminal, elsewhere a line now and then.
@@ -287,6 +287,7 @@ def _yields_curves(fun: Callable[..., Any], grid: Grid | None) -> bool:
 def _start_points(
     space: Space, x0: Any, y0: Any, n_calls: int, outputs: Outputs
 ) -> tuple[list[Any], list[tuple[Any, Any]]]:
+    """x0, and y0 as values and outcomes, empty if unknown."""
     if x0 is None:
         if y0 is not None:
             raise ValueError("y0 holds the values at x0; pass x0 as well")
@@ -309,7 +310,7 @@ def _start_points(
 
 
 def _read(path: Path | None, space: Space) -> tuple[BayesianOptimizer, Progress] | None:
-    """The search of a file, if any. Raises ValueError."""
+    """The search of a file, if there is one. Raises ValueError for a file of another kind."""
     if path is None or not path.exists():
         return None
     optimizer = BayesianOptimizer.load(path, [rule for rule in space.constraints if not isinstance(rule, Linear)])

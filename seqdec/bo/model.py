@@ -1,6 +1,6 @@
 """The model: a surrogate of the warped responses, and its predictions.
 
-Responses are values, larger is better, then warped (`seqdec.bo.output_warp`).
+Responses are values of which larger is better, then warped (`seqdec.bo.output_warp`).
 """
 
 import functools
@@ -27,12 +27,13 @@ from seqdec.runtime import UNFUSED
 _SHORTEST = 4
 """Log2 of the fewest padded rows."""
 _NOISY = 1e-3
-"""Share of noise in the variance below which responses are exact."""
+"""Share of noise in the warped responses' variance below which they count as exact."""
 _EQUAL = 1e-6
-"""Variance below which responses at one point are equal."""
+"""Variance of the warped responses at one point below which they are equal."""
 _DEVIATIONS = 1.959964
+"""Half-width of a 95% interval, in standard deviations."""
 _TAIL = 9.0
-"""Standard deviations to integrate over."""
+"""Standard deviations over which a normal distribution is integrated."""
 
 
 program = functools.partial(jax.jit, static_argnums=0, compiler_options=UNFUSED)
@@ -45,9 +46,9 @@ class Prediction(NamedTuple):
     mean: Any
     """Of the function."""
     low: Any
-    """Lower end of the 95% interval."""
+    """Lower end of the interval in which the function lies with probability 95%."""
     high: Any
-    """Upper end."""
+    """Upper end of this interval."""
 
 
 class Model(NamedTuple):
@@ -75,7 +76,7 @@ class Model(NamedTuple):
 
 
 class Trials(NamedTuple):
-    """All points, padded to N rows: answered, pending, failed."""
+    """All known points in the order answered, pending, failed; padded to N rows."""
 
     x: Any
     """(N, d)"""
@@ -114,7 +115,7 @@ class Start(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """The surrogate, fitted."""
+    """The surrogate fitted to all values."""
 
     state: Any
     """of the surrogate"""
@@ -137,7 +138,7 @@ def padded_rows(model: Model, capacity: int) -> int:
 
 
 def fit(model: Model, known: Observations, capacity: int, start: Start | None) -> Fitted:
-    """Fit the surrogate; from its prior where `start` is None or outdated."""
+    """Fit the surrogate to all values; from its prior where `start` is None or outdated."""
     surrogate, values, rows = model.surrogate, known.responses, padded_rows(model, capacity)
     if start is None or _is_outdated(model, start.warps, values):
         units = rows_of(model, known.told)
@@ -160,7 +161,7 @@ def _is_outdated(model: Model, warps: tuple[Warp, ...], values: np.ndarray) -> b
 
 
 def fit_warp(model: Model, units: np.ndarray, values: np.ndarray, output: int) -> Warp:
-    """The warp for an output at `units` (n, columns), moderate for several objectives."""
+    """The warp for an output at `units` (n, columns), moderate for one of several objectives."""
     if not model.standardize:
         return Warp(fitted=len(values))
     if not model.warp:
@@ -223,7 +224,7 @@ def _noise(model: Model, known: Observations, warps: tuple[Warp, ...], kept: np.
 
 
 def _default_noise(model: Model, warp: Warp) -> np.ndarray:
-    """(1,) noise deviation of warped responses told without; negative: estimated."""
+    """(1,) noise deviation of a warped response told without its own; negative: it is estimated."""
     return (-1.0 if model.noise_std is None else model.noise_std) * warp.slope(warp.inverse(np.zeros(1)))
 
 

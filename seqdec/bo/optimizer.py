@@ -46,15 +46,15 @@ class Recommendation(NamedTuple):
     value: Any
     """As told, or the mean of the prediction."""
     low: Any
-    """Lower end of the function's 95% interval; `value` if observed."""
+    """Lower end of the interval in which the function lies with probability 95%; `value` if observed."""
     high: Any
-    """Upper end."""
+    """Upper end of this interval; `value` if observed."""
     kind: Literal["observed", "predicted"]
     """How `value` is known."""
 
     @classmethod
     def observed(cls, x: Any, value: Any) -> "Recommendation":
-        """A value known without noise."""
+        """A point whose value is known without noise."""
         return cls(x, value, value, value, "observed")
 
 
@@ -97,7 +97,7 @@ class BayesianOptimizer:
         seed: of everything random, an integer in [0, 2**63).
 
         maximize: one bool, or one for each objective.
-        objectives: number of values; with several, see `front`.
+        objectives: number of values; with several the search is for their `front`.
         outcome_constraints: number of outcomes told with each value; a point is feasible if all are at most 0.
         reference_point: values that count in a front are better; None: its worst ones, and a margin.
         noise_std: of the values; None: estimated. Needs "gp", "sparse_gp" or "hilofi".
@@ -110,7 +110,7 @@ class BayesianOptimizer:
         capacity: expected number of trials; exceeding it costs a compilation.
 
         acquisition: one of `seqdec.bo.acquisition_names()`, an Acquisition, or "auto": the surrogate's.
-        initial: Sobol points before the surrogate is used; None: one for each column, at least two.
+        initial: Sobol points before the surrogate is used; None: one for each column of the unit cube, at least two.
         trust_region: search a box around the best point; None: with more than 20 columns and one objective.
         search: how the acquisition is maximized.
 
@@ -183,10 +183,11 @@ class BayesianOptimizer:
         self.seed, self.maximize = settings.seed, settings.maximize
         self._record = Record(settings.space, settings.outputs, settings.fidelity)
         self._asked: tuple[Model, Fitted, np.ndarray, np.ndarray] | None = None
-        """of the last question: model, fit, points, suggestion"""
+        """of the last question: model, fit, told points, suggestion"""
         self._current: Fitted | None = None
+        """the fit to all values, for predictions"""
         self.notes: dict[str, Any] = {}
-        """JSON values, kept by `save`"""
+        """JSON values of yours, kept by `save`"""
         self._use(surrogates.choose(0) if settings.is_automatic else settings.surrogate)
 
     def _use(self, surrogate: str | Surrogate) -> None:
@@ -281,9 +282,9 @@ class BayesianOptimizer:
             failed: the trial failed, whatever `value` is.
             reason: of the failure.
             seconds: duration of the evaluation.
-            outside: accept a point that violates the constraints, or the bounds by at most their range on the scale of
-                search; it informs the belief, and is never asked for or best.
-            fidelity: of a point that was not asked for; None: full.
+            outside: accept a point that violates the constraints, or lies outside the bounds by at most their range on
+                the scale of search. It informs the belief, and is never asked for or best.
+            fidelity: the level of a point that was not asked for; None: full fidelity.
 
         Raises:
             ValueError, TypeError: the trial is not pending here, or an argument does not fit.
@@ -347,7 +348,7 @@ class BayesianOptimizer:
 
     @_exclusive
     def fitted(self) -> tuple[Model, Fitted]:
-        """The model, and its fit to all values."""
+        """The model, and its fit to all values, for the functions of `seqdec.bo.model`."""
         if self._current is None:
             known, capacity = self._observations(), self._needed()
             start = self._start if capacity == self.capacity else None
@@ -443,7 +444,7 @@ class BayesianOptimizer:
 
     @_exclusive
     def told(self) -> np.ndarray:
-        """(n, columns) values, outcomes and feasibility, as in `trials_dataframe`."""
+        """(n, columns) values, outcomes and feasibility of each trial, as in `trials_dataframe`."""
         return self._record.told()
 
     @_exclusive
@@ -486,7 +487,7 @@ class BayesianOptimizer:
 
     @_exclusive
     def front(self) -> Front:
-        """The feasible trials that none dominates, ordered by their first values.
+        """The feasible trials that no other dominates, ordered by their first values.
 
         Raises ValueError without one.
         """
@@ -532,8 +533,8 @@ class BayesianOptimizer:
     def expected_gain(self) -> float:
         """The expected improvement of the last suggested point, in the units of the values.
 
-        E max(y* - y, 0), or E max(y - y*, 0) if maximized, for the function y there and y* at the told point with the
-        best posterior mean. NaN without a suggestion of the surrogate. Raises ValueError with several objectives.
+        E max(y* - y, 0), or E max(y - y*, 0) if maximized: y is the function there, y* at the told point with the best
+        posterior mean. NaN without a suggestion of the surrogate. Raises ValueError with several objectives.
         """
         if self.outputs.objectives > 1:
             raise ValueError(f"with {self.outputs.objectives} objectives there is no best point to improve on")
@@ -589,7 +590,7 @@ class BayesianOptimizer:
 
         Args:
             path: of the file.
-            constraints: the functions among its constraints, in order.
+            constraints: the functions among its constraints, in order; a file does not hold them.
 
         Raises:
             FileNotFoundError: there is no file.

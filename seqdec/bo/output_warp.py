@@ -34,21 +34,23 @@ import numpy as np
 from seqdec.kernels import matern52_at
 
 _LENGTH_SCALES = np.array([0.1, 0.2, 0.4, 0.8, 1.6, 3.2])
+"""In units of the root of the number of columns."""
 _NOISE_VARIANCES = np.array([1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1e-1, 1.0])
 _POWERS = (1.5, 2.0)
 _SCALES, _LEAST = 8, 0.25
 """Scales for each power; their lowest quantile of the distances from the origin."""
 _SMALL = 0.1
-"""Quantile of sizes: an outcome's smallest scale."""
+"""Quantile of the sizes that is an outcome's smallest scale."""
 _FEWEST = 5
-"""Below, the identity is taken."""
+"""Responses below which the identity is taken."""
 _MOST = 256
-"""Responses of a fit."""
+"""Most responses used for the fit."""
 _JUMP, _WORST, _OUTLIER = 10.0, 0.75, 0.05
+"""Outliers: ratio of distances, part of the responses, prior probability."""
 _MODERATE = 1e-4
-"""Least scale in a hypervolume, in ranges of the responses."""
+"""Least scale of a warp in a hypervolume, as a share of the responses' range."""
 _FAR = 10.0
-"""A response warped beyond calls for a new warp."""
+"""A new response warped beyond it calls for a new warp."""
 
 
 class Warp(NamedTuple):
@@ -114,6 +116,7 @@ def _log_slope(u: np.ndarray, power: float) -> np.ndarray:
 
 
 def _box_cox(u: np.ndarray, power: float) -> np.ndarray:
+    """((1 + u)^p - 1) / p for u >= 0, log(1 + u) for p = 0."""
     if power == 1:  # the identity, to the last digit
         return u
     return np.log1p(u) if power == 0 else np.expm1(power * np.log1p(u)) / power
@@ -145,7 +148,7 @@ def fit(x: np.ndarray, y: np.ndarray) -> Warp:
 
 
 def fit_outcome(x: np.ndarray, y: np.ndarray) -> Warp:
-    """As `fit`, for outcomes."""
+    """The most likely warp for outcomes `y` (n,) at unit points `x` (n, d)."""
     identity = standardized(y)
     sizes = np.abs(y[y != 0]) / identity.scale
     if len(y) < _FEWEST or y.min() == y.max() or not len(sizes):
@@ -158,13 +161,13 @@ def fit_outcome(x: np.ndarray, y: np.ndarray) -> Warp:
 
 
 def _standard(warp: Warp, y: np.ndarray) -> Warp:
-    """The warp with mean 0 and variance 1 on inliers of `y`."""
+    """The warp, rescaled to mean 0 and variance 1 of the warped `y` that are no outliers."""
     inner = warp.forward(y[y >= warp.fence])
     return warp._replace(mean=float(inner.mean()), std=float(inner.std()) or 1.0, fitted=len(y))
 
 
 def moderate(warp: Warp, y: np.ndarray) -> Warp:
-    """The warp for volumes of responses `y` (n,); the identity, without outliers, where its scale is too small."""
+    """The warp of responses `y` (n,) for hypervolumes; the identity, without outliers, where its scale is too small."""
     kept = y[y >= warp.fence]
     if warp.power == 1 or warp.scale >= _MODERATE * np.ptp(kept):
         return warp
@@ -172,6 +175,7 @@ def moderate(warp: Warp, y: np.ndarray) -> Warp:
 
 
 def _among(x: np.ndarray, y: np.ndarray) -> Warp:
+    """The best warp, with or without outliers."""
     if y.min() == y.max():
         return Warp()
     log_likelihood, warp = _best(x, y, _candidates(y))
@@ -187,6 +191,7 @@ def _among(x: np.ndarray, y: np.ndarray) -> Warp:
 
 
 def _best(x: np.ndarray, y: np.ndarray, warps: list[Warp]) -> tuple[float, Warp]:
+    """(log posterior, warp) of the best of `warps`, the first of which is the identity."""
     warped = np.stack([warp.forward(y) for warp in warps], 1)
     jacobians = np.array([np.sum(np.log(warp.slope(y))) for warp in warps])
     prior = np.full(len(warps), -math.log(2 * (len(warps) - 1)))
@@ -223,7 +228,7 @@ def _log_likelihoods(x: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 
 def _fence(y: np.ndarray) -> float:
-    """Suspected outliers lie below; -infinity: none."""
+    """The response below which outliers are suspected; -infinity: none."""
     gaps = np.sort(y.max() - y)
     gaps = gaps[max(1, math.ceil(_WORST * len(gaps)) - 1) :]
     gaps = gaps[gaps > 0]

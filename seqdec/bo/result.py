@@ -33,7 +33,9 @@ class SearchResult(OptimizeResult):
     cost: float
     """Of the calls, in calls at full fidelity."""
     success: bool
-    """Whether a call was feasible, and `status` is 0, 4, 9, 10 or 11."""
+    """Whether a call was feasible, and the search ended by `n_calls`, `time_limit`, `target`, `patience`, or as all
+    points of a finite space were evaluated.
+    """
     status: int
     """Why it ended: 0 all calls made, 1 too many failures in a row, 2 callback, 3 Ctrl-C, 4 every point of a finite
     space evaluated, 5 the executor broke, 6 the callback raised `error`, 7 no call was feasible, 8 an exception was

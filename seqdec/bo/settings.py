@@ -33,6 +33,7 @@ from seqdec.boundary import checks
 from seqdec.core import Acquisition
 
 _MANY_DIMENSIONS = 20
+"""Columns above which the search keeps to a trust region."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class Settings:
 
 
 def _grid(given: Settings, outputs: Outputs) -> Grid | None:
-    """The levels of `fidelity`. Raises ValueError or TypeError."""
+    """The levels of `fidelity`. Raises ValueError or TypeError where another argument excludes it."""
     fidelity: Any = given.fidelity
     if fidelity is None:
         return None
@@ -190,6 +191,7 @@ def _priors(model: Model, study: Earlier) -> tuple[Prior, ...]:
 
 
 def _bests(settings: Settings) -> np.ndarray:
+    """(k, columns) the best feasible point of each earlier search."""
     bests, objectives = np.zeros((len(settings.earlier), settings.space.columns)), settings.outputs.objectives
     for place, (units, responses) in enumerate(settings.earlier):
         violation = np.minimum(responses[:, objectives:], 0).sum(1)
@@ -222,7 +224,7 @@ def _reference(given: Any, objectives: int) -> np.ndarray | None:
 
 
 def _hashable(options: Any) -> dict[str, Any]:
-    """With lists as tuples. Raises TypeError."""
+    """The options with lists as tuples. Raises TypeError for one without a hash."""
     if not isinstance(options, Mapping):
         raise TypeError(f"surrogate_options must be a mapping from keywords to values; got {options!r}")
     options = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}

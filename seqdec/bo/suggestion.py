@@ -28,11 +28,11 @@ from seqdec.boundary import checks
 
 _ENUMERABLE = 10_000
 _CELL = 0.01
-"""Edge of cells of repeated points."""
+"""Edge of the cells in which points count as repeated."""
 _RESTRICTED_DESIGN = 12
 """Log2 of a restricted design's fewest points."""
 _TRIED = 1000
-"""Random points where the maximizer is known."""
+"""Random points tried where the maximizer is known."""
 
 
 class Method(NamedTuple):
@@ -63,8 +63,8 @@ def is_early(method: Method, known: Observations) -> bool:
 def design(method: Method, known: Observations, fixed: Mapping[Any, Any], is_noisy: Callable[[], bool]) -> Point:
     """The next new point of a randomly shifted Sobol sequence, with the values `fixed`, by key.
 
-    `is_noisy` is asked where none is left. Raises Exhausted where none may be repeated, ValueError where `fixed`
-    excludes all tried.
+    `is_noisy` is asked where no new point is left. Raises Exhausted where none may be repeated, ValueError where
+    `fixed` excludes all points tried.
     """
     search, columns, index = method.plan.search, method.space.columns, known.trials
     generator = np.random.default_rng([method.model.seed, 0])
@@ -86,7 +86,7 @@ def suggest(
 ) -> Point:
     """The maximizer of the acquisition at full fidelity, or a random new point if that one is known.
 
-    In a new trust region without earlier studies, as `design`.
+    Where a trust region begins anew without earlier studies, the next of `design`, with its errors.
     """
     uses_earlier = int(fitted.trials.answered) > np.sum(fitting.inliers(fitted.warps, known.responses))
     if (known.trials < method.initial and not uses_earlier) or _is_new_region(method, known, fitted.warps):
@@ -135,7 +135,7 @@ def _may_repeat(method: Method, known: Observations, is_noisy: Callable[[], bool
 
 
 def _points(method: Method, known: Observations, units: np.ndarray, fixed: Mapping[Any, Any]) -> Iterable[Point]:
-    """The points at `units`, then of a small or restricted space."""
+    """The points at `units`, then all of a small space, or of walks in a restricted one."""
     space, search = method.space, method.plan.search
     box = Box(*space.cube(fixed), fixed)
     at = (space.point_at(unit, fixed) for unit in np.clip(units, box.low, box.high))
@@ -153,6 +153,7 @@ def _points(method: Method, known: Observations, units: np.ndarray, fixed: Mappi
 def _best_point(
     method: Method, known: Observations, fitted: Fitted, fixed: Mapping[Any, Any], repeats: bool
 ) -> Point | None:
+    """The maximizer of the acquisition; None without any."""
     space, plan, seed, number = method.space, method.plan, method.model.seed, known.trials
     belief = believe(plan.surrogate, fitted.state, fitted.trials)
     trials = fitted.trials._replace(success=_success(fitted.trials))
@@ -215,22 +216,25 @@ def _is_new_region(method: Method, known: Observations, warps: tuple[Warp, ...])
 
 
 def _stage(method: Method, known: Observations, warps: tuple[Warp, ...]) -> tuple[trust_region.Stage, np.ndarray]:
+    """Where the trust region is, and the merits of the told points of the space."""
     merits = _merits(method, warps, _told(method, known, warps)[known.inside])
     return trust_region.stage(merits, method.initial, method.space.columns), merits
 
 
 def _told(method: Method, known: Observations, warps: tuple[Warp, ...]) -> np.ndarray:
-    """(n, m) or (n,) warps in order of telling, outliers at the fence."""
+    """(n, m), or (n,) of plain outputs: warps of the values in order of telling, outliers at the fence."""
     values = fitting.warped(warps, np.maximum(known.responses, [warp.fence for warp in warps]))
     return values[:, 0] if method.model.outputs.plain else values
 
 
 def _padded(method: Method, rows: np.ndarray) -> np.ndarray:
+    """(..., columns of the surrogate): `rows` (..., columns) with zeros."""
     more = np.zeros((*rows.shape[:-1], method.model.columns - method.space.columns), rows.dtype)
     return np.concatenate([rows, more], -1)
 
 
 def _inside(known: Observations, fitted: Fitted) -> np.ndarray:
+    """(n,) bool: which answered and pending points are of this search and inside the space."""
     answered = known.inside[fitting.inliers(fitted.warps, known.responses)]
     earlier = np.zeros(int(fitted.trials.answered) - len(answered), bool)
     return np.concatenate([answered, earlier, np.ones(len(known.pending), bool)])
@@ -243,7 +247,7 @@ def _leaders(
     inside: np.ndarray,
     generator: np.random.Generator,
 ) -> np.ndarray:
-    """Indices of the best of `outputs` (n, m) `inside` (n,), or of their front."""
+    """Indices of the best of `outputs` (n, m) `inside` (n,), or some of their front."""
     order = np.flatnonzero(inside)
     if method.model.outputs.objectives > 1:
         order = generator.permutation(order)
@@ -251,7 +255,7 @@ def _leaders(
 
 
 def _merits(method: Method, warps: tuple[Warp, ...], outputs: np.ndarray) -> np.ndarray:
-    """(n,) of `outputs`, larger is better."""
+    """(n,) merits of `outputs` (n, m), or (n,) of plain ones; larger is better."""
     if method.model.outputs.plain:
         return outputs
     count, thresholds = method.model.outputs.objectives, _thresholds(method, warps)
@@ -264,6 +268,7 @@ def _merits(method: Method, warps: tuple[Warp, ...], outputs: np.ndarray) -> np.
 
 
 def _thresholds(method: Method, warps: tuple[Warp, ...]) -> np.ndarray:
+    """(c,) the warps of 0, the border of feasible outcomes."""
     return np.array([warp.forward(np.zeros(1))[0] for warp in warps[method.model.outputs.objectives :]])
 
 
@@ -293,7 +298,7 @@ def _target(method: Method, known: Observations, fitted: Fitted, means: np.ndarr
 
 
 def _incumbent(method: Method, fitted: Fitted, means: np.ndarray, index: int, trials: Trials) -> Incumbent:
-    """Its noise is at most that of repeated points."""
+    """The incumbent at `index`, with no more estimated noise than repeated points show."""
     variance = 0.0 if trials.noise is None else trials.noise[index]
     if variance < 0 and (variance := fitting.estimated_noise(method.model, fitted.state)):
         variance = min(variance, _repeated_noise(trials))
@@ -314,6 +319,7 @@ def _success(trials: Trials) -> Any:
 
 
 def _repeated_noise(trials: Trials) -> float:
+    """Pooled variance of an output within cells, or 0."""
     rows = np.flatnonzero(trials.noise[: trials.answered] < 0)
     return fitting.repeated_variance(trials.x[rows] // _CELL, trials.y[rows]) or 0.0
 

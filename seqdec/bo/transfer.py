@@ -1,9 +1,11 @@
 """Earlier searches of similar functions as prior knowledge.
 
-The surrogate has a column for each, 1 for its values, else 0, with its own learned length scale.
+The surrogate has a column for each, 1 for its values and 0 for those of this search, with a learned length scale of
+their relation; the other hyperparameters are shared.
 
-A search is used only while, with its posterior mean m at own points and own warped values z, the marginal likelihood of
-z - m is at least that of z, each centered and with the most likely hyperparameters.
+A search is used only while deviations from it are at least as likely as own values: with its posterior mean m at own
+points, and own warped values z, the marginal likelihood of z - m is at least that of z, each centered and with the most
+likely hyperparameters.
 
 Its values are warped and standardized by themselves, and moved to own units by
 
@@ -22,6 +24,7 @@ from seqdec.bo.surrogates import evidence
 from seqdec.bo.surrogates.contract import History
 
 _WEIGHT = 1.0
+"""Weight of the prior b = 1 in the regression, in values."""
 
 
 class Earlier(NamedTuple):

@@ -27,15 +27,15 @@ class Trial(NamedTuple):
     number: int
     """From 0, in the order of asking."""
     x: Any
-    """A read-only array if all dimensions are Real, else a list; with names a dict."""
+    """A read-only numpy array if all dimensions are Real, else a list; with names a dict."""
     fidelity: Any = None
     """The level to evaluate, or a learning curve's last; None without several levels."""
     forecast: Forecast | None = None
-    """The expected learning curve; None without several levels, or before the surrogate."""
+    """The expected learning curve; None without several levels, and before the surrogate is used."""
 
 
 class Outputs(NamedTuple):
-    """Objectives' values, and outcomes, feasible at most 0."""
+    """What is told of a point: objectives' values, and outcomes, feasible at most 0."""
 
     objectives: int = 1
     outcome_constraints: int = 0
@@ -58,7 +58,7 @@ class Outputs(NamedTuple):
         return (*values, *outcomes, *(["feasible"] if outcomes else []))
 
     def values(self, value: Any, name: str = "value") -> tuple[float, ...]:
-        """One number, or one for each objective. Raises TypeError or ValueError."""
+        """One number, or one for each objective. Raises TypeError or ValueError for anything else."""
         if self.objectives == 1:
             return (checks.real(name, value),)
         return _sequence(name, value, self.objectives, "objective")
@@ -111,7 +111,7 @@ class Observations(NamedTuple):
     trials: int
     """their number"""
     taken: list[Point]
-    """asked again only as repeats: all but lower levels'"""
+    """points asked again only where repeats are allowed: all but those of lower levels"""
 
     @property
     def inside(self) -> np.ndarray:
@@ -274,7 +274,7 @@ class Record:
 
 
 def _levels(entry: Entry) -> Iterator[Entry]:
-    """The trial at each level, the lowest first."""
+    """The trial at each level of its learning curve, the lowest first."""
     for place, value in enumerate(entry.curve):
         level = entry.point.level + len(entry.curve) - place
         yield entry._replace(point=entry.point._replace(level=level), values=(value,))

@@ -103,6 +103,7 @@ def _called(how: Call, trial: Trial) -> Outcome:
 
 
 def _followed(how: Call, grid: Grid, trial: Trial) -> Outcome:
+    """The outcome of a learning curve."""
     x, began, curve = containers.copied(trial.x), time.perf_counter(), list[float]()
     try:
         returned = how.fun(x)

@@ -8,7 +8,8 @@ sharp border) are those of a grid with the largest marginal likelihood times the
 The rival is one rate of success, uniform a priori: s successes among n have the probability s! (n - s)! / (n + 1)!. The
 processes of the grid must together be a nat more likely.
 
-The score is the acquisition's plus 3 log P(success), a factor from `python benchmarks/responses.py failures`.
+The score is the acquisition's plus 3 log P(success). The factor 1 would give the expected improvement of one question;
+a failed question leaves the next one where it was (`python benchmarks/responses.py failures`).
 
 Sources: Rasmussen, Williams, "Gaussian processes for machine learning", 2006, section 3.6. Failures as a constraint
 with two outcomes: Gelbart, Snoek, Adams, "Bayesian optimization with unknown constraints", 2014.
@@ -27,14 +28,18 @@ from seqdec.bo.surrogates.gaussian_process import Process
 from seqdec.core import Array
 
 _LENGTH_SCALES = np.array([0.1, 0.2, 0.4, 0.8, 1.6, 3.2])
+"""In units of the root of the number of columns."""
 _VARIANCES = np.array([10.0, 1e8])
 _MOST = 128
+"""Most points for length scale and variance."""
 _EVIDENCE = 1.0
+"""Nats by which the processes must win."""
 _CAUTION = 3.0
+"""Factor of log P(success) in the score."""
 _SWEEPS, _DAMPING, _CONVERGED = 100, 0.7, 1e-3
 """Of expectation propagation: most sweeps, share of a change, last change of the log evidence."""
 _LEAST = 1e-10
-"""Least precision."""
+"""Least precision of a site and of the rest."""
 
 
 class Posterior(NamedTuple):

@@ -1,7 +1,7 @@
-"""Outcome constraints: their probability weights the acquisition.
+"""Outcome constraints: the probability that a point satisfies them weights the acquisition.
 
 A point is feasible if all outcomes are at most 0. Outputs are outcomes of changed sign, warped; with z_j the warp of 0
-and independent beliefs N(mean_j, std_j^2),
+and the independent belief N(mean_j, std_j^2) about the output,
 
     log P(feasible) = sum_j log Phi((mean_j - z_j) / std_j)
 

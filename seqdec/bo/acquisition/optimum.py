@@ -1,6 +1,6 @@
 """Belief where the optimum lies, to weight the acquisition.
 
-With independent densities p_j, up to a factor, and n known points, the score is
+With independent densities p_j, known up to a factor, and n known points, the score of a point is
 
     log acquisition + (beta / n) sum_j log p_j(x_j),    beta = 10
 
@@ -26,7 +26,9 @@ from seqdec.core import Array
 
 _POWER = 10.0
 _LEAST = 1e-6
+"""Least density relative to its maximum."""
 _GRID = (np.arange(256) + 0.5) / 256
+"""Places in (0, 1) at which densities are tabulated."""
 
 
 class Optimum(NamedTuple):
@@ -53,6 +55,7 @@ def checked(given: Any, space: Space) -> Optimum | None:
 
 
 def _logs(dimension: Dimension, belief: Any, name: str) -> tuple[float, ...]:
+    """Log densities at the dimension's table places or choices, relative to their maximum."""
     values = _values(dimension)
     density = getattr(belief, "pdf", getattr(belief, "pmf", belief))
     if isinstance(belief, Mapping):
@@ -81,7 +84,7 @@ def _values(dimension: Dimension) -> list[Any]:
 
 
 def _normal(dimension: Any, center: Any, width: Any, name: str) -> np.ndarray:
-    """Log density on the scale of search; `width` is its standard deviation, logarithmically a factor."""
+    """A normal density on the scale of search; `width` is its standard deviation, for a logarithmic scale a factor."""
     center, width = dimension.value(center, f"{name}: the center"), checks.real(f"{name}: the width", width)
     log, ends = getattr(dimension, "log", False), np.array([dimension.low, dimension.high], float)
     if not (width > (1 if log else 0) and math.isfinite(width)):

@@ -5,9 +5,9 @@ dominates those of its front. Its hypervolume, in warped units, is
 
     HV = vol { p : r <= p <= y for some y of the front },    with the reference point r
 
-The rest of { p : p >= r } is cut into disjoint boxes [l_k, u_k), some unbounded: along the last objective, with the
-front's values v_1 > v_2 > ..., only the points with v_1 ... v_j count between v_(j+1) and v_j, in the other objectives
-likewise. A front of n points leaves n + 1 boxes for two objectives, and O(n^(m-1)) for m.
+The rest of { p : p >= r } is cut into disjoint boxes [l_k, u_k), some unbounded. Along the last objective, with the
+front's values v_1 > v_2 > ...: between v_(j+1) and v_j only the points with v_1 ... v_j count, in the remaining
+objectives, cut likewise. A front of n points leaves n + 1 boxes for two objectives, and O(n^(m-1)) for m.
 
 A new point y adds sum_k prod_i (min(y_i, u_ki) - l_ki)+. For independent y_i ~ N(mean_i, std_i^2)
 
@@ -40,6 +40,7 @@ from seqdec.policies.common import chosen, masked
 from seqdec.policies.improvement import log_h
 
 _MARGIN = 0.1
+"""Distance of the default reference point to the nadir, as a share of the values' range."""
 
 
 class Boxes(NamedTuple):
@@ -52,7 +53,7 @@ class Boxes(NamedTuple):
 
 
 def hypervolume(values: Any, reference_point: Any, *, maximize: bool | Sequence[bool] = False) -> float:
-    """Volume that `values` dominate, up to the reference point.
+    """Volume of the points that some of `values` dominate and that dominate the reference point.
 
         >>> hypervolume([[1.0, 2.0], [2.0, 1.0]], (3.0, 3.0))
         3.0
@@ -63,7 +64,7 @@ def hypervolume(values: Any, reference_point: Any, *, maximize: bool | Sequence[
         maximize: one bool, or one for each objective.
 
     Raises:
-        ValueError: the shapes differ, or a number is not finite. TypeError: an argument is not of numbers.
+        ValueError: the shapes differ, or a number is not finite. TypeError: an argument does not consist of numbers.
     """
     reference = _numbers("reference_point", reference_point, 1)
     values = _numbers("values", values, 2) if np.size(values) else np.zeros((0, len(reference)))
@@ -139,7 +140,7 @@ def _slices(front: np.ndarray, reference: np.ndarray) -> list[tuple[list[float],
 
 
 def padded(boxes: Boxes, least: int) -> Boxes:
-    """The boxes and empty ones: a power of two."""
+    """The boxes and empty ones: a power of two, at least `least`."""
     count, columns = boxes.low.shape
     empty = np.full(((1 << (max(least, count) - 1).bit_length()) - count, columns), math.inf)
     return Boxes(np.concatenate([boxes.low, empty]), np.concatenate([boxes.high, empty]))
@@ -163,6 +164,7 @@ def log_improvement(mean: Array, std: Array, boxes: Boxes) -> Array:
 
 
 def _log_difference(a: Array, b: Array, width: Array) -> Array:
+    """log(h(a) - h(b)) for a = b + width, width > 0."""
     drop = log_h(a) - log_h(b)
     close = drop < jnp.finfo(drop.dtype).eps ** 0.25
     wide = log_h(a) + jnp.log(-jnp.expm1(-jnp.where(close, 1.0, drop)))

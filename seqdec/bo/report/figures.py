@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from seqdec.bo.optimizer import BayesianOptimizer
 
 _LONGEST = 16
+"""Characters shown of a name."""
 _WIDE = 100.0
-"""Ratio of values from which an axis is logarithmic."""
+"""Largest over smallest value from which an axis is logarithmic."""
 BELIEF, DOT, BEST, REST = "#0072B2", "#555555", "#D55E00", "#A9A9A9"
 """Colors of the belief, values, the best point and the rest."""
 LEFT: dict[str, Any] = {"fontsize": 11, "x": 0.01, "ha": "left"}
@@ -35,16 +36,22 @@ LEFT: dict[str, Any] = {"fontsize": 11, "x": 0.01, "ha": "left"}
 INACTIVE = object()
 """An inactive parameter's value."""
 _SLICES = 6
+"""Most parameters shown in slices."""
 _HUGE = 1e200
 """Larger values are drawn as this."""
 _RANDOM = 1 << 11
+"""Points of the random search that `progress` shows."""
 _FEWEST = 100
-"""Least points that satisfy all constraints."""
+"""The fewest of them that must satisfy all constraints."""
 _PAIRS = 6
+"""Most pairs of objectives shown."""
 _BARS = 15
+"""Most importances shown."""
 _GRID = 101
 _COORDINATES = 12
+"""Most parameters shown in parallel coordinates."""
 _BELOW = -0.13
+"""Height of inactive parameters; a coordinate has length 1."""
 
 
 class Study(NamedTuple):
@@ -136,7 +143,7 @@ def study_of(optimizer: "BayesianOptimizer", optimum: float | None) -> Study:
 
 
 def plot(optimizer: "BayesianOptimizer", panel: str | None, minimum: float | None, maximum: float | None) -> Figure:
-    """All panels, or one, with the best possible value if known.
+    """All panels, or the one of that name, with the best possible value if known.
 
     Raises ValueError for an unknown one, without trials, or for the wrong one of `minimum` and `maximum`.
     """
@@ -269,6 +276,7 @@ def slices(figure: FigureBase, study: Study) -> None:
 
 
 def _along(space: Space, unit: np.ndarray, key: Any) -> tuple[list[Any], np.ndarray]:
+    """A parameter's values, and their encodings in `unit`."""
     index = list(space.keys).index(key)
     dimension = space.dimensions[index]
     grid = [dimension.decode(np.array([u])) for u in np.linspace(0, 1, _GRID)]
@@ -371,7 +379,7 @@ def _lines(study: Study, heights: np.ndarray) -> LineCollection:
 
 
 def _heights(dimension: Dimension, values: list[Any]) -> np.ndarray:
-    """(n,), 0 to 1."""
+    """(n,) on a coordinate of length 1."""
 
     def height(value: Any) -> float:
         if value is INACTIVE:
@@ -384,7 +392,7 @@ def _heights(dimension: Dimension, values: list[Any]) -> np.ndarray:
 
 
 def _value_heights(study: Study) -> np.ndarray:
-    """(n,) heights of the values; NaN for failures."""
+    """(n,) of the values; NaN for failures, 0.5 if all are equal."""
     wide = scale_of(study) != "linear"
     values = np.sign(study.values) * np.log(np.abs(study.values)) if wide else study.values
     low, high = (np.nanmin(values), np.nanmax(values)) if study.done.any() else (0.0, 0.0)

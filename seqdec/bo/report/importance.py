@@ -1,6 +1,6 @@
 """Total-effect Sobol indices of the surrogate's posterior mean.
 
-The expected share of variance that remains when all other parameters are known,
+The expected share of the variance of f that remains when all other parameters are known,
 
     S_T,i = E[Var(f | x without x_i)] / Var f  =  mean((f(A) - f(AB_i))^2) / (2 Var f)  by Jansen's estimator
 
@@ -23,14 +23,16 @@ if TYPE_CHECKING:
     from seqdec.bo.optimizer import BayesianOptimizer
 
 _EVALUATIONS = 1 << 14
+"""Predictions of an estimate, approximately."""
 _FLAT = 1e-12
 
 
 def importances(optimizer: "BayesianOptimizer") -> dict[Any, float]:
     """The total-effect index of each parameter, by name or index.
 
-    Of the posterior mean in warped units; inactive parameters have no effect, constraints are ignored. Without
-    interactions indices add up to 1, else to more. From about 16,000 predictions at a Sobol sequence.
+    The function is the posterior mean in warped units on the product of the parameters: inactive ones have no effect,
+    constraints are ignored. Indices of a sum of functions of one parameter add up to 1, interactions to more. About
+    16,000 predictions at a Sobol sequence are used.
 
     Raises ValueError below two values, or with several objectives.
     """

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from seqdec.bo.optimizer import BayesianOptimizer
 
 _BEST = 20
+"""Most trials shown."""
 _FAILURES = 20
+"""Most reasons of failures shown, by frequency."""
 
 
 def write(optimizer: "BayesianOptimizer", path: Any, message: str, minimum: Any, maximum: Any) -> Path:

@@ -1,4 +1,4 @@
-"""The acquisition's maximum: ascents in the continuous columns."""
+"""The acquisition maximized: the best candidates climb in the continuous columns."""
 
 import functools
 from collections.abc import Callable

@@ -17,8 +17,9 @@ from seqdec.bo.space.dimensions import Integer
 from seqdec.bo.space.space import Point, Space
 
 _TRIED = 8192
-"""Points tried for an example, and most listed."""
+"""Points tried before a space is declared empty, and most listed of a finite one."""
 _ROUNDS = 32
+"""Rounds of perturbations."""
 _HALVINGS = 20
 
 

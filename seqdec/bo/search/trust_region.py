@@ -1,8 +1,8 @@
-"""Trust region: a box around the best point.
+"""Trust region: the search is confined to a box around the best point, and begins anew where it has shrunk.
 
 The edge, 0.8 at first, doubles (up to 1.6) after three successes in a row and halves after as many failures as there
 are columns, from four to ten. A success exceeds the best response by more than a thousandth of the responses' standard
-deviation. Below 2^-7 a new region begins, with first points over the whole space.
+deviation. Below 2^-7 a new region begins, with first points over the whole space. The surrogate knows all values.
 
 Source: Eriksson, Pearce, Gardner, Turner, Poloczek, "Scalable global optimization via local Bayesian optimization",
 2019.

@@ -14,6 +14,7 @@ from seqdec.bo.space.space import Condition, Path, Space
 from seqdec.registry import unknown
 
 _COLUMNS = ("number", "state", "value", "reason", "seconds")
+"""Columns of the trials' table but the parameters."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,9 @@ class Conditional:
     dimension: Dimension
     """Where it is active."""
     on: str
-    """Name of an Integer, Ordinal or Categorical, in nested dicts of the same or an enclosing dict."""
+    """Name of the other parameter, an Integer, an Ordinal or a Categorical; in nested dicts of the same or an enclosing
+    dict.
+    """
     values: tuple[Any, ...]
     """Of the other parameter, where this one is active."""
 

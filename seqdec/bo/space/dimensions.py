@@ -1,7 +1,7 @@
 """Dimensions and their columns of the unit cube.
 
-A Real or an Integer takes one column, linear or logarithmic, an Integer in equal intervals; an Ordinal one; a
-Categorical one-hot columns.
+A Real or an Integer takes one column, linear or logarithmic, that of an Integer in equal intervals. An Ordinal takes
+one column, a Categorical one-hot columns.
 """
 
 import math
@@ -17,6 +17,7 @@ from seqdec.bo.space import containers
 from seqdec.boundary import checks
 
 _LARGEST_INTEGER = 2**53
+"""Up to here integers are doubles."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class _Number(Dimension):
     high: Any
     """Largest value, included."""
     log: bool = False
-    """Whether searched logarithmically."""
+    """Whether the scale of search is logarithmic."""
 
     margin = 0.0
 
@@ -228,7 +229,7 @@ class _Choice(Dimension):
 
 @dataclass(frozen=True)
 class Ordinal(_Choice):
-    """One of `choices` in order, such as ("low", "high"), searched as equally spaced."""
+    """One of `choices` in order, such as (16, 32, 64) or ("low", "high"), searched as equally spaced."""
 
     @property
     def _places(self) -> Integer:

@@ -1,7 +1,7 @@
 """The function's domain, encoded in the unit cube.
 
-A point is a list or an array, with names a dict without inactive parameters. Names of nested parameters are keys joined
-by dots.
+A point is a list or an array, with names a dict without inactive parameters, whose columns are constant. Names of
+nested parameters are keys joined by dots.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from seqdec.bo.space.dimensions import Constant, Dimension
 from seqdec.registry import unknown
 
 _FARTHEST = 1.5
-"""Of outside points from the cube's middle, in a column."""
+"""Distance of outside points from the middle of the cube, in a column."""
 Path = tuple[str, ...]
 """The keys on the way to a parameter."""
 
@@ -137,7 +137,7 @@ class Space:
         return found
 
     def flat(self, x: Any) -> Any:
-        """A point, with names a dict. Raises ValueError for a name held twice."""
+        """A point, a dict where parameters have names. Raises ValueError for a name held twice."""
         if not self.paths or not isinstance(x, Mapping):
             return x
         groups = {path[:depth] for path in self.paths for depth in range(1, len(path))}
@@ -177,7 +177,7 @@ class Space:
         return point
 
     def known_point(self, x: Any, outside: bool) -> Point:
-        """As `point`; with `outside` beyond constraints, and bounds by their range."""
+        """As `point`; with `outside` it may violate constraints, and bounds by the width of the range."""
         try:
             return self.point(x)
         except ValueError as raised:

@@ -15,6 +15,7 @@ from seqdec.portable import portable
 from seqdec.registry import Outside, Registry
 
 _MOST_EXACT = 1000
+"""Values up to which "auto" is exact."""
 
 
 class History(NamedTuple):
@@ -45,14 +46,16 @@ class Surrogate(NamedTuple):
     init: Callable[[Key, History], Any]
     """(key, history) -> state of the prior; of the history only shapes are used."""
     fit: Callable[[Any, History], Any]
-    """(state, history) -> state fitted to the history with appended rows; consumes the old state."""
+    """(state, history) -> state conditioned on the history, hyperparameters adapted; consumes the old state. Rows were
+    only appended.
+    """
     condition_on: Callable[[Any, History], Any]
     """(state, history) -> state conditioned on appended rows, hyperparameters unchanged."""
     posterior: Callable[[Any], Posterior]
     """(state) -> posterior over the responses at rows (n, d) of the unit cube."""
     growth: float
-    """Responses are standardized anew, from `init`, when the history has grown by this factor; 1: always, infinity:
-    never.
+    """Responses are standardized again, and the state is from `init`, when the history has grown by this factor; 1:
+    always, infinity: never.
     """
     acquisition: str
     """That of "auto"."""

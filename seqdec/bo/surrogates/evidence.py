@@ -3,9 +3,10 @@ r"""Hyperparameters of Gaussian processes: priors and evidence, on the host.
     log l_i = a + a_i,   a ~ N(log sqrt d - 1/2, 1/10),   a_i ~ N(0, 1),   log s ~ N(0, 1),   log v ~ N(-10, 9)
 
 with (mean, variance), for the process of `seqdec.bo.surrogates.gaussian_process`. The most likely ones minimize the
-loss L, minus the log of marginal likelihood times priors, by L-BFGS on at most 512 responses. The first fit starts at
-the priors' center, at shorter length scales and at a larger noise, and keeps the best end, that of the larger noise
-only if better by five nats; later fits start from the last. Draws about the most likely t* are
+loss L, minus the log of the marginal likelihood times the priors, by L-BFGS on at most 512 responses. The first fit
+starts at the priors' center, at shorter length scales and at a larger noise, and keeps the best end, that of the larger
+noise only if better by five nats; later fits start from the last hyperparameters. Without a, independent priors would
+fix the mean length scale of many columns. Draws about the most likely t* are
 
     t_k = t* + H^{-1/2} z_k,    H = d^2 L / dt^2 at t*,
 
@@ -37,15 +38,19 @@ VARIANCES = (_SHARED_VARIANCE + _OWN_VARIANCE, 1.0, 9.0)
 _DEVIATIONS = 4.0
 """Range of the search, in prior standard deviations."""
 _EVIDENCE = 5.0
+"""Nats by which the start with a larger noise must win."""
 _NOISE_EVIDENCE, _ROUGH_EVIDENCE = 10.0, 2.0
+"""Nats by which `shows_noise` wants noise to win against none, and a rough function not to win against noise."""
 _ROUGH = (0.005, 0.01)
-"""Length scales, in diagonals of the cube."""
+"""Length scales of rough functions, in diagonals of the cube."""
 _GRADIENT = 0.1
-"""Gradient norm to stop at."""
+"""Gradient norm, in nats, to stop at."""
 _FITTED, _WEIGHTED = 512, 256
 """Most responses used for the fit, and for the weights of draws."""
 _STEP = 1e-3
+"""Step in log hyperparameters for differences of the gradient."""
 _CUT = 2.0
+"""Log of the largest weight relative to the median."""
 
 
 class Hyperparameters(NamedTuple):
@@ -112,7 +117,7 @@ def unflatten(flat: np.ndarray) -> Hyperparameters:
 
 
 def fitted(history: History, most: int = _FITTED) -> Hyperparameters:
-    """Hyperparameters fitted to `most` rows of the history."""
+    """Hyperparameters fitted from the prior to the history, or `most` rows."""
     return _fit_from_prior(calibration_rows(history, most))[0]
 
 
@@ -127,7 +132,7 @@ def _fit_from_prior(known: Known) -> tuple[Hyperparameters, float]:
 
 
 def descend(start: Hyperparameters, known: Known, iterations: int = ITERATIONS) -> tuple[Hyperparameters, float]:
-    """L-BFGS from `start` -> (end, loss)."""
+    """L-BFGS from `start`, within four prior deviations -> (end, loss there)."""
     from scipy.optimize import minimize
 
     options = {"maxiter": iterations, "gtol": _GRADIENT, "maxcor": 8}
@@ -228,7 +233,7 @@ def solved(hyper: Hyperparameters, history: History) -> tuple[np.ndarray, np.nda
 
 
 def shows_noise(history: History, most: int = 256) -> bool:
-    """Whether only noise explains `most` rows of the history.
+    """Whether noise, and nothing else, explains the history, or `most` rows of it.
 
     It must be 10 nats better than none, and a rough function of the same variance, with short length scales, must not
     be 2 nats better.
@@ -296,6 +301,7 @@ def whitener(cov: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def _inverse(cov: np.ndarray) -> tuple[np.ndarray, float]:
+    """(inverse (n, n), log determinant)."""
     from scipy.linalg.lapack import dpotri  # pyright: ignore[reportAttributeAccessIssue]
 
     root = np.linalg.cholesky(cov)

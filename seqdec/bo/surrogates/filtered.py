@@ -1,7 +1,7 @@
 """Surrogates from filters over an MLP, with updates of constant cost.
 
-The default network is the paper's: three hidden layers of 180 ELU units on [-a, a]^d. Each chunk of responses is one
-Kalman update.
+The default network is the paper's, three hidden layers of 180 ELU units, on the unit cube scaled to [-a, a]. Each chunk
+of responses is one Kalman update.
 """
 
 import functools
@@ -94,7 +94,7 @@ def over_mlp(
         scale: a; the network's inputs lie in [-a, a].
         growth: as in `Surrogate`.
 
-    Raises ValueError or TypeError.
+    Raises ValueError or TypeError for a setting that does not fit.
     """
     checks.concrete("noise_variance", noise_variance)
     likelihood = likelihoods.gaussian(checks.real("noise_variance", noise_variance))

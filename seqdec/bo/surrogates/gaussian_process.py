@@ -10,8 +10,8 @@ The surrogate is a mixture of processes with the hyperparameters t_k = (log l, l
 
     mean = sum_k w_k mean_k,    cov = sum_k w_k (cov_k + (mean_k - mean)(mean_k - mean)')
 
-With N padded rows there are at most 512 / N members; a single one has t*. Computations are in double precision. Given n
-points a question costs O(n^3), on the host, and a prediction O(N^2).
+With N padded rows there are at most 512 / N members, and a single one has t*. Computations are in double precision.
+Given n points a question costs O(n^3), on the host without compilation, and a prediction O(N^2).
 
 Sources: averages over hyperparameters: Snoek, Larochelle, Adams, "Practical Bayesian optimization of machine learning
 algorithms", 2012. Function draws by Matheron's rule: Wilson et al., "Efficiently sampling functions from Gaussian
@@ -36,6 +36,7 @@ DTYPE = jnp.float64
 GROWTH = 1.1
 """See `Surrogate`."""
 _ROWS = 512
+"""Most rows of all members together."""
 _FEATURES = 1024
 """Random features of a prior draw."""
 
@@ -81,7 +82,7 @@ def gp(*, draws: int = 8) -> Surrogate:
     Args:
         draws: most draws of the hyperparameters; 1: the most likely ones.
 
-    Raises ValueError or TypeError.
+    Raises ValueError or TypeError for a setting that does not fit.
     """
     draws = checks.count("draws", draws)
 

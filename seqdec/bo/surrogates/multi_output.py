@@ -58,6 +58,7 @@ def independent(surrogates: tuple[Surrogate, ...]) -> Surrogate:
 
 
 def _each(history: History) -> list[History]:
+    """The history of each output."""
     outputs = range(history.y.shape[1])
     noise = [None if history.noise is None else history.noise[:, output] for output in outputs]
     return [history._replace(y=history.y[:, output], noise=noise[output]) for output in outputs]

@@ -32,7 +32,9 @@ from seqdec.runtime import UNFUSED
 
 _CHUNK = 16
 _DEGREES = 5.0
+"""Degrees of freedom of the frequencies' distribution."""
 _CALIBRATED = 256
+"""Most responses used for the hyperparameters."""
 
 
 class Layer(NamedTuple):
@@ -82,7 +84,7 @@ def hilofi(
         rank: of the covariance of the first layer's log scales, at most `dim`.
         initial_std_hidden: their prior standard deviation, along each of its directions.
 
-    Raises ValueError or TypeError.
+    Raises ValueError or TypeError for a setting that does not fit.
     """
     dim, units = checks.count("dim", dim), checks.count("units", units, 2)
     if units % 2:
@@ -142,7 +144,7 @@ def _network(dim: int, units: int) -> Network:
 
 
 def _frequencies(key: Key, dim: int, units: int) -> np.ndarray:
-    """(units / 2, dim) draws of unit length scales."""
+    """(units / 2, dim) draws from the spectral density for unit length scales."""
     from scipy.special import gammaincinv, ndtri
     from scipy.stats import qmc
 

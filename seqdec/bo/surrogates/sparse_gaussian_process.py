@@ -1,4 +1,4 @@
-"""Sparse Gaussian process, for thousands of responses; prior of `seqdec.bo.surrogates.gaussian_process`.
+"""Sparse Gaussian process: the prior of `seqdec.bo.surrogates.gaussian_process`, for thousands of responses.
 
 For M of the evaluated points, z, the n responses y, their noise D, K = k(z, z) = L L' and A = L^-1 k(z, x) D^-1/2,
 
@@ -34,7 +34,7 @@ def sparse_gp(*, points: int = 512) -> Surrogate:
     Args:
         points: the largest M.
 
-    Raises ValueError or TypeError.
+    Raises ValueError or TypeError for a setting that does not fit.
     """
     points = checks.count("points", points, 2)
 
@@ -84,7 +84,7 @@ def _condition(hyper: Hyperparameters, history: History, points: int) -> Process
 
 
 def _chosen(hyper: Hyperparameters, known: Known, points: int) -> tuple[np.ndarray, np.ndarray]:
-    """(indices (m,), factor (n, m) of the prior covariance)."""
+    """(indices (m,) of the points, factor (n, m) of the prior covariance)."""
     count = len(known.y)
     left = evidence.prior_variance(hyper) * np.ones(count)
     least, best = _CERTAIN * left.max(initial=0), np.argsort(-known.y, kind="stable")[: points // 2]

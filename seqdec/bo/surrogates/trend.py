@@ -2,8 +2,8 @@
 
     y = sum_j s_j b_j (u_j - 1/2) + f(u) + e,    b_j >= 0,    b_j ~ N(1, 1)
 
-with s_j = 1 where responses rise in column j of the cube, -1 where they fall, else 0, and f of the surrogate. At its
-prior the slopes minimize
+with s_j = 1 where responses rise in column j of the unit cube, -1 where they fall, else 0, and f the function of the
+surrogate. At its prior the slopes minimize
 
     sum_i (y_i - mean y - sum_j s_j b_j (u_ij - mean u_j))^2 + sum_j (b_j - 1)^2.
 
