@@ -175,7 +175,7 @@ def _parse(arguments: list[str]) -> Any:
 
 
 def _subcommands(registry: Registry[Any]) -> Iterator[Any]:
-    """Without plug-ins that do not load."""
+    """Options of all commands or experiments, without plug-ins that do not load."""
     for name in registry:
         with suppress(ValueError):
             yield Annotated[registry[name], tyro.conf.subcommand(name)]
@@ -263,7 +263,7 @@ def _list() -> int:
 
 
 def _named() -> dict[str, dict[str, str]]:
-    """Kind -> name -> a line of description."""
+    """Kind -> name -> a line of description, with the package of names from outside."""
     kinds: dict[str, Registry[Any]] = {
         "experiments": commands.EVERY,
         "agents": agents.REGISTRY,
@@ -281,6 +281,7 @@ def _named() -> dict[str, dict[str, str]]:
 
 
 def _line(registry: Registry[Any], name: str) -> str:
+    """What a name stands for, or why it is unusable."""
     if name in registry.own():
         return registry.describe(name)
     try:
@@ -290,6 +291,7 @@ def _line(registry: Registry[Any], name: str) -> str:
 
 
 def _output_error() -> OSError | None:
+    """Why standard output takes nothing; None if it does."""
     try:
         print(flush=True)
     except OSError as error:
@@ -299,6 +301,7 @@ def _output_error() -> OSError | None:
 
 
 def _complain(reason: object, code: int) -> int:
+    """Print a line on standard error; returns `code`."""
     text = str(reason).strip() or type(reason).__name__
     if isinstance(reason, OSError) and reason.errno is not None and reason.filename is None and _output_error():
         text = f"cannot write to standard output: {reason.strerror}; redirect it to another place"

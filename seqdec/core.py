@@ -51,7 +51,7 @@ class Predictive(NamedTuple):
 
 
 class Marginals(NamedTuple):
-    """Gaussian prediction without correlations."""
+    """Gaussian prediction of `out` responses without correlations."""
 
     mean: Array
     """(out,) expected response."""
@@ -195,7 +195,7 @@ class Masked(NamedTuple):
 
 @portable
 class Environment(NamedTuple):
-    """An environment, all data in `params`."""
+    """A functional environment, all its data in `params`."""
 
     reset: Callable[[Key, PyTree], tuple[Any, PyTree]]
     """(key, params) -> (state, observation)."""

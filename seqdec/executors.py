@@ -1,4 +1,4 @@
-"""Executors of worker processes, for `seqdec.minimize(workers=...)` and sweeps.
+"""Executors of worker processes, on this machine or a Ray cluster, for `seqdec.minimize(workers=...)` and sweeps.
 
 A task whose worker dies runs again on another, three times at most. `Future.cancel` ends a running task too, Ctrl-C all
 tasks, and `Local` a task beyond its time limit.
@@ -42,7 +42,7 @@ _PINNED = {"JAX_NUM_CPU_DEVICES": "1", "NPROC": "1", "PJRT_NPROC": "1"}
 
 
 def worker_environment() -> dict[str, str]:
-    """This process's settings of JAX, XLA and seqdec, on one CPU device."""
+    """Environment of every worker: this process's settings of JAX, XLA and seqdec, on one CPU device."""
     own = {name: value for name, value in os.environ.items() if name.startswith(("JAX_", "XLA_", "SEQDEC_"))}
     if own.get("SEQDEC_DATA"):
         own["SEQDEC_DATA"] = str(located(own["SEQDEC_DATA"]))  # workers may have another working directory
@@ -74,14 +74,14 @@ class _Task(Future[Any]):
         return True
 
     def goes_on(self, end: Callable[[], Any] | None) -> bool:
-        """`end` ends the task; False if it has been cancelled."""
+        """`end` ends the task from here on; False if it has been cancelled."""
         with self._guard:
             self._end = end
             return not self._stopped
 
 
 class _Workers(Executor):
-    """Not for forked processes; an exception within `with` ends it at once."""
+    """An executor of its process, not of a forked one; an exception within `with` ends it at once."""
 
     def __init__(self) -> None:
         self._owner = os.getpid()
@@ -216,7 +216,10 @@ class _Process:
         self._lock = threading.Lock()
 
     def call(self, task: bytes, limit: float | None) -> bytes | None:
-        """The answer; None if the process has died. TimeoutError after `limit` seconds, the process killed."""
+        """The answer of `serve` to a task; None if the process has died.
+
+        Raises TimeoutError, after the end of the process, for a call of more than `limit` seconds.
+        """
         overdue = threading.Event()
 
         def end() -> None:
@@ -244,6 +247,7 @@ class _Process:
             clock.cancel()
 
     def end(self) -> int:
+        """Kill the process; its exit code."""
         with self._lock:
             if self._process.returncode is None:
                 with contextlib.suppress(OSError):
@@ -281,7 +285,7 @@ def _receive(source: BinaryIO, tasks: "queue.SimpleQueue[bytes]") -> None:
 
 
 def _kill_group(leader: int) -> None:
-    """With the processes that it started."""
+    """Kill a process that leads a session and, with groups, those that it started."""
     if os.name == "posix":
         os.killpg(leader, signal.SIGKILL)
     else:
@@ -391,6 +395,7 @@ def _pass_on(found: Future[bytes], future: Future[Any]) -> None:
 
 
 def _check_reachable(address: str) -> None:
+    """Raises ConnectionError where nothing answers at host:port."""
     host, colon, port = address.removeprefix("ray://").partition(":")
     if not colon:
         return  # such as "auto": Ray looks for the cluster itself

@@ -53,7 +53,9 @@ TITLE: dict[str, Any] = {"fontsize": 11, "loc": "left"}
 OPTIMUM = "optimum"
 Possible = tuple[float | np.ndarray, float | np.ndarray]
 _POINTS = 400
+"""Most points in a drawn curve."""
 _FEW = 2
+"""Most seeds that are drawn one by one."""
 
 
 class Run(Protocol):
@@ -76,17 +78,17 @@ class Run(Protocol):
 
     @property
     def regret(self) -> np.ndarray:
-        """(num_seeds, num_steps); NaN where unknown."""
+        """(num_seeds, num_steps) expected reward lost; NaN where unknown."""
         ...
 
     @property
     def elapsed(self) -> np.ndarray:
-        """(num_steps,) seconds, all seeds together."""
+        """(num_steps,) seconds by the end of each step, all seeds together."""
         ...
 
 
 def comparison(runs: Mapping[str, Run]) -> Figure:
-    """Cumulative and average reward, cumulative regret, regret against time."""
+    """Cumulative reward, recent average reward, cumulative regret, and regret against time."""
     figure = Figure(figsize=(10.5, 7.6), dpi=140, layout="constrained")
     axes = figure.subplots(2, 2)
     cumulative_reward(axes[0, 0], runs)
@@ -103,7 +105,7 @@ def regret(runs: Mapping[str, Run]) -> Figure:
 
 
 def cumulative_reward(axis: Axes, runs: Mapping[str, Run]) -> None:
-    """Reward summed over steps."""
+    """Reward summed over steps, mean over seeds and 95% band."""
     possible = extremes(run.rewards for run in runs.values())
     for style, (name, run) in zip(styles(runs), runs.items(), strict=True):
         total = np.cumsum(run.rewards, axis=1, dtype=np.float64)
@@ -112,7 +114,7 @@ def cumulative_reward(axis: Axes, runs: Mapping[str, Run]) -> None:
 
 
 def average_reward(axis: Axes, runs: Mapping[str, Run]) -> None:
-    """Reward in a sliding window."""
+    """Reward in a sliding window, mean over seeds and 95% band."""
     possible = extremes(run.rewards for run in runs.values())
     for style, (name, run) in zip(styles(runs), runs.items(), strict=True):
         means = rolling(run.rewards, window(runs))
@@ -122,7 +124,7 @@ def average_reward(axis: Axes, runs: Mapping[str, Run]) -> None:
 
 
 def cumulative_regret(axis: Axes, runs: Mapping[str, Run]) -> None:
-    """Regret summed over steps."""
+    """Regret summed over steps, mean over seeds and 95% band."""
     possible = extremes(run.regret for run in runs.values())
     for style, (name, run) in zip(styles(runs), runs.items(), strict=True):
         curve(axis, steps(run), _cumulative_regret(run), name, style, summed(possible, steps(run)))
@@ -231,7 +233,7 @@ def steps(run: Run) -> np.ndarray:
 
 
 def styles(names: Iterable[str]) -> list[dict[str, Any]]:
-    """Of `COLORS`, others in order; equal colors differ in dash, then shade."""
+    """Color and dash of each agent: of `COLORS`, others in order; equal colors differ in dash, then shade."""
     names = list(names)
     kinds = [max((kind for kind in COLORS if _is_kind(name, kind)), key=len, default="") for name in names]
     used = {COLORS[kind] for kind in kinds if kind}

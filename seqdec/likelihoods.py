@@ -1,4 +1,4 @@
-"""Observation models of the response y given the network's output f.
+"""Observation models: mean and covariance of the response y given the network's output f.
 
 Filters linearize the mean and take the covariance at the current estimate (moment matching, as in Ollivier, "Online
 natural gradient as a Kalman filter", 2018); of observed outputs, their rows and block.
@@ -19,7 +19,7 @@ from seqdec.portable import portable
 
 @portable
 class Likelihood(NamedTuple):
-    """Mean and covariance of the response."""
+    """Mean and covariance of the response given the network's output."""
 
     mean: Callable[[Array], Array]
     """(f (out,)) -> (out,) expected response"""
@@ -32,7 +32,10 @@ class Likelihood(NamedTuple):
 
 
 def _covariance(name: str, value: Any, max_ndim: int = 2) -> Any:
-    """A variance, vector of variances or covariance; of a traced one only the shape is checked."""
+    """A variance, vector of variances or covariance as an array; if traced, only its shape is checked.
+
+    Raises TypeError or ValueError.
+    """
     given = as_array(name, value)
     array, shape = concrete(name, given, 2), given.shape
     if len(shape) > max_ndim or (len(shape) == 2 and shape[0] != shape[1]):

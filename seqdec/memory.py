@@ -1,4 +1,4 @@
-"""A bounded memory of past observations.
+"""A bounded memory of past observations: a sample of all, or the last ones.
 
 A reservoir (Vitter, "Random sampling with a reservoir", 1985) or ring of `capacity` rows in fixed arrays; only rows
 added or drawn are copied.
@@ -21,7 +21,7 @@ class MemoryState(NamedTuple):
     rows: PyTree
     """(capacity, ...) each; zeros from `filled` on"""
     seen: Array
-    """() int32, how many were added, at most the largest number"""
+    """() int32, how many were ever added, at most the largest number"""
 
 
 class Memory(NamedTuple):

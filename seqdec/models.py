@@ -34,7 +34,7 @@ __all__ = [
 
 
 def _output(out: int, *, use_bias: bool = True) -> nn.Dense:
-    """Initially zero: equal responses, no gradient for hidden units."""
+    """Initially zero: equal responses, no gradient for hidden units before any data."""
     return nn.Dense(out, use_bias, kernel_init=nn.initializers.zeros_init(), name="output")
 
 
@@ -246,7 +246,7 @@ def embedded(
     std: Array | float = 1.0,
     is_last: IsLast | None = None,
 ) -> Network:
-    """A flax module with embeddings in its input.
+    """A network that looks up the embeddings in the input of a flax module.
 
     Row numbers in the input under the name of a table become rows (width,), "features" stay, and other row numbers are
     left out. Parameters: {"network": of the module, "tables": {name: (rows, width)}}, tables initially N(0, std^2).

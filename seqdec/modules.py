@@ -53,7 +53,7 @@ def is_nnx(value: Any) -> bool:
 
 
 def pure(module: Any) -> Pure:
-    """Of a module, or of a function (nnx.Rngs) -> nnx module; TypeError for anything else."""
+    """The functions of a module, or of a function (nnx.Rngs) -> nnx module; TypeError for anything else."""
     if isinstance(module, nn.Module):
         return _linen(module)
     if not is_nnx(module) and not callable(module):
@@ -133,7 +133,7 @@ def _linen(module: nn.Module) -> Pure:
 
 
 def _nnx(given: Any) -> Pure:
-    """Parameters are dicts by attribute and index."""
+    """An nnx module, or a function that makes one; parameters are dicts by attribute and index."""
     from flax import nnx
 
     make = None if isinstance(given, nnx.Module) else given

@@ -98,6 +98,7 @@ def _text(value: Any, digits: int) -> str:
 
 
 def _is_number(text: str) -> bool:
+    """Whether a cell holds a number, with or without half-width, or nothing."""
     try:
         float(text.partition(" ± ")[0].replace(",", "") or 0)
     except ValueError:

@@ -1,8 +1,8 @@
 """Files written atomically, and checked when read.
 
-Written in a hidden temporary folder beside the target, then renamed: after a crash or on a full disk the target is what
-it was. The next write removes what killed processes left. Tables (parquet) and arrays (safetensors) carry a manifest of
-JSON values and the SHA-256 digest of manifest and data.
+Everything is written in a hidden temporary folder beside its target, then renamed: after a crash or on a full disk the
+target is what it was. The next write removes what killed processes left. Tables (parquet) and arrays (safetensors)
+carry a manifest of JSON values and the SHA-256 digest of manifest and data.
 """
 
 import codecs
@@ -138,7 +138,7 @@ def check_replaceable(path: Path) -> None:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[tuple[Path, Path]]:
-    """The file at the end of links, and an empty temporary one."""
+    """The file that `path` leads to, and an empty temporary one beside it."""
     target = Path(os.path.realpath(path))
     with _beside(target, path) as temporary:
         if os.path.lexists(target) and not target.is_file():
@@ -170,7 +170,7 @@ def write_table(path: Path, table: "pd.DataFrame", manifest: Mapping[str, Any] |
 
 
 def is_text_table(path: Path) -> bool:
-    """By name, such as "log.csv", "LOG.TXT" or "log.csv.gz"."""
+    """Whether a file is named as a text table, such as "log.csv", "LOG.TXT" or "log.csv.gz"."""
     return _unpacked_name(path).endswith(_TEXT)
 
 
@@ -289,6 +289,7 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 
 def _columns(table: "pyarrow.Table") -> Iterator[tuple[str, np.ndarray]]:
+    """Columns by name, and the types in the file."""
     yield "pandas", np.frombuffer((table.schema.metadata or {}).get(b"pandas", b""), np.uint8)
     schema = str(table.schema.remove_metadata())  # parquet has one type of text for the levels of categorical columns
     yield "schema", np.array(schema.replace("<values=large_string,", "<values=string,"))
@@ -298,6 +299,7 @@ def _columns(table: "pyarrow.Table") -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _digest(text: str, items: Iterable[tuple[str, np.ndarray]]) -> str:
+    """SHA-256 of a manifest and of names, dtypes, shapes and values."""
     digest = hashlib.sha256(text.encode())
     for name, array in items:
         digest.update(f"{name} {array.dtype} {array.shape}".encode())
@@ -306,6 +308,7 @@ def _digest(text: str, items: Iterable[tuple[str, np.ndarray]]) -> str:
 
 
 def _verified(metadata: Mapping[str, str], items: Iterable[tuple[str, np.ndarray]]) -> dict[str, Any]:
+    """The manifest, checked by its digest."""
     if _MANIFEST not in metadata or _DIGEST not in metadata:
         raise ValueError("it has no manifest or no checksum, so seqdec did not write it")
     if _digest(metadata[_MANIFEST], items) != metadata[_DIGEST]:
@@ -443,7 +446,7 @@ def version(package: str) -> str:
 
 @contextmanager
 def _beside(path: Path, named: Path) -> Iterator[Path]:
-    """In a temporary folder; OSErrors name `named`."""
+    """A path in a temporary folder beside `path`; OSErrors name `named`."""
     try:
         _make_folder(path.parent)
         _clear_beside(path)
@@ -457,7 +460,7 @@ def _beside(path: Path, named: Path) -> Iterator[Path]:
 
 
 def _make_folder(folder: Path) -> None:
-    """Raises OSError that names what is in the way."""
+    """Make a folder and its parents. Raises OSError that names what is in the way."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
@@ -497,7 +500,7 @@ def _temporary(path: Path) -> "tuple[Path, FileLock]":
 
 
 def _discard(folder: Path, lock: "FileLock") -> None:
-    """The locked file last and before the release: nobody else gets the lock."""
+    """Remove a temporary folder, its locked file last and before the release: nobody else gets the lock."""
     with suppress(OSError):
         for item in sorted(folder.iterdir(), key=lambda item: item.name == _WRITING):
             with suppress(OSError):  # Windows removes no open file

@@ -1,4 +1,4 @@
-"""Factories from outside the library.
+"""Factories from outside the library: declared names, and "module:function".
 
 Packages declare names as entry points of the groups seqdec.agents, seqdec.environments, seqdec.policies,
 seqdec.surrogates and seqdec.experiments; folders in sys.path in the tables [tool.seqdec.agents], ... of their
@@ -55,7 +55,7 @@ def declared(group: str) -> tuple[Declared, ...]:
 
 
 def _of_folders(group: str) -> Iterator[Declared]:
-    """Raises ValueError for a damaged pyproject.toml."""
+    """Names declared by pyproject.toml in folders of sys.path. Raises ValueError for a damaged file."""
     for path in (Path(folder, "pyproject.toml") for folder in sys.path):
         if not path.is_file():
             continue

@@ -1,6 +1,6 @@
 """Pickling of objects with functions defined inside functions.
 
-By cloudpickle: the reading process needs the same versions of Python and libraries.
+By cloudpickle, with their code: the reading process needs the same versions of Python and libraries.
 """
 
 import copy
@@ -23,7 +23,7 @@ def portable(kind: Kind) -> Kind:
 
 
 class _Pickler(cloudpickle.Pickler):
-    """Portable objects by their fields, wrapped functions of modules by name."""
+    """Stores portable objects by their fields, wrapped functions of modules by name."""
 
     def reducer_override(self, obj: Any) -> Any:
         if getattr(type(obj), "__reduce_ex__", None) is _reduce:
@@ -57,6 +57,7 @@ def _copied(self: Any, memo: dict[int, Any] | None = None) -> Any:
 
 
 def _is_public_wrapper(value: Any) -> bool:
+    """Whether a decorator such as jax.jit made the value of a function of a module."""
     if isinstance(value, type) or not hasattr(value, "__wrapped__"):
         return False
     try:

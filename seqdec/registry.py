@@ -42,7 +42,7 @@ class Outside(NamedTuple):
 
 
 class Registry(Generic[T]):
-    """Factories of one kind by name: functions, or "module:function", imported when asked for.
+    """Factories of one kind by name: functions, or "module:function", imported when first asked for.
 
     `outside` adds names declared by packages, after its own, and "module:function" as a name.
     """
@@ -118,7 +118,7 @@ class Registry(Generic[T]):
         return "; ".join(map(str, self._points(name)))
 
     def ignored(self) -> dict[str, str]:
-        """Declared names without effect -> why, and the remedy."""
+        """Names that packages declare without effect -> why, and the remedy."""
         points = plugins.declared(self._outside.group) if self._outside else ()
         taken, bad = "seqdec has this name itself", "a name consists of letters, digits, _, + and -"
         return {

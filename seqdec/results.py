@@ -1,4 +1,4 @@
-"""Results of runs."""
+"""Results of runs: tables, logs, files and comparisons."""
 
 import os
 from collections.abc import Mapping
@@ -173,7 +173,7 @@ class Run(NamedTuple):
         return _restore(table, manifest)
 
     def plot(self) -> "Figure":
-        """Cumulative and average reward, cumulative regret, regret against time, with 95% bands over seeds."""
+        """Cumulative and average reward and cumulative regret with 95% bands over seeds; final regret against time."""
         return plot_comparison({self.agent: self})
 
 

@@ -23,10 +23,10 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 UNOPTIMIZED: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
-"""For a program called a few times: half the compile time, slower calls."""
+"""Compiler options of a program called a few times: half the compile time, slower calls."""
 
 UNFUSED: dict[str, str | bool] = {"xla_cpu_use_fusion_emitters": False} if jax.__version_info__ < (0, 11, 1) else {}
-"""For a program on small arrays: two thirds of the compile time on a CPU; JAX up to 0.11.0.
+"""Compiler options of a program on small arrays: two thirds of the compile time on a CPU; JAX up to 0.11.0.
 
 Rounding may depend on the size of a batch."""
 
@@ -43,7 +43,7 @@ def _first_process() -> int:
 
 
 def is_forked() -> bool:
-    """Forked after seqdec had computed."""
+    """Whether this process was forked after seqdec had computed."""
     return os.getpid() != _first_process()
 
 

@@ -30,7 +30,7 @@ def save(path: str | os.PathLike[str], state: PyTree, agent: Agent | None = None
 
     Args:
         path: ".safetensors" by convention.
-        state: a tree of arrays, random keys and numbers.
+        state: a tree of arrays, random keys and numbers, such as the state of an agent, a filter or an optimizer.
         agent: whose state it is; its name and settings are recorded.
 
     Raises:
@@ -116,11 +116,12 @@ def named_leaves(tree: PyTree) -> list[tuple[str, Any]]:
 
 
 def _is_unicode(text: str) -> bool:
+    """Whether a text can be encoded: no half of a surrogate pair."""
     return text.encode("utf-8", "ignore").decode() == text
 
 
 def described(leaf: Any) -> dict[str, Any]:
-    """Shape and dtype, or the generator of a random key."""
+    """Shape and dtype of a leaf, or the generator of a random key."""
     leaf = leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf)
     dtype = leaf.dtype.newbyteorder("=") if isinstance(leaf.dtype, np.dtype) else leaf.dtype
     return {"shape": list(leaf.shape), "dtype": str(dtype)}
@@ -178,6 +179,7 @@ def _difference(found: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
 
 
 def _origin(manifest: Mapping[str, Any]) -> str:
+    """A sentence on the agent that the file is of, and the remedy."""
     if manifest["agent"] is None:
         return "Load it with a tree of the structure that was saved"
     return f"Build the agent as it was saved: {manifest['agent']} with the settings {manifest['settings']}"

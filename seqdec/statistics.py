@@ -28,7 +28,7 @@ def standard_error(values: np.ndarray) -> float:
 
 
 def summarized(samples: Mapping[str, Any]) -> dict[str, float]:
-    """The mean of each sample by its name, and the half-width by "NAME_95"."""
+    """The row of a table: the mean of each sample by its name, and the half-width by "NAME_95"."""
     row = {}
     for name, values in samples.items():
         mean, margin = mean_and_margin(np.asarray(values, float))

@@ -1,4 +1,4 @@
-"""Tables of results.
+"""Tables of results with intervals, and in LaTeX.
 
 Columns NAME, and NAME_95 with half-widths of 95% intervals, become "mean ± half-width".
 """
@@ -59,7 +59,7 @@ def _is_number(column: Any) -> bool:
 
 
 def _cell(value: Any) -> str:
-    """At most five digits; integers and text stay."""
+    """A value in at most five digits; integers and text stay."""
     if isinstance(value, float | np.floating):
         return "-" if np.isnan(value) else f"{value:,.5g}"
     return f"{value:,}" if isinstance(value, int | np.integer) and not isinstance(value, bool) else str(value)
@@ -70,7 +70,7 @@ def _escaped(text: str) -> str:
 
 
 def _number(cell: str) -> str:
-    """In math; thousands without the space after a comma."""
+    """A number, or mean and half-width, in math; thousands without the space after a comma."""
     if cell == "-":
         return "--"
     cell = cell.replace("inf", r"\infty")

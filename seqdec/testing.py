@@ -1,4 +1,4 @@
-"""Checks of own parts against their contracts; they raise AssertionError.
+"""Checks of parts of one's own against their contracts; they raise AssertionError.
 
 >>> from seqdec import filters, policies, testing
 >>> testing.check_policy(policies.thompson)
@@ -47,7 +47,7 @@ __all__ = [
 def check_optimizer(
     make: Callable[[float], optax.GradientTransformation], *, params: PyTree | None = None, without_params: bool = True
 ) -> None:
-    """The contract of optax, on odd gradients too.
+    """An optimizer keeps the contract of optax, on odd gradients too.
 
     - The state keeps structure, shapes and dtypes; its arrays share no memory.
     - Unknown arguments, such as the loss as `value`, are ignored.
@@ -132,7 +132,7 @@ def _two_steps(step: Any, init: Any, params: PyTree, first: PyTree, second: PyTr
 def check_filter(
     make: Callable[[Network, Likelihood], Filter], *, network: Network | None = None, linearized: bool = True
 ) -> None:
-    """The contract of `seqdec.core.Filter`, for Gaussian responses of variance 0.1.
+    """A filter keeps the contract of `seqdec.core.Filter`, for Gaussian responses of variance 0.1.
 
     - A belief keeps structure, shapes and dtypes.
     - `predict` leaves the mean; covariances are symmetric, variances not negative.
@@ -216,7 +216,7 @@ def check_filter(
 
 
 def check_agent(make: Callable[[Spaces], Agent], *, spaces: HasSpaces | None = None, learns: bool = True) -> None:
-    """The contract of `seqdec.core.Agent`.
+    """An agent keeps the contract of `seqdec.core.Agent`.
 
     - The state keeps structure, shapes and dtypes, and stays finite.
     - Only allowed actions are played, also in a context of NaN; their propensities, in (0, 1], are their frequencies up
@@ -328,7 +328,7 @@ class _Lesson(NamedTuple):
 
 
 def _observed(space: gymnasium.Space, count: int) -> PyTree:
-    """(count, ...), in JAX's dtypes."""
+    """Observations (count, ...), in JAX's dtypes."""
     space.seed(0)
     drawn = [space.sample() for _ in range(count)]
     if isinstance(space, Dict):
@@ -338,6 +338,7 @@ def _observed(space: gymnasium.Space, count: int) -> PyTree:
 
 
 def _broken(context: PyTree) -> PyTree | None:
+    """The context with NaN in its floats, if any."""
     leaves, tree = jax.tree.flatten(context)
     floats = [jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.size > 0 for leaf in leaves]
     if not any(floats):
@@ -354,7 +355,7 @@ def _choose(condition: jax.Array, new: PyTree, old: PyTree) -> PyTree:
 
 
 def _unchanged(new: PyTree, old: PyTree) -> jax.Array:
-    """() bool; NaN equals NaN."""
+    """() bool: all leaves are equal, NaN to NaN."""
     pairs = zip(jax.tree.leaves(new), jax.tree.leaves(old), strict=True)
     return jnp.all(jnp.array([jnp.all((a == b) | ((a != a) & (b != b))) for a, b in pairs]))
 
@@ -388,7 +389,7 @@ def _check_frequencies(agent: Agent, found: Action, count: int) -> None:
 
 
 def check_policy(make: Callable[[], Acquisition], *, draws: int = 4000) -> None:
-    """The contract of `seqdec.core.Acquisition`, over the Gaussian posterior of four candidates.
+    """A policy keeps the contract of `seqdec.core.Acquisition`, over the Gaussian posterior of four candidates.
 
     - Scores are finite for allowed candidates, -inf for others, equal for equal keys.
     - `probabilities` sum to one, zero for candidates not allowed. If `exact` they are the frequencies of the largest
@@ -443,7 +444,7 @@ def check_policy(make: Callable[[], Acquisition], *, draws: int = 4000) -> None:
 
 
 def check_surrogate(make: Callable[[int], Any]) -> None:
-    """The contract of `seqdec.bo.Surrogate`.
+    """A surrogate keeps the contract of `seqdec.bo.Surrogate`.
 
     It learns a function of two columns from twelve responses, not from further rows; moments and draws are finite and
     of its dtype; `fit` or `condition_on` learns appended responses; states keep their structure.
@@ -499,7 +500,7 @@ ROWS = 60
 
 
 def check_estimator(make: Callable[[], Estimator]) -> None:
-    """The contract of an estimator, on a log of 60 rows.
+    """An estimator keeps its contract on a log of 60 rows.
 
     Terms are finite, one for each row, equal when computed again, and leave the evidence as it was. What is not among
     `needs` makes no difference; `extended` terms of a row do not depend on others.

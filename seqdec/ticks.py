@@ -1,4 +1,4 @@
-"""Ticks of axes."""
+"""Ticks as plain numbers, 0.9 or 1,000; powers of ten on long logarithmic axes."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ from matplotlib.axis import Axis
 from matplotlib.ticker import FuncFormatter, LogFormatterSciNotation, LogLocator, MaxNLocator, NullFormatter
 
 _WIDE = 100.0
+"""Ratio of limits from which on logarithmic axes have powers of ten."""
 _STEPS = [1, 2, 5, 10]
 
 
@@ -29,7 +30,7 @@ def plain_ticks(axis: Axis) -> None:
 
 
 class _Logarithmic(LogLocator):
-    """1, 2 and 5 times powers of ten, or evenly spaced if these are too few."""
+    """1, 2 and 5 times powers of ten below two decades, or evenly spaced if these are too few."""
 
     def tick_values(self, vmin: float, vmax: float) -> Any:
         low, high = min(vmin, vmax), max(vmin, vmax)

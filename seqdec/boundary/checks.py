@@ -290,6 +290,7 @@ def _parts(values: Any) -> Iterator[Any]:
 
 
 def _has_missing(values: Any) -> bool:
+    """Whether a column or table of pandas, Polars or Arrow has missing entries, which become NaN in NumPy."""
     nulls: Any = getattr(values, "null_count", None)
     if nulls is not None:  # a column of Arrow or a part of one, or anything of Polars
         inner = getattr(values, "chunks", [values.flatten()] if hasattr(values, "value_lengths") else [])
@@ -302,7 +303,7 @@ def _has_missing(values: Any) -> bool:
 
 
 def _unpacked(name: str, array: np.ndarray) -> np.ndarray:
-    """Real numbers out of an array of objects."""
+    """Real numbers, or rows of them, out of an array of objects; other arrays stay."""
     items = [item.as_py() if hasattr(item, "as_py") else item for item in array.ravel().tolist()]  # scalars of Arrow
     if items and all(map(is_number, items)):
         return np.array(items).reshape(array.shape)
@@ -408,7 +409,7 @@ def numbers(name: str, values: Any) -> Any:
 
 
 def _is_list(value: Any) -> bool:
-    """True for iterators too, refused later."""
+    """Whether a value is a list or tuple of numbers, perhaps nested, or an iterator, which is refused later."""
     if isinstance(value, Iterator):
         return True
     if not isinstance(value, list | tuple) or hasattr(value, "_fields"):
@@ -448,6 +449,7 @@ def refuse_misfit(error: Exception, value: Any, like: Callable[[], Any], otherwi
 
 
 def _difference(wanted: Any, given: Any, place: str = "") -> tuple[str, str, str] | None:
+    """Where two trees first differ, and how."""
     parts, others = _parts_by_key(wanted), _parts_by_key(given)
     if parts is None or others is None:
         differ = not (parts is others and np.shape(wanted) == np.shape(given))
@@ -459,6 +461,7 @@ def _difference(wanted: Any, given: Any, place: str = "") -> tuple[str, str, str
 
 
 def _parts_by_key(tree: Any) -> dict[str, Any] | None:
+    """The parts one level down, by their keys; None for a leaf."""
     parts = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda part: part is not tree)
     return None if parts and not parts[0][0] else {jax.tree_util.keystr(path): part for path, part in parts}
 

@@ -1,6 +1,6 @@
 """Observations and actions, checked by shape, and by value on the host.
 
-For compiled code see `seqdec.core.Action`.
+In compiled code a context without sense gets a propensity of NaN (`seqdec.core.Action`), and its update is rejected.
 """
 
 from collections.abc import Mapping
@@ -181,7 +181,7 @@ def check_context(spaces: Spaces, observation: PyTree) -> PyTree:
         TypeError: not numbers, or not a dict for a Dict.
         ValueError: another shape; a mask of another size or without allowed action; or known values not finite, too
             large, or outside a Discrete space or a table.
-        RuntimeError: see `seqdec.runtime.check_process`.
+        RuntimeError: JAX does not work in this process (`seqdec.runtime.check_process`).
     """
     check_process()
     context, mask = observation if isinstance(observation, Masked) else (observation, None)
@@ -199,7 +199,7 @@ def check_feedback(spaces: Spaces, observation: PyTree, action: Any, feedback: A
     Raises:
         TypeError: not numbers, or an index that is no integer.
         ValueError: another shape.
-        RuntimeError: see `seqdec.runtime.check_process`.
+        RuntimeError: JAX does not work in this process (`seqdec.runtime.check_process`).
     """
     check_process()
     context, mask = observation if isinstance(observation, Masked) else (observation, None)

@@ -77,11 +77,13 @@ class Options(Located):
     out: Path
     """Folder for the runs, the table and the figures."""
     logs: bool = False
-    """Also write logs for `seqdec ope`, OUT/logs/AGENT-SEED.parquet, with propensities estimated where needed."""
+    """Also write logs for `seqdec ope`, OUT/logs/AGENT-SEED.parquet; otherwise propensities that must be estimated are
+    not computed.
+    """
     checkpoint_every: int | None = None
     """Steps between checkpoints of a run, for --resume OUT; by default only finished runs are kept."""
     quick: bool = False
-    """A small run for two cores; its defaults are at the top."""
+    """A small run for two cores; its defaults are named at the top of this help."""
     rank: int | None = None
     """Rank of the low-rank covariances."""
     process_noise: float | None = None

@@ -38,7 +38,7 @@ class Located:
 
 
 class Experiment(Protocol):
-    """A frozen dataclass of options; its docstrings are the help."""
+    """Options of an experiment, a frozen dataclass; docstrings of class and fields are the help."""
 
     name: ClassVar[str]
     """Key in `seqdec.commands.REGISTRY` or `COMMANDS`, and in files of settings."""
@@ -53,12 +53,12 @@ class Experiment(Protocol):
     def check(self) -> Any:
         """Validate the options and build what `play` needs; writes nothing.
 
-        Raises ValueError or TypeError; OSError for missing data.
+        Raises ValueError or TypeError for wrong options, OSError for missing data.
         """
         ...
 
     def restore(self) -> list[Any]:
-        """Saved parts, in the order of `play`."""
+        """Finished saved parts, in the order of `play`."""
         ...
 
     def play(self, plan: Any, finished: Sequence[Any]) -> Iterator[Any]:
@@ -70,7 +70,7 @@ class Experiment(Protocol):
         ...
 
     def save(self, parts: list[Any]) -> None:
-        """Write the manifest and all parts, the new one last."""
+        """Write the manifest and all parts so far, the new one last."""
         ...
 
     @staticmethod

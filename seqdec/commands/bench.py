@@ -43,7 +43,7 @@ _LONG = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Bench(Located):
-    """Measure time and memory on this machine, as a table and a figure."""
+    """Measure time and memory on this machine: prints a table, fills a folder with it and a figure."""
 
     name: ClassVar[str] = "bench"
     choices: ClassVar[Mapping[str, Choice]] = {
@@ -66,7 +66,7 @@ class Bench(Located):
     boxes: bool = True
     """Measure the boxes too."""
     repeats: int = 5
-    """Measurements of each figure, for the median."""
+    """Measurements of each figure; their median is reported."""
     out: Path = Path("results/bench")
     """Folder for filters.parquet, filters.md and filters.png."""
 
@@ -112,7 +112,7 @@ class Workload(NamedTuple):
 
 
 def workload(size: int, arms: int) -> Workload:
-    """LeNet5 for size 0, else an MLP on 64 inputs of at most `size` parameters, 80 last hidden units."""
+    """LeNet5 for size 0, else an MLP on 64 inputs with at most `size` parameters, the last hidden layer of 80 units."""
     width = (size - _mlp_size(0, arms)) // (_mlp_size(1, arms) - _mlp_size(0, arms))
     module = models.MLP(arms, features=(width, 80)) if size else models.LeNet5(arms)
     shape = (64,) if size else (28, 28)
@@ -204,7 +204,7 @@ def bandit_step(flt: Filter) -> Callable[[Any, tuple[Array, Array]], tuple[Any, 
 
 
 def _stepping(flt: Filter, belief: Any, inputs: Array, steps: int) -> tuple[Callable[[], float], int]:
-    """(steps -> seconds of one, peak memory in bytes)."""
+    """(steps -> seconds of one step), and peak memory in bytes."""
 
     def chunk(belief, keys, inputs):
         def step(belief, at):
@@ -261,6 +261,8 @@ def _products(work: Workload, name: str) -> Callable[[Any, Array], Pieces]:
 
 
 def _passing(function: Callable[[Any, Array], Rows], arguments: Any, inputs: Array) -> Callable[[], float]:
+    """Inputs -> seconds of one function(arguments, x)."""
+
     def passes(arguments, inputs):
         # Returned whole: XLA would not compute elements that nothing reads.
         def one(_, x):

@@ -1,4 +1,7 @@
-"""Agents by "kind:rank+policy.variant", as in hilofi:20+greedy; only the kind is required."""
+"""Agents by "kind:rank+policy.variant", as in hilofi:20+greedy; only the kind is required.
+
+Variants: `rehearsal` adds a step of AdamW after each update; `published` has the paper's settings.
+"""
 
 import re
 from collections.abc import Collection, Mapping
@@ -28,7 +31,7 @@ class Contender(NamedTuple):
 
 
 def split(name: str, known: Collection[str]) -> Contender:
-    """The parts; a kind may contain "+" (koala++), or be "module:function".
+    """The parts of a name; a kind may contain "+" (koala++), or be "module:function".
 
     Raises ValueError for a rank that is no integer, or a kind without rank or policy.
     """

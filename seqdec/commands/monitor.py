@@ -25,13 +25,13 @@ from seqdec.service.store import COLLECTED, REPORTED
 from seqdec.statistics import mean_and_margin
 
 _SHARE = 4
-"""Parts compared: fractions of the log."""
+"""The first and the last 1 / `_SHARE` of the log are compared."""
 _SHOWN = 12
 
 
 @dataclass(frozen=True, kw_only=True)
 class Monitor(Located):
-    """Look at the log of an OnlineAgent, even in use, as tables and a page."""
+    """Look at the log of an OnlineAgent, also while it is in use: prints tables, fills a folder with a page."""
 
     name: ClassVar[str] = "monitor"
     choices: ClassVar[Mapping[str, Choice]] = {}
@@ -86,7 +86,7 @@ class Summary(NamedTuple):
     """by arm: decisions, shares in the first and last part, reward and margin, least propensity; None for points"""
     drift: pd.DataFrame
     """by context number, the largest first: shift of the mean between the parts in standard deviations of the first,
-    Kolmogorov-Smirnov distance, whether beyond chance at 1% over all numbers
+    Kolmogorov-Smirnov distance, and whether it is beyond chance at 1% over all numbers together
     """
 
 

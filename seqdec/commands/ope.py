@@ -34,6 +34,7 @@ from seqdec.service.logs import is_database, read_log
 from seqdec.statistics import standard_error
 
 _LOGGED = ("uniform", "bts")
+"""Policies outside `policies.REGISTRY`, which need no belief of a model."""
 _COLUMNS = ("context", "action", "reward", "propensity", "time")
 _ESTIMATED, _NONE = "estimated", "none"
 MODELS = ("linear", "hilofi", "lolofi", "lrkf")
@@ -42,7 +43,7 @@ _HIDDEN = (32,)
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation(Located):
-    """Value a policy from the log of another, as a table and a figure."""
+    """Value a policy from the log of another: prints estimates, fills a folder with table and figure."""
 
     name: ClassVar[str] = "ope"
     choices: ClassVar[Mapping[str, Choice]] = {
@@ -60,8 +61,8 @@ class Evaluation(Located):
     (parquet, or CSV, also compressed) with the columns probability_0, probability_1, ...
     """
     model: str = "hilofi"
-    """Filter of the policy: linear, hilofi, lolofi or lrkf, all but linear with 32 hidden units. With folds, rewards
-    are predicted by it or scikit-learn, by held-out likelihood.
+    """Filter of the policy: linear, hilofi, lolofi or lrkf, all but linear with a hidden layer of 32 units. With folds,
+    rewards are predicted by it or by scikit-learn, whichever has the higher held-out likelihood.
     """
     folds: int = 5
     """Folds of the cross-fitting; 0: prequential, each row from those before it."""
@@ -204,7 +205,10 @@ def evaluate(options: Evaluation) -> Result:
 
 
 def _learn(log: Log, options: Evaluation, policy: str | None) -> tuple[np.ndarray, Any]:
-    """Predicted rewards (n, k) out of sample, and the law (n, k) of a policy on the filter."""
+    """Predicted rewards (n, k) out of sample, and the law (n, k) of a policy on the filter.
+
+    Rewards are the filter's or `ope.predict_rewards`, whichever has the higher held-out likelihood.
+    """
     scaled, seed = ope.standardized(log), options.seed
     law = None if policy is None else policies.make(policy).probabilities
 

@@ -41,6 +41,7 @@ _GROUPS: Mapping[str, tuple[str, Registry[Any]]] = {
     "agents": ("agent", agents.REGISTRY),
 }
 _NAMED: Mapping[str, Registry[Any]] = {"policy": policies.REGISTRY, "env": envs.REGISTRY}
+"""Keywords of environments and agents that take a name of a registry."""
 
 
 class Part(NamedTuple):

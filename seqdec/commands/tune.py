@@ -1,4 +1,4 @@
-"""Search for settings on a reshuffled prefix of an experiment's data.
+"""Search for an agent's settings on a reshuffled prefix of an experiment's data.
 
 DIR/manifest.json      options
 DIR/trials.parquet     settings, mean reward and seconds of every trial, of all agents tuned in this folder
@@ -59,7 +59,7 @@ class Plan(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Tune(Located):
-    """Tune an agent's numeric settings by Bayesian optimization on a reshuffled prefix."""
+    """Tune an agent for an experiment: Bayesian optimization of its numeric settings on a reshuffled prefix."""
 
     name: ClassVar[str] = "tune"
     choices: ClassVar[Mapping[str, Choice]] = {
@@ -76,7 +76,7 @@ class Tune(Located):
     steps: int = 1000
     """Steps of a trial, the first of the stream."""
     seed: int = 1000
-    """Seed of the data's order, none that is reported."""
+    """Seed of the data's order, not one that is reported."""
     seeds: int = 1
     """Orders of a trial, SEED, SEED + 1, ..., whose mean counts."""
     out: Path = Path("results/tune")
@@ -189,6 +189,7 @@ def _experiment(name: str) -> Any:
 
 
 def _takes(make: Callable[..., Agent], keyword: str, limits: tuple[float, float]) -> bool:
+    """Whether the agent takes a keyword: TypeError refuses one without effect in its environment."""
     try:
         for value in limits:
             make(**{keyword: value})

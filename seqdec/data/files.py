@@ -1,4 +1,4 @@
-"""Folders of data sets and downloads."""
+"""Folders of data sets, downloads, truncated text files."""
 
 import os
 from pathlib import Path

@@ -54,7 +54,7 @@ _DAILY = {"video_id": "int32", "date": "int32", **dict.fromkeys(COUNTS, "float32
 
 
 class _Table(NamedTuple):
-    """Columns of CSV; row i is line i + first."""
+    """Columns of a CSV file; row i came from line i + first."""
 
     path: Path
     columns: dict[str, np.ndarray]
@@ -67,7 +67,7 @@ class _Table(NamedTuple):
             raise ValueError(f"{self.path}, line {line}, column {column}: {what}{count}. {remedy}")
 
     def refuse_ratios(self) -> None:
-        """Raise ValueError for a ratio that is negative or not finite."""
+        """Raise ValueError about the first watch ratio that is negative or not finite."""
         ratio = self.columns["watch_ratio"]
         self.refuse(~(np.isfinite(ratio) & (ratio >= 0)), "watch_ratio", "not a finite number from 0 on")
 
@@ -182,6 +182,7 @@ def _check_header(path: Path, types: dict[str, str]) -> None:
 
 
 def _explain(path: Path, names: list[str], error: str) -> str:
+    """Arrow's error message with file, line, column and remedy."""
     line, place = re.search(r"Row #(\d+)", error), re.search(r"column #(\d+)", error)
     reason = error.rsplit("error", 1)[-1].strip(" :")
     where = f"{path}, line {line[1] if line else 'unknown'}"
@@ -248,7 +249,7 @@ def _shift(date: int, days: int, path: Path) -> int:
 
 
 def _without_repetitions(rows: _Table, kept: np.ndarray, time: np.ndarray, ratio: np.ndarray) -> np.ndarray:
-    """`kept` without duplicates; their watch ratios must agree."""
+    """`kept` without duplicates of user, video and time; their watch ratios must agree."""
     user, video = rows.columns["user_id"], rows.columns["video_id"]
     order = kept[np.lexsort((kept, video[kept], time[kept], user[kept]))]
     same = np.ones(len(order) - 1, bool)

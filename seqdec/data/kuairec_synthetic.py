@@ -1,14 +1,14 @@
 r"""SYNTHETIC logs in KuaiRec's published CSV form.
 
-Every user sees every video once, at a random time in 63 days. With factors p_u of users and g_v of videos, in R^2,
+Every user sees every video once, at a random time in 63 days. With factors p_u of users and g_v of videos, both in R^2,
 day t and N(0, 1) noise e,
 
     appeal_v(t)  = 0.8 quality_v + drift_v(t)                  drift: a random walk over days, final deviation 0.5
     s            = appeal_v(t) + match p_u . g_v / sqrt 2 + generosity_u + day effect(t) - 0.3 log-length_v
     watch_ratio  = 2.2 sigmoid(s - 0.6) exp(0.45 e - 0.1)
 
-Day effects are higher on weekends and some other days. Daily counts are Poisson of mean plays(t) times a rate; plays
-are nearly independent of appeal, other rates rise with it, with a random offset per video.
+Day effects are higher on weekends and some other days. Daily counts are Poisson with mean plays(t) times a rate; plays
+are nearly independent of appeal, the other rates rise with it, with a random offset per video.
 
 Of the variance of log(1 + watch_ratio), 28% is in videos, 3% in users, 30% in taste (`match=0`: none); in the real
 random-exposure slice 36%, 3% and none measurable. 3% of the rows have no time, 1% of a video's days no features, 0.5%
@@ -85,7 +85,7 @@ def world(users: int, videos: int, *, match: float = 1.0, seed: int) -> World:
 
 
 def write_kuairec(folder: str | os.PathLike[str], *, users: int, videos: int, match: float = 1.0, seed: int) -> None:
-    """Write small_matrix.csv (users * videos rows) and item_daily_features.csv into `folder`.
+    """Write small_matrix.csv (users * videos rows) and item_daily_features.csv of a synthetic world into `folder`.
 
     Deterministic; memory does not grow with users. SYNTHETIC.txt marks the log.
 
@@ -169,7 +169,7 @@ def _of_user(truth: World, user: int, draw: np.random.Generator) -> tuple[np.nda
 
 
 def _daily(truth: World, seed: int) -> "pa.Table":
-    """Counts by video and day, from the day before the first."""
+    """Counts of every video on every day, and on the day before the first one."""
     import pyarrow as pa
 
     draw = np.random.default_rng([seed, 2])

@@ -95,6 +95,8 @@ def average_policy(log: OpenBandit) -> np.ndarray:
     Over the rows of item a, the mean of 1 / p_t(a) is one over the average of p_t(a):
 
         pi(a) = n_a / sum_{i: a_i = a} 1 / p_i,        0 for items never shown, then scaled to sum to 1
+
+    One row of an item is enough if p_t(a) is constant.
     """
     shape = (_PLACES, log.item_features.shape[1])
     counts, inverses = np.zeros(shape), np.zeros(shape)
@@ -135,6 +137,7 @@ def _read(path: Path, numbers: list[str], others: tuple[str, ...] = ()) -> Any:
 
 
 def _in_time(table: Any, path: Path) -> Any:
+    """The table sorted by time; places of a page are one nanosecond apart."""
     import pandas as pd
 
     times: Any = pd.to_datetime(table["timestamp"], utc=True, errors="coerce", format="ISO8601")

@@ -127,9 +127,10 @@ def form_blocks(
     unit: RewardUnit = REWARD,
     dropped: Mapping[str, int] | None = None,
 ) -> RecommenderLog:
-    """Rows (user, item, reward) as blocks of a user's next `size` items.
+    """Rows (one user, one item, one reward each) as blocks of a user's next `size` items.
 
-    A user's rows are in order of time, or as given; blocks by their first row's time, or number within the user.
+    A user's rows are in order of time, or as given; blocks in order of their first row's time, or of their number
+    within the user.
 
     Args:
         user, item: (rows,) integers or text.
@@ -205,6 +206,7 @@ _KINDS = {
 
 
 def _columns(**given: Any) -> Iterator[Any]:
+    """The columns of `_KINDS` as numpy arrays of one length, or None."""
     import pandas as pd
 
     arrays = {name: _array(name, values) for name, values in given.items()}

@@ -169,6 +169,7 @@ def _features(table: Any) -> np.ndarray:
 
 
 def _one_hot(column: Any) -> np.ndarray:
+    """(n,) -> (n, number of distinct values), sorted."""
     values, codes = np.unique(np.asarray(column), return_inverse=True)
     return np.eye(len(values), dtype=np.float32)[codes]
 
@@ -214,6 +215,7 @@ def _read(
     skip: int = 0,
     rows: int | None = None,
 ) -> Any:
+    """The checked table in a text file, indexed by line, without leading spaces."""
     import pandas as pd
 
     path = _find(source, root)

@@ -18,7 +18,7 @@ _QUICK: dict[str, str | bool] = {**UNOPTIMIZED, **UNFUSED}
 
 
 class _Checked:
-    """With arguments checked by `arrays` and the attributes of `jax.jit`."""
+    """A compiled function with checked arguments (`arrays`) and the attributes of `jax.jit`."""
 
     def __init__(self, program: Any, arrays: Callable[..., tuple[Any, ...]] | None):
         self._program, self._arrays = program, arrays
@@ -41,8 +41,8 @@ def compiled(agent: Agent, *, optimize: bool = True, in_place: bool = False) -> 
 
     Args:
         agent: of `seqdec.agents`, or one's own; TypeError for anything else.
-        optimize: False: no optimization; first calls come several times as early, later ones take several times as
-            long.
+        optimize: False compiles all without optimization: the first calls come several times as early, later ones take
+            several times as long.
         in_place: `update` overwrites the state it is given, which cannot be used again; else it copies.
 
     Returns:

@@ -48,12 +48,12 @@ def run(
     Args:
         agent: as `seqdec.agents.make` builds.
         env: a functional environment, or a gymnasium.Env.
-        num_steps: of each seed.
+        num_steps: steps of each seed.
         seed: the first seed.
-        num_seeds: number of seeds.
+        num_seeds: how many seeds, seed, seed + 1, ...
         diagnostics: fields of the agent's update info to keep for every step; "observation" keeps the observations, for
             `Run.log`.
-        progress: show a bar on standard error; None: a bar on a terminal, elsewhere a line now and then.
+        progress: whether to show a bar on standard error; None: a bar on a terminal, elsewhere a line now and then.
         state: `Run.state` of an earlier run of this agent and environment with these seeds, continued to the bit.
         checkpoint: file of a run in progress, continued to the bit where it exists; deleted when all steps are done.
         checkpoint_every: steps between two writings, rounded up to chunks (a hundredth of the run, at most 1,000).
@@ -105,6 +105,7 @@ def run(
 def _facts(
     agent: Agent, env: Environment | gymnasium.Env, num_steps: int, seeds: range, names: tuple[str, ...]
 ) -> dict[str, Any]:
+    """What a run must share with one it continues, as JSON values."""
     return as_json(
         {
             "agent": agent.name,
@@ -124,6 +125,7 @@ def _name(env: Environment | gymnasium.Env) -> str:
 
 
 def _check_diagnostics(names: Sequence[str]) -> tuple[str, ...]:
+    """`names` as a tuple; errors for a single string and names of columns of every run."""
     if isinstance(names, str):
         raise TypeError(f"diagnostics must be a sequence of names; got {names!r}: write ({names!r},)")
     for name in names:

@@ -1,4 +1,4 @@
-"""Checkpoints: a run in progress as one file."""
+"""Checkpoints: a run in progress as one file, continued to the bit."""
 
 from collections.abc import Mapping
 from pathlib import Path

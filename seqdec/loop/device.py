@@ -34,7 +34,7 @@ def on_device(
     state: RunState | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> Outcome:
-    """From the checkpoint, else from `state`, else from the beginning."""
+    """Run chunk by chunk, from the checkpoint, else from `state`, else from the beginning."""
     length = chunk_length(num_steps)
     began = time.perf_counter()
     per_seed, common = _placements(mesh)
@@ -100,6 +100,7 @@ def mesh_for(num_seeds: int) -> Mesh:
 
 
 def _placements(mesh: Mesh) -> tuple[NamedSharding, NamedSharding]:
+    """Shardings of arrays (seeds, ...), and of shared ones."""
     return NamedSharding(mesh, PartitionSpec("seeds")), NamedSharding(mesh, PartitionSpec())
 
 
@@ -123,7 +124,7 @@ class _Programs(NamedTuple):
 def _programs(
     agent: Agent, env: Environment, names: tuple[str, ...], keys: Key, params: PyTree, mesh: Mesh
 ) -> _Programs:
-    """For the seeds of all devices; plain functions under `jax.disable_jit`."""
+    """The programs of a run for the seeds of all devices; plain functions under `jax.disable_jit`."""
     begin = functools.partial(_start, agent, env)
     if is_eager():
         start, chunk = _sequential(begin), functools.partial(functools.partial, _advance, agent, env, names)
@@ -153,7 +154,7 @@ def _programs(
 
 
 def play(agent: Agent, env: Environment, num_steps: int, key: Key, params: PyTree) -> Record:
-    """One seed in another program; the agent's settings may be traced."""
+    """The steps of one seed, for use within another compiled program; the agent's settings may be traced."""
     return _advance(agent, env, (), num_steps, _start(agent, env, key, params), params)[1]
 
 

@@ -1,4 +1,4 @@
-"""The loop on the host, for gymnasium environments."""
+"""The loop on the host: a gymnasium environment step by step with compiled functions of the agent."""
 
 import time
 import warnings
@@ -95,6 +95,7 @@ def _episodes(env: gymnasium.Env, num_steps: int, seed: int, programs: _HostProg
 
 
 def _warn_of_episodes(env: gymnasium.Env, ended: bool) -> None:
+    """Warn of an environment of Gymnasium's registry, but seqdec's, with episodes of several steps."""
     if env.spec is None or ended or isinstance(env.unwrapped, FunctionalEnv):
         return
     warnings.warn(
@@ -108,6 +109,7 @@ _OLD = "an environment of the API before Gymnasium 0.26 has to be changed, or wr
 
 
 def _reset(env: gymnasium.Env, **seed: int) -> tuple[Any, Mapping[str, Any]]:
+    """The observation and the info of `env.reset`; ValueError for anything else."""
     try:
         result: Any = env.reset(**seed)  # pyright: ignore[reportArgumentType]
     except TypeError as error:
@@ -122,6 +124,7 @@ def _reset(env: gymnasium.Env, **seed: int) -> tuple[Any, Mapping[str, Any]]:
 
 
 def _step(env: gymnasium.Env, action: Any) -> tuple[Any, Any, Any, Any, Mapping[str, Any]]:
+    """The result of `env.step`; ValueError if not of the present API."""
     result: Any = env.step(action)
     if not isinstance(result, tuple) or len(result) != 5 or not isinstance(result[4], Mapping):
         raise ValueError(
@@ -136,7 +139,10 @@ def _kind(result: Any) -> str:
 
 
 def _observation(env: gymnasium.Env, raw: Any, info: Mapping[str, Any]) -> PyTree:
-    """`Masked` if the info holds "action_mask". Raises TypeError or ValueError for another kind or shape."""
+    """The observation for the agent: `Masked` if the info holds "action_mask".
+
+    Raises TypeError or ValueError where it does not fit the spaces in kind or shape.
+    """
     spaces = spaces_of(env)
     space = spaces.observation_space
     context = jax.tree.map(np.asarray, typed(space, as_observation(space, raw, "observation")))
@@ -171,7 +177,7 @@ def _cast(like: np.ndarray, leaf: np.ndarray) -> np.ndarray:
 
 
 def _for_gymnasium(value: np.ndarray, space: gymnasium.Space) -> Any:
-    """Indices from 0 become those from the start of a Discrete space."""
+    """An action in the space of gymnasium; indices from 0 become those from the start of a Discrete space."""
     if isinstance(space, Discrete):
         return (value + space.start).astype(space.dtype)[()]
     return np.array(value, space.dtype)
@@ -183,4 +189,5 @@ def _scalar(number: Any) -> np.ndarray:
 
 
 def _stack(rows: list[Record]) -> Record:
+    """Records of single steps as fields (steps, ...)."""
     return jax.tree.map(lambda *leaves: np.stack(leaves), *rows)

@@ -36,7 +36,7 @@ class Record(NamedTuple):
 
 
 class RunState(NamedTuple):
-    """State between two steps; with several seeds every leaf is (seeds, ...)."""
+    """State of a run between two steps; with several seeds every leaf is (seeds, ...)."""
 
     step: Array
     """() steps done"""
@@ -75,7 +75,7 @@ def split_key(key: Key) -> tuple[tuple[Key, Key], tuple[Key, Key]]:
 
 
 def rejected(info: Any) -> Array:
-    """() bool; False without such a field."""
+    """() bool: whether the update was rejected; False without such a field."""
     return jnp.asarray(getattr(info, "rejected", False), bool)
 
 

@@ -119,7 +119,7 @@ def context_of(table: "pd.DataFrame", context: Any, outcomes: dict[Any, str]) ->
 
 
 def actions_of(values: Any, names: Sequence[str] | None) -> tuple[Any, tuple[str, ...] | None]:
-    """Indices and names (given, else categories, else sorted); None for numbers."""
+    """Indices and names of the actions (given, else categories, else sorted); for numbers, the given names or None."""
     import pandas as pd
 
     column = values if isinstance(values, pd.Series) else pd.Series(values, dtype=object)

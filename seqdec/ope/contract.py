@@ -24,7 +24,7 @@ class Target(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What estimators start from; contexts and actions are empty for logs in batches."""
+    """What estimators start from. Contexts and numbers of actions are empty for logs in batches."""
 
     log: Log
     """decisions of the logging policy"""
@@ -51,7 +51,7 @@ class Estimator(abc.ABC):
     """A frozen dataclass whose fields are settings."""
 
     needs: ClassVar[tuple[str, ...]] = ("propensities",)
-    """of "propensities", "predicted", "contexts"; the last, for contexts or actions, is unmet in batches"""
+    """of "propensities", "predicted", "contexts"; the last for contexts or numbers of each action, absent in batches"""
     log: ClassVar[type] = Log
     """kind of log"""
     extended: ClassVar[bool] = False
@@ -62,7 +62,7 @@ class Estimator(abc.ABC):
         """Contribution of each row."""
 
     def references(self, evidence: Any) -> "tuple[Estimator, ...]":
-        """Unbiased estimators; the first usable one, else this, gives the interval."""
+        """Unbiased estimators of the same value; the first usable one, else this, gives the interval."""
         return ()
 
     @property
@@ -151,7 +151,8 @@ def check_target(log: Log, target: np.ndarray | Target) -> Target:
 
     Args:
         log: of the logging policy.
-        target: (n, k) probabilities, matched by name if named, tolerance 0.00001; or a `Target`, returned unchanged.
+        target: (n, k) probabilities, matched by name where columns are names of actions, tolerance 0.00001; or a
+            `Target`, returned unchanged.
 
     Raises:
         TypeError: not a log, or not numbers.

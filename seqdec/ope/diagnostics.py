@@ -11,8 +11,9 @@ from seqdec.ope.log import Log
 from seqdec.statistics import standard_error
 
 _ENOUGH = 30
+"""Least effective sample size to decide by."""
 _RARE = 0.01
-"""Chance of unseen actions."""
+"""Probability of unseen actions that chance may explain."""
 _CLUSTERS = 5
 _SIGMAS = 5.0
 _ESTIMATED = (
@@ -37,7 +38,7 @@ class Overlap(NamedTuple):
     unsupported: float
     """mean probability of the target's actions that no row has"""
     weakest_cluster: float
-    """smallest effective sample size per row in five clusters of contexts, else of all"""
+    """smallest effective sample size per row in five clusters of contexts, else of all rows"""
     miscalibration: float
     """largest standardized excess over actions of the mean of 1[a_i = a] / p_i over the share of rows that allow a;
     below 5 if propensities are right

@@ -61,7 +61,7 @@ def evaluate(
         UserWarning: missing support, or a mean weight that is not 1; see `overlap`.
 
     Raises:
-        TypeError: a target or predictions not of numbers.
+        TypeError: a target or predictions that are not numbers.
         ValueError: arrays that do not fit the log, an unknown estimator or unmet needs, a setting out of range.
     """
     import pandas as pd
@@ -120,6 +120,7 @@ def _cautious(
     level: float,
     samples: int,
 ) -> list[tuple[float, float, str]]:
+    """Default intervals of the estimators: low, high, and whose interval it is, such as "own" or "of IPS"."""
     owners = []
     for name, one in chosen.items():
         others = (other for other in one.references(given) if not any(need in absent for need in other.needs))

@@ -39,7 +39,7 @@ class LogFile(NamedTuple):
         )
 
     def batches(self) -> Iterator[Log]:
-        """Validated logs of at most `batch_size` rows, in order.
+        """Validated logs of at most `batch_size` rows, in the order of the file.
 
         Raises ValueError naming file, rows, column, value and remedy.
         """
@@ -87,7 +87,7 @@ def scan_log(
         path: of the file.
         batch_size: rows in memory at a time.
         action: column of the actions.
-        action_names: of all actions; None: the categories, or those that occur, sorted.
+        action_names: names of all actions; None: the categories, or those that occur, sorted.
         num_actions: k; None: from names, masks or features, else the largest action.
         columns: other keywords of `Log.from_pandas`.
 

@@ -1,6 +1,6 @@
 """Logs of Open Bandit Pipeline and Vowpal Wabbit.
 
-A line of `cb` is action from 1, cost, probability, then features by namespace.
+A line of Vowpal Wabbit's `cb` is action from 1, cost, probability, then features by namespace.
 
     2:0.3:0.25 | age:31 |place city=paris
 
@@ -39,8 +39,8 @@ class _Line(NamedTuple):
 def from_bandit_feedback(feedback: Mapping[str, Any]) -> Log:
     """The log in a `BanditFeedback` of Open Bandit Pipeline.
 
-    Reads "action", "reward", "n_actions", and optionally "pscore", "context", "position" (one-hot, added to the
-    context) and "action_context" (unless one-hot).
+    Reads "action", "reward", "n_actions", and optionally "pscore", "context", "position" (one-hot, appended to the
+    context) and "action_context" (unless it is one-hot).
 
     Raises:
         TypeError: not a dict.
@@ -79,7 +79,7 @@ def load_vowpal_wabbit(
 ) -> Log:
     """The log in a `cb` or `cb_adf` file of Vowpal Wabbit; rewards are minus the costs.
 
-    A "shared" line, or empty lines between others, mean `cb_adf`: features of actions are `Log.action_features`,
+    A "shared" line, or empty lines between others, mean `cb_adf`: features of actions are `Log.action_features`, and
     decisions among fewer actions mask the last ones.
 
     Args:
@@ -221,6 +221,7 @@ def _label(number: int, word: str) -> tuple[int, float, float]:
 
 
 def _features(number: int, space: str) -> Iterator[tuple[str, float]]:
+    """Names (space^feature, or feature) and values in a namespace."""
     words = space.split()
     own, _, scale = words.pop(0).partition(":") if space and not space[0].isspace() else ("", "", "")
     factor = _number(number, f"the namespace {own}", scale) if scale else 1.0

@@ -166,8 +166,8 @@ def betting(one: Terms, bounds: Ends, level: float) -> Ends:
     """Confidence sequence of a mean of numbers within `bounds`, intersected over all rows.
 
     A mean m is left out once half the capital of two gamblers, prod_t (1 +- b_t (x_t - m)), exceeds 1 / (1 - level).
-    Bets b_t are proportional to sqrt(2 log(2 / delta) / (v t log(1 + t))), v the variance of earlier rows, and at most
-    half the largest.
+    Predictable bets b_t are proportional to sqrt(2 log(2 / delta) / (v t log(1 + t))), v the variance of earlier rows,
+    and at most half of the largest.
     """
     low, high = bounds
     x = (_means(one, bounds) - low) / (high - low)
@@ -222,7 +222,7 @@ def _quantile(probability: float) -> float:
 def bootstrap(terms: Sequence[Terms], *, seed: int, samples: int = 1000) -> tuple[np.ndarray, np.ndarray]:
     """Estimates and standard errors in bootstrap samples with common rows: twice (samples, m).
 
-    Above 16,384 rows, random blocks are drawn. Standard errors are by the influence function; NaN without a
+    Above 16,384 rows, random blocks of rows are drawn. Standard errors are by the influence function; NaN without a
     denominator.
     """
     return _resample(terms, checks.seed("seed", seed), samples)

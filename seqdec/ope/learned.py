@@ -68,13 +68,13 @@ def learn(
     max_epochs: int = 200,
     patience: int = 20,
 ) -> Agent:
-    """The policy (1 - epsilon) softmax(f(x)) + epsilon uniform of largest estimated value.
+    """A policy that maximizes an estimate of its value: pi(. | x) = (1 - epsilon) softmax(f(x)) + epsilon uniform.
 
     Inputs are standardized. Parameters are the best epoch's, by the softmax objective on held-out rows.
 
     Args:
         log: with propensities, and at least as many rows as actions.
-        seed: of parameters, held-out rows, minibatches and folds.
+        seed: of initial parameters, held-out rows, minibatches and folds of the reward model.
         objective: one of `OBJECTIVES`.
         model: flax module or `seqdec.models.Network` from an observation to (k,) scores; None: an MLP with 50 hidden
             units and a linear path, of each action's row if actions have features.
@@ -89,8 +89,8 @@ def learn(
 
     Raises:
         TypeError: not a log; a model or optimizer of another kind.
-        ValueError: no propensities, too few rows, unfit predictions, spaces or network, a setting out of range, or a
-            held-out objective that is not finite.
+        ValueError: no propensities, too few rows, predictions, spaces or a network that do not fit, a setting out of
+            range, or a held-out objective that is not finite.
     """
     own = _spaces_for("learn", log, spaces, epsilon)
     seed = checks.seed("seed", seed)
@@ -159,7 +159,7 @@ def learn_by_classification(
 ) -> Agent:
     """The prediction of a classifier fitted to logged actions with weights reward / propensity.
 
-    The agent plays the most probable allowed action, with probability epsilon a uniform one. Compiled code calls the
+    The agent plays the most probable allowed action, or with probability epsilon a uniform one. Compiled code calls the
     classifier on the host.
 
     Args:
@@ -171,8 +171,8 @@ def learn_by_classification(
 
     Raises:
         TypeError: not a log, or a classifier of another kind.
-        ValueError: no propensities or contexts, too few rows, a negative reward, rewards of one action only, unfit
-            spaces, or epsilon out of range.
+        ValueError: no propensities or contexts, too few rows, a negative reward, rewards of one action only, spaces
+            that do not fit, or epsilon out of range.
     """
     from sklearn.base import is_classifier
     from sklearn.linear_model import LogisticRegression

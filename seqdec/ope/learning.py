@@ -96,7 +96,7 @@ def scanned(step: Callable) -> Callable:
 
 
 def in_chunks(advance: Callable, carry: PyTree, rows: tuple[np.ndarray, ...], title: str) -> tuple[PyTree, PyTree]:
-    """A compiled scan over rows (n, ...) in chunks -> (carry, outputs on the host).
+    """A compiled scan over rows (n, ...) in equal chunks -> (carry, outputs on the host).
 
     The last is padded with NaN rewards, which must not change the carry.
     """

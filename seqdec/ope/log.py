@@ -104,9 +104,9 @@ class Log(NamedTuple):
         return not np.isnan(self.propensity).all()
 
     def weighted(self, weights: Mapping[str, float]) -> "Log":
-        """The log with a weighted sum of named rewards, as {"click": 1.0, "revenue": 0.1}.
+        """The log with a weighted sum of named rewards, such as {"click": 1.0, "revenue": 0.1}, as its reward.
 
-        Other names count 0. Raises TypeError or ValueError.
+        Other names count 0. Raises TypeError or ValueError for anything but numbers by name.
         """
         if not isinstance(weights, Mapping):
             raise TypeError(f"weights must be a dict of numbers by name; got {weights!r:.80}")
@@ -175,7 +175,7 @@ class Log(NamedTuple):
             num_actions: k, for numbered actions with neither masks nor features.
 
         Raises:
-            TypeError: not a table, or a context of another kind.
+            TypeError: not a table, or a context that is neither an encoder nor names.
             ValueError: naming column, row (from 0), value and remedy.
         """
         table = named(frame(table).to_pandas())
@@ -246,7 +246,7 @@ def make_log(
         propensity: (n,) in (0, 1], tolerance 0.00001; None or all NaN if unknown.
         timestamp: (n,) never decreasing; None numbers the rows.
         context: (n, d) finite, or None.
-        mask: (n, k) bool, columns matched by name if named; None allows all.
+        mask: (n, k) bool, columns matched by name where they are names of actions; None allows all.
         action_features: (n, k, p), or (k, p) for all rows, or None.
         action_names: (k,); None for those that occur, sorted.
         num_actions: k; None: from names, mask or features, else from the largest action.

@@ -11,7 +11,7 @@ _CALIBRATION = 3
 
 
 def estimate_propensities(log: Log, *, seed: int, folds: int = 5, classifier: Any = None) -> Log:
-    """The log with propensities from `estimated_policy`, marked `Log.estimated`.
+    """The log with each row's entry of `estimated_policy` as propensity, marked `Log.estimated`.
 
     Arguments and errors as there.
     """
@@ -22,9 +22,9 @@ def estimate_propensities(log: Log, *, seed: int, folds: int = 5, classifier: An
 def estimated_policy(log: Log, *, seed: int, folds: int = 5, classifier: Any = None) -> np.ndarray:
     """(n, k) cross-fitted probabilities of the logging policy.
 
-    By a classifier, given context and varying features of actions, calibrated by cross-validation (Platt's sigmoids).
-    Actions with fewer than three rows get their share of rows. With m rows, probabilities p become (m p + 1) / (m + k),
-    then zero where masked. Unobserved confounders bias estimates by these weights.
+    A classifier of the action, given the context and varying features of actions, calibrated by cross-validation
+    (Platt's sigmoids). Actions with fewer than three rows get their share of the rows. With m rows, probabilities p
+    become (m p + 1) / (m + k), then zero where masked. Unobserved confounders bias estimates by these weights.
 
     Args:
         log: its propensities are ignored.

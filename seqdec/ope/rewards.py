@@ -27,8 +27,8 @@ def predict_rewards(
 
     Raises:
         TypeError: no learner, and no methods `fit` and `predict`.
-        ValueError: an impossible number of folds, weights that are unfit or for a learner, or a classifier of other
-            rewards than 0 and 1.
+        ValueError: an impossible number of folds, weights that do not fit the log or are for a learner, or a classifier
+            of other rewards than 0 and 1.
     """
     check_log(log)
     if isinstance(model, Learner):
@@ -68,7 +68,7 @@ def choose_model(log: Log, *, seed: int, folds: int = 5) -> Any:
 
 
 def held_out_likelihood(log: Log, predicted: np.ndarray) -> float:
-    """Log likelihood per row, given out-of-sample predictions.
+    """Log likelihood per row of the rewards, given out-of-sample predictions.
 
     Bernoulli for rewards 0 and 1, clipped to [0.001, 0.999], else Gaussian with the variance of the residuals.
 
@@ -137,7 +137,7 @@ def _candidates(binary: bool) -> list[Any]:
 def _predicted(
     model: Any, log: Log, fitted: np.ndarray, at: np.ndarray, weights: np.ndarray, *, logged: bool = False
 ) -> np.ndarray:
-    """(rows of `at`, k) predictions, or (rows of `at`,) for logged actions."""
+    """(rows of `at`, k) predictions by a model of other rows, or (rows of `at`,) for logged actions."""
     from sklearn.base import is_classifier
     from threadpoolctl import threadpool_limits
 

@@ -14,8 +14,8 @@ from seqdec.ope.intervals import Terms
 class Auto(Estimator):
     """`SNDR` or `SNIPS`, whichever has the smaller standard error s, or `SubGaussianDR` if its estimated error is less.
 
-    That is s^2 + (t' - t)^2, with the estimates t of the first and t' of the latter. `SNIPS` without predicted rewards,
-    `DM` without propensities.
+    That error is s^2 + (t' - t)^2, with the estimates t of the first and t' of the latter. `SNIPS` without predicted
+    rewards, `DM` without propensities.
     """
 
     needs = ()

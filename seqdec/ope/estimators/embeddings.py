@@ -18,7 +18,7 @@ class MIPS(Estimator):
 
         w(x, e) = sum_a pi(a | x) p(e | a) / sum_a logging(a | x) p(e | a)
 
-    Unbiased if actions affect rewards through e only. ValueError for unfit arrays.
+    Unbiased if actions affect rewards through e only. ValueError for arrays that do not fit the log.
 
     References:
         Saito, Joachims, "Off-policy evaluation for large action spaces via embeddings", 2022.
@@ -50,6 +50,7 @@ class MIPS(Estimator):
         return Terms(w * log.reward, w) if self.normalized else mean(w * log.reward, supported=bool(w.any()))
 
     def _chances(self, evidence: Evidence) -> np.ndarray:
+        """(n, k) p(e_i | a), the probability of each row's embedding given each action."""
         log = evidence.log
         if self.embedding is None:
             if log.action_features is None:

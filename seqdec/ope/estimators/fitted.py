@@ -16,7 +16,7 @@ from seqdec.ope.rewards import design, predict_rewards, unfitted
 class MRDR(Estimator):
     """More robust doubly robust: `DR` with a model fitted with weights w (1 - p) / p.
 
-    They minimize the variance for a deterministic target.
+    The weights minimize the variance for a deterministic target.
 
     References:
         Farajtabar, Chow, Ghavamzadeh, "More robust doubly robust off-policy evaluation", 2018.

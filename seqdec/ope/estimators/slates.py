@@ -69,7 +69,7 @@ def make_slate_log(*, action: Any, reward: Any, propensity: Any, marginal: Any =
 
 @evidence.register
 def _of_slates(log: SlateLog, target: Any, predicted: Any = None, *, seed: int) -> SlateEvidence:
-    """`target` (n, L, k), or it and marginals (n, L); `predicted` (n, L, k) or None."""
+    """`target` (n, L, k), paired with marginal (n, L) unless slots are independent; `predicted` (n, L, k) or None."""
     conditional, marginal = target if isinstance(target, tuple) else (target, None)
     law = np.asarray(checks.as_array("target", conditional), np.float64)
     if law.ndim != 3 or law.shape[:2] != log.action.shape or law.shape[2] <= log.action.max():
@@ -123,7 +123,7 @@ class SlateIPS(Estimator):
 class SlatePI(Estimator):
     """Pseudo-inverse estimator: (1 + sum_l (w_l - 1)) times the sum of rewards, w_l marginal.
 
-    For independent slots of the logging policy, and rewards additive over slots, perhaps unobserved.
+    For independent slots of the logging policy, and rewards additive over slots, which need not be observed.
 
     References:
         Swaminathan et al., "Off-policy evaluation for slate recommendation", 2017.

@@ -1,4 +1,4 @@
-r"""Settings from the log, for weights v that trade bias for variance.
+r"""Settings chosen from the log, for weights v that trade bias for variance.
 
 Candidates are ordered, the least biased first. With estimates t_j, means of direct + v_j residual, and standard errors
 s_j,
