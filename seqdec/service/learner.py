@@ -181,7 +181,7 @@ class Learner:
                 if learned is not None:
                     contexts.append(context)
                     actions.append(learned)
-                    rewards.append(self._worth(reward))
+                    rewards.append(reward if isinstance(reward, float) else self._worth(reward))
             sizes.append(len(actions) - before)
         kind = np.float32 if actions and isinstance(actions[0], np.ndarray) else np.int32
         x = self._contexts.unpack(contexts)

@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from seqdec.boundary import checks
-from seqdec.statistics import standard_error
 
 RULES = ("slope", "bound")
 _C = math.sqrt(6) - 1
@@ -73,4 +72,5 @@ def slope(values: Sequence[float], errors: Sequence[float]) -> int:
 
 
 def _mean_and_error(x: np.ndarray) -> tuple[float, float]:
-    return float(x.mean()), standard_error(x)
+    count = len(x)
+    return float(x.mean()), float(x.std(ddof=1) / math.sqrt(count)) if count > 1 else math.nan
