@@ -91,7 +91,7 @@ def digits(seeds: int, policies: dict[str, Policy]) -> pd.DataFrame:
     for seed in range(seeds):
         log, labels, greedy = draw(seed)
         rows = np.arange(len(labels))
-        train, judge, truth = log.rows(rows < TRAIN), log.rows(rows >= TRAIN), labels[TRAIN:]
+        train, judge, truth = log[rows < TRAIN], log[rows >= TRAIN], labels[TRAIN:]
         played = {"logging policy, greedy": lambda *_, greedy=greedy: np.eye(10)[greedy[TRAIN:]], **policies}
         for name, policy in played.items():
             start = time.perf_counter()
@@ -110,14 +110,14 @@ def digits(seeds: int, policies: dict[str, Policy]) -> pd.DataFrame:
 
 def open_bandit(campaign: str, policies: dict[str, Policy]) -> pd.DataFrame:
     """Click rates; contexts are place and user, and items have no features but their number."""
-    log = as_log(data.load_open_bandit("random", campaign=campaign))._replace(action_features=None)
+    log = as_log(data.load_open_bandit("random", campaign=campaign)).replace(action_features=None)
     member = np.random.default_rng(0).permutation(np.arange(len(log.action)) % FOLDS)
     played: dict[str, Policy] = {"uniform": lambda log, judge: judge.mask / judge.mask.sum(axis=1, keepdims=True)}
     found = {}
     for name, policy in (played | policies).items():
         target, start = np.zeros(log.mask.shape), time.perf_counter()
         for fold in range(FOLDS):
-            target[member == fold] = policy(log.rows(member != fold), log.rows(member == fold))
+            target[member == fold] = policy(log[member != fold], log[member == fold])
         seconds = (time.perf_counter() - start) / FOLDS
         row = ope.evaluate(log, target, seed=0, estimators="snips").loc["snips"]
         rows = ope.overlap(log, target).effective_sample_size

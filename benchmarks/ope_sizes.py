@@ -57,7 +57,7 @@ def from_file(path: Path, rows: int, actions: int) -> None:
     writer = None
     for start in range(0, rows, GROUP):
         log = draw(min(GROUP, rows - start), actions, rng)
-        table = pa.Table.from_pandas(log._replace(timestamp=log.timestamp + start).to_pandas(), preserve_index=False)
+        table = pa.Table.from_pandas(log.replace(timestamp=log.timestamp + start).to_pandas(), preserve_index=False)
         writer = writer or ParquetWriter(path, table.schema)
         writer.write_table(table)
     assert writer is not None

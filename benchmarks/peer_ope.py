@@ -98,7 +98,7 @@ def bandits(peer: Any, data: Any, actions: int, reward: str, policy: str, beta: 
     ):
         found[ours.name] = value(ours, log, target, predicted), theirs.estimate_policy_value(**known, **needed)
     one = np.eye(actions)[rng.integers(actions, size=800)]
-    uniform = log._replace(propensity=np.full(800, 1 / actions))  # replay of theirs is for uniform logging
+    uniform = log.replace(propensity=np.full(800, 1 / actions))  # replay of theirs is for uniform logging
     theirs = peer.ReplayMethod().estimate_policy_value(**(given | {"action_dist": one[:, :, None]}))
     found["replay"] = value(ope.Replay(), uniform, one), theirs
     return found | loggers(peer, log, target, rng) | embeddings(peer, log, seen, target, rng)

@@ -185,7 +185,7 @@ def _days(log: RecommenderLog, order: str, steps: int) -> pd.DataFrame:
 def in_watch_ratios(run: Run) -> Run:
     """The run with reward and regret in watch ratio, not in its logarithm."""
     watched, below_best = WATCH_RATIO.convert(run.rewards, run.regret)
-    return run._replace(rewards=watched, regret=below_best)
+    return run.replace(rewards=watched, regret=below_best)
 
 
 def daily(runs: Mapping[str, Run], days: pd.DataFrame) -> pd.DataFrame:

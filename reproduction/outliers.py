@@ -72,7 +72,7 @@ def pairs(runs: Mapping[str, Run]) -> dict[str, tuple[Run, Run]]:
             both = runs[name + _CLEAN], runs[name]
             seeds, steps = (min(run.regret.shape[axis] for run in both) for axis in (0, 1))
             found[name] = tuple(
-                run._replace(
+                run.replace(
                     seeds=run.seeds[:seeds],
                     rewards=run.rewards[:seeds, :steps],
                     regret=run.regret[:seeds, :steps],

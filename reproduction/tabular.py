@@ -143,7 +143,7 @@ class Tabular(Located):
                     continue
                 options = {"seed": self.seed, "num_seeds": self.seeds}
                 result = run(member, env, steps_of(self, env), **options, **bandits.checkpoints(self))
-                yield table, name, result._replace(state=None)
+                yield table, name, result.replace(state=None)
                 if result.interrupted:
                     raise KeyboardInterrupt
 

@@ -1,14 +1,17 @@
 """Results of runs: tables, logs, files and comparisons."""
 
+import dataclasses
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from seqdec import ope
 from seqdec.introspection import counted, described, html, listed, ranged
 from seqdec.persistence import check_folder_name, check_format, is_temporary, located, read_table, write_table
+from seqdec.rows import row_index
 from seqdec.statistics import mean_and_margin, with_margin
 
 if TYPE_CHECKING:
@@ -22,8 +25,9 @@ _FORMAT = "seqdec run 2"
 _TABLE = "steps.parquet"
 
 
-class Run(NamedTuple):
-    """All steps of one agent in one environment, for several seeds, as NumPy arrays."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Run:
+    """All steps of one agent in one environment, for several seeds, as NumPy arrays; `len` and slices are of steps."""
 
     agent: str
     """Name of the agent."""
@@ -70,6 +74,24 @@ class Run(NamedTuple):
             f"settings: {listed(self.settings)}" if self.settings else "no settings",
             f"{self.compile_seconds:.3g} s of compilation, {self.run_seconds:.3g} s of running",
         )
+
+    def __len__(self) -> int:
+        return self.rewards.shape[1]
+
+    def __getitem__(self, steps: Any) -> "Run":
+        """Steps of all seeds by a slice, bools, indices, or one index, without `state`. Raises IndexError."""
+        at = row_index(steps)
+        names = ("actions", "rewards", "regret", "propensities")
+        return self.replace(
+            **{name: getattr(self, name)[:, at] for name in names},
+            diagnostics={name: part[:, at] for name, part in self.diagnostics.items()},
+            elapsed=self.elapsed[at],
+            state=None,
+        )
+
+    def replace(self, **fields: Any) -> "Run":
+        """The same with other values of these fields, which are not checked."""
+        return dataclasses.replace(self, **fields)
 
     def _repr_html_(self) -> str:
         import pandas as pd

@@ -531,7 +531,7 @@ def _check_needs(estimator: Estimator, given: Evidence, terms: Terms) -> None:
     name, rows = estimator.name, np.arange(0, ROWS, 2)
     nothing = given.target._replace(probabilities=np.zeros((0, 3)))
     batches = given._replace(
-        log=given.log._replace(context=np.zeros((ROWS, 0)), action_features=None),
+        log=given.log.replace(context=np.zeros((ROWS, 0)), action_features=None),
         target=nothing,
         predicted=None if given.predicted is None else nothing.probabilities,
     )
@@ -543,7 +543,7 @@ def _check_needs(estimator: Estimator, given: Evidence, terms: Terms) -> None:
         assert np.isfinite(without.value), f'{name}: terms use predictions, so that it needs "predicted"'
     if estimator.extended:
         part = given._replace(
-            log=given.log.rows(rows),
+            log=given.log[rows],
             target=nothing,
             weights=given.weights[rows],
             direct=given.direct[rows],

@@ -231,7 +231,7 @@ def test_every_writer_of_files_clears_what_a_kill_left(tmp_path: Path) -> None:
         "state": lambda path: seqdec.save(path, {"a": np.ones(2)}),
         "study": optimizer.save,
         "log.parquet": log.save,
-        "run": lambda path: run._replace(state=None).save(path),
+        "run": lambda path: run.replace(state=None).save(path),
         "kept": lambda path: seqdec.run(toy_agent(), toy_env(), 4, seed=0, checkpoint=path, checkpoint_every=9),
     }
     for name, write in writers.items():

@@ -41,7 +41,7 @@ def a_log(table: Any = TABLE, **changes: Any) -> Log:
 
 
 def assert_equal(one: Log, other: Log) -> None:
-    for name, left, right in zip(Log._fields, one, other, strict=True):
+    for name, left, right in ((name, left, vars(other)[name]) for name, left in vars(one).items()):
         np.testing.assert_array_equal(left, right, err_msg=name)  # pyright: ignore[reportArgumentType]
 
 
@@ -205,7 +205,7 @@ def test_a_log_without_propensities_serves_the_direct_method_alone() -> None:
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
 @pytest.mark.parametrize("kind", ["known", "unknown", "estimated"])
 def test_a_file_keeps_names_and_what_is_known_of_propensities(kind: str, suffix: str, tmp_path: Path) -> None:
-    log = a_log(propensity=None if kind == "unknown" else "chance")._replace(estimated=kind == "estimated")
+    log = a_log(propensity=None if kind == "unknown" else "chance").replace(estimated=kind == "estimated")
     path = tmp_path / f"log.{suffix}"
     if suffix == "csv":
         log.to_pandas().to_csv(path, index=False)
@@ -220,7 +220,7 @@ def test_a_row_does_not_enter_its_own_propensity() -> None:
     estimated = ope.estimated_policy(log, seed=3)
     action = log.action.copy()
     action[7] = (action[7] + 1) % 3
-    other = ope.estimated_policy(log._replace(action=action), seed=3)
+    other = ope.estimated_policy(log.replace(action=action), seed=3)
     np.testing.assert_array_equal(other[7], estimated[7])
     assert np.abs(other - estimated).max() > 0
 
@@ -243,15 +243,15 @@ def test_estimated_propensities_are_close_and_marked() -> None:
 
 def test_rare_actions_no_context_and_masks() -> None:
     log, _ = a_stream(120)
-    rare = log._replace(action=np.where(np.arange(120) == 4, 3, log.action), mask=np.ones((120, 5), bool))
+    rare = log.replace(action=np.where(np.arange(120) == 4, 3, log.action), mask=np.ones((120, 5), bool))
     chances = ope.estimated_policy(rare, seed=0)
     np.testing.assert_allclose(chances.sum(1), 1)
     assert chances[:, 3:].min() > 0 and chances[:, 3:].max() < 0.03
-    shares = ope.estimated_policy(log._replace(context=np.zeros((120, 0))), seed=0)
+    shares = ope.estimated_policy(log.replace(context=np.zeros((120, 0))), seed=0)
     np.testing.assert_allclose(shares, np.tile(np.bincount(log.action) / 120, (120, 1)), atol=0.05)
     mask = np.ones((120, 3), bool)
     mask[:, 2] = log.action == 2
-    masked = ope.estimated_policy(log._replace(mask=mask), seed=0)
+    masked = ope.estimated_policy(log.replace(mask=mask), seed=0)
     assert (masked[~mask] == 0).all() and (masked[mask] > 0).all()
     np.testing.assert_allclose(masked.sum(1), 1)
     one = make_log(action=[0] * 9, reward=[0.0] * 9, propensity=None, context=RNG.normal(size=(9, 2)))
@@ -330,7 +330,7 @@ def test_the_picture_says_that_propensities_are_estimated(tmp_path: Path, monkey
     monkeypatch.setattr(ope, "estimates_figure", lambda *arguments: titles.append(arguments[-1]))
     monkeypatch.setattr(evaluation, "save_figure", lambda path, figure: None)
     log = a_log()
-    for marked in (log, log._replace(estimated=True)):
+    for marked in (log, log.replace(estimated=True)):
         result = evaluation.Result(
             ope.evaluate(marked, UNIFORM, seed=0), ope.overlap(marked, UNIFORM), (0, 1), None, np.ones(40)
         )

@@ -142,7 +142,7 @@ def test_the_auto_estimate_of_other_logs() -> None:
     log, target = draw_log(200, 0)
     table = ope.evaluate(log, target, seed=0, estimators=["auto", "snips"])
     assert table.loc["auto", "value"] == table.loc["snips", "value"]
-    unknown = log._replace(propensity=np.full(200, np.nan))
+    unknown = log.replace(propensity=np.full(200, np.nan))
     table = ope.evaluate(unknown, target, np.ones((200, 4)), seed=0, estimators="auto")
     assert table.loc["auto", "value"] == 1
 
@@ -158,11 +158,11 @@ def test_reward_models_are_cross_fitted_and_the_likeliest_is_chosen() -> None:
     assert isinstance(ope.choose_model(log, seed=0), Ridge)
     found = ope.predict_rewards(log, seed=0, folds=3)
     np.testing.assert_allclose(found[np.arange(600), action], line, atol=0.15)
-    waves = log._replace(reward=np.sin(2 * x[:, 0]) * (1 + action))
+    waves = log.replace(reward=np.sin(2 * x[:, 0]) * (1 + action))
     assert isinstance(ope.choose_model(waves, seed=0), HistGradientBoostingRegressor)
-    clicks = log._replace(reward=(rng.random(600) < 1 / (1 + np.exp(-2 * line))) * 1.0)
+    clicks = log.replace(reward=(rng.random(600) < 1 / (1 + np.exp(-2 * line))) * 1.0)
     assert isinstance(ope.choose_model(clicks, seed=0), LogisticRegression)
-    other = log._replace(reward=np.where(np.arange(600) == 7, 1e4, log.reward))
+    other = log.replace(reward=np.where(np.arange(600) == 7, 1e4, log.reward))
     changed = ope.predict_rewards(other, seed=0, model=Ridge(), folds=3) != ope.predict_rewards(
         log, seed=0, model=Ridge(), folds=3
     )

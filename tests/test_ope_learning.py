@@ -100,7 +100,7 @@ def test_held_out_rows_choose_the_parameters_and_teach_none() -> None:
 
     np.testing.assert_array_equal(law(LOG, 150, 150), law(LOG, 20, 150))
     held_out = np.isin(np.arange(600), np.random.default_rng(0).permutation(600)[:300])
-    other = LOG._replace(reward=np.where(held_out, 1e3, LOG.reward))
+    other = LOG.replace(reward=np.where(held_out, 1e3, LOG.reward))
     np.testing.assert_array_equal(law(LOG, 20, 1), law(other, 20, 1))
 
 
@@ -196,8 +196,8 @@ def test_a_diverging_objective_is_told() -> None:
         ope.learn(LOG, seed=0, objective="ips", optimizer=optax.sgd(1e38))
 
 
-SHIFTED, NOTHING = LOG._replace(reward=LOG.reward - 1), LOG._replace(reward=0 * LOG.reward)
-UNKNOWN = LOG._replace(propensity=np.full(600, np.nan))
+SHIFTED, NOTHING = LOG.replace(reward=LOG.reward - 1), LOG.replace(reward=0 * LOG.reward)
+UNKNOWN = LOG.replace(propensity=np.full(600, np.nan))
 OTHER: Any = seqdec.agents.random(FIVE)
 
 
@@ -205,11 +205,11 @@ OTHER: Any = seqdec.agents.random(FIVE)
     ("method", "given", "error", "message"),
     [
         (ope.learn, (UNKNOWN,), ValueError, r"learn needs propensities.*estimate_propensities"),
-        (ope.learn, (LOG.rows(np.arange(2)),), ValueError, "2 rows teaches no choice among 3 actions"),
+        (ope.learn, (LOG[np.arange(2)],), ValueError, "2 rows teaches no choice among 3 actions"),
         (ope.learn, (LOG.context,), TypeError, r"must be a seqdec\.ope\.Log"),
         (ope.learn_by_classification, (UNKNOWN,), ValueError, r"needs propensities.*estimate_propensities"),
         (ope.learn_by_classification, (LOG, KNeighborsClassifier()), TypeError, "takes sample_weight"),
-        (ope.learn_by_classification, (SHIFTED,), ValueError, r"be >= 0; got -1 in row \d+: pass log\._replace"),
+        (ope.learn_by_classification, (SHIFTED,), ValueError, r"be >= 0; got -1 in row \d+: pass log\.replace"),
         (ope.learn_by_classification, (NOTHING,), ValueError, "two actions"),
         (ope.learn_by_classification, (made(100, 0, context=None)[0],), ValueError, "no contexts"),
         (ope.select, (LOG, {}), ValueError, "at least one policy"),
@@ -240,7 +240,7 @@ def test_any_agent_that_knows_its_policy_is_a_target() -> None:
 @pytest.mark.parametrize("name", ["linear", "auto", "hilofi"])
 def test_an_agent_that_has_learned_a_log_begins_with_what_it_knows(name: str, tmp_path: Path) -> None:
     spaces = Spaces(Box(-np.inf, np.inf, (4,), np.float32), Discrete(3))
-    log = LOG.rows(np.arange(len(LOG.action)) < 300)
+    log = LOG[:300]
     fresh = seqdec.agents.make(name, spaces)
     agent = ope.warm_start(fresh, log, seed=0)
     state, update = fresh.init(jax.random.key(0)), jax.jit(fresh.update)

@@ -54,7 +54,7 @@ SHOWN: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "run": (lambda: a_run(num_seeds=2), ["toy", "2 seeds", "20 steps", "compilation", "reward"]),
     "run of one": (lambda: a_run(1), ["1 seed", "1 step"]),
     "run of unknown rewards": (
-        lambda: a_run()._replace(rewards=np.full((1, 20), np.nan)),
+        lambda: a_run().replace(rewards=np.full((1, 20), np.nan)),
         ["reward per step: unknown"],
     ),
     "log": (a_log, ["3 decisions", "4 actions", "3.142", "0.25 to 1"]),

@@ -12,7 +12,7 @@ from pyarrow import parquet
 from scipy import stats
 
 from reproduction import classify
-from seqdec import figures, pages, persistence, results, tables
+from seqdec import figures, ope, pages, persistence, results, tables
 from seqdec.results import Run
 
 
@@ -48,7 +48,7 @@ def make_run(num_seeds: int = 3, num_steps: int = 40, *, seed: int = 0, action_s
 def assert_equal(one: Run, other: Run) -> None:
     left: Any
     right: Any
-    for name, left, right in zip(Run._fields, one, other, strict=True):
+    for name, left, right in ((name, left, vars(other)[name]) for name, left in vars(one).items()):
         pairs = left.items() if name == "diagnostics" else [(name, left)]
         for key, array in pairs:
             twin = right[key] if name == "diagnostics" else right
@@ -142,7 +142,7 @@ def test_compare_against_scipy() -> None:
 
 
 def test_unknown_regret_stays_unknown() -> None:
-    run = make_run()._replace(regret=np.full((3, 40), np.nan, np.float32))
+    run = make_run().replace(regret=np.full((3, 40), np.nan, np.float32))
     table = results.compare({"gym": run})
     assert table[["regret", "regret_95", "optimum_share"]].isna().to_numpy().all()
     line = results.readable(table).to_string().splitlines()[1].split()
@@ -218,7 +218,7 @@ def test_bands_are_t_intervals() -> None:
 
 
 def test_pictures_of_odd_runs(tmp_path: Path) -> None:
-    short, blind = make_run(1, 1), make_run()._replace(regret=np.full((3, 40), np.nan))
+    short, blind = make_run(1, 1), make_run().replace(regret=np.full((3, 40), np.nan))
     odd = (short.plot(), blind.plot(), figures.regret({"x": blind}), classify.accuracy_figure({"x": short}))
     for number, figure in enumerate(odd):
         figure.savefig(tmp_path / f"{number}.png")
@@ -232,3 +232,21 @@ def test_labels_do_not_overlap() -> None:
     assert (np.diff(finite) >= 0.5 - 1e-12).all()
     assert (np.argsort(places[:4]) == np.argsort(values[:4])).all() and np.isnan(places[4])
     np.testing.assert_allclose(places[:4], [4.6, 5.1, 5.6, 9.0])  # the crowd moves as little as it can, others stay
+
+
+def test_the_length_of_results_and_logs_is_their_rows() -> None:
+    run = make_run()
+    steps = run.rewards.shape[1]
+    assert len(run) == steps == sum(1 for _ in run) and (run == run) is True
+    rows = np.arange(steps) % 3 == 1
+    for at in (slice(2, 9), rows, np.flatnonzero(rows), list(range(3))):
+        np.testing.assert_array_equal(run[at].rewards, run.rewards[:, at])
+        assert len(run[at].elapsed) == len(run[at]) and run[at].seeds == run.seeds
+    log = ope.make_log(action=rows * 1, reward=np.arange(steps), propensity=rows * 0.2 + 0.5, reward_parts={"a": rows})
+    spread = ope.make_continuous_log(action=rows * 1.0, reward=np.arange(steps), density=rows + 1.0)
+    for one in (log, spread):
+        assert len(one) == steps == sum(1 for _ in one) and one[3].reward == [3] and len(one[:0]) == 0
+        np.testing.assert_array_equal(one[rows].reward, np.flatnonzero(rows))
+        with pytest.raises(IndexError):
+            one[steps]
+    assert log[rows].reward_parts is not None and log[rows].reward_parts["a"].all()

@@ -180,8 +180,8 @@ class Options(Located):
                     log.save(self.out / "logs" / f"{name}-{seed}.parquet")
                 # The observations are in the logs.
                 rest = {key: value for key, value in result.diagnostics.items() if not key.startswith("observation")}
-                result = result._replace(diagnostics=rest)
-            yield name, result._replace(state=None)
+                result = result.replace(diagnostics=rest)
+            yield name, result.replace(state=None)
             if result.interrupted:
                 raise KeyboardInterrupt
 

@@ -188,7 +188,7 @@ def evaluate(options: Evaluation) -> Result:
     if options.propensity == _ESTIMATED:
         log = ope.estimate_propensities(log, seed=options.seed)
     elif options.propensity == _NONE:
-        log = log._replace(propensity=np.full(len(log.action), np.nan), estimated=False)
+        log = log.replace(propensity=np.full(len(log.action), np.nan), estimated=False)
     if policy == "uniform":
         target = log.mask / log.mask.sum(axis=1, keepdims=True)
     elif _is_file(policy):

@@ -149,6 +149,6 @@ def _extra_rows(given: Evidence) -> Sequence[Evidence]:
     weights = np.array([max(given.usual_weight, float(np.mean(given.weights**2)))])
     direct, r, mean = np.array([given.direct.mean()]), given.log.reward, given.log.reward.mean()
     return [
-        given._replace(log=given.log._replace(reward=reward), weights=weights, direct=direct, residual=reward - direct)
+        given._replace(log=given.log.replace(reward=reward), weights=weights, direct=direct, residual=reward - direct)
         for reward in (np.array([r[r <= mean].mean()]), np.array([r[r >= mean].mean()]))
     ]

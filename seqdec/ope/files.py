@@ -138,7 +138,7 @@ def _of_file(log: LogFile, target: Numbers, predicted: Numbers | None = None, *,
         law, usual = law + len(table) * own.law, usual + len(table) * own.usual_weight
     assert own is not None, "scan_log refuses files without rows"
     action, reward, propensity, weights, direct, residual = (np.concatenate(parts) for parts in zip(*kept, strict=True))
-    whole = own.log._replace(
+    whole = own.log.replace(
         context=np.zeros((log.rows, 0)),
         action=action,
         reward=reward,

@@ -192,7 +192,7 @@ def learn_by_classification(
     if log.reward.min() < 0:
         raise ValueError(
             f"rewards are weights here and must be >= 0; got {log.reward.min():g} in row {int(log.reward.argmin())}: "
-            "pass log._replace(reward=log.reward - log.reward.min()), or use seqdec.ope.learn"
+            "pass log.replace(reward=log.reward - log.reward.min()), or use seqdec.ope.learn"
         )
     scaled, center, scale = _standardized(log, own)
     if not scaled.size:
@@ -236,7 +236,7 @@ def _spaces_for(name: str, log: Log, spaces: HasSpaces | None, epsilon: float) -
     checks.concrete("epsilon", epsilon)
     if not 0 <= epsilon <= 1:
         raise ValueError(f"epsilon must lie in [0, 1]; got {epsilon}")
-    shape = inputs(log.rows(np.array([0]))).shape[1:]
+    shape = inputs(log[:1]).shape[1:]
     if spaces is None:
         return Spaces(gym_spaces.Box(-np.inf, np.inf, shape, np.float32), gym_spaces.Discrete(size))
     seen, actions = own = spaces_of(spaces)

@@ -17,7 +17,8 @@ Columns of a log as a table, the last four kinds optional:
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -44,15 +45,19 @@ from seqdec.ope.columns import (
 )
 from seqdec.persistence import check_table_name, located, read_any_table, write_table
 from seqdec.registry import unknown
+from seqdec.rows import Rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MOST_ACTIONS = 2**20
+Label = str | int
+"""Name of an action."""
 
 
-class Log(NamedTuple):
-    """Decisions in the order of time."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Log(Rows):
+    """Decisions in the order of time; `len`, slices and masks are of rows."""
 
     context: np.ndarray
     """(n, d) float64"""
@@ -68,12 +73,20 @@ class Log(NamedTuple):
     """(n,) datetime64 or numbers, never decreasing"""
     action_features: np.ndarray | None = None
     """(n, k, p)"""
-    action_names: tuple[str, ...] | None = None
-    """of the k actions; None for numbers"""
+    action_names: tuple[Label, ...] | None = None
+    """of the k actions; None for indices from 0"""
     estimated: bool = False
     """whether propensities are estimates"""
     reward_parts: Mapping[str, np.ndarray] | None = None
     """named rewards (n,) float64, whose weighted sum is `reward`; None for none"""
+    context_names: tuple[str, ...] | None = None
+    """of the d columns of the context; None if unknown"""
+    encoder: str | None = None
+    """digest of the encoder of the context; None without one"""
+    key: np.ndarray | None = None
+    """(n,) identity of each decision; None if unknown"""
+    logging: np.ndarray | None = None
+    """(n, k) probabilities of all actions under the logging policy; None if unknown"""
 
     def __repr__(self) -> str:
         rows, actions = self.mask.shape
@@ -81,7 +94,7 @@ class Log(NamedTuple):
         features = "" if self.action_features is None else counted(self.action_features.shape[2], "feature")
         return described(
             f"Log of {counted(rows, 'decision')} among {counted(actions, 'action')}{span}",
-            f"actions: {', '.join(self.action_names)}" if self.action_names else "",
+            f"actions: {', '.join(map(str, self.action_names))}" if self.action_names else "",
             f"contexts of {counted(self.context.shape[1], 'number')}"
             f"{features and f'; {features} of each action'}"
             f"{'' if self.mask.all() else f'; {self.mask.mean():.1%} of the actions allowed'}",
@@ -115,17 +128,11 @@ class Log(NamedTuple):
             if name not in parts:
                 raise ValueError(f"{unknown('reward', name, parts)}; a service has them with reward_weights")
         known = {name: checks.real(f"the weight of {name!r}", weight) for name, weight in weights.items()}
-        return self._replace(reward=sum((w * parts[name] for name, w in known.items()), np.zeros(len(self.reward))))
-
-    def rows(self, rows: np.ndarray) -> "Log":
-        """Rows by indices in the order of time, or by bools (n,)."""
-        parts = None if self.reward_parts is None else {name: part[rows] for name, part in self.reward_parts.items()}
-        arrays = {name: part[rows] for name, part in self._asdict().items() if isinstance(part, np.ndarray)}
-        return self._replace(**arrays, reward_parts=parts)
+        return self.replace(reward=sum((w * parts[name] for name, w in known.items()), np.zeros(len(self.reward))))
 
     def name(self, action: int) -> str:
         """The name of an action, or its number."""
-        return str(action) if self.action_names is None else self.action_names[action]
+        return str(action if self.action_names is None else self.action_names[action])
 
     def to_pandas(self) -> "pd.DataFrame":
         """The table described in `seqdec.ope.log`; named actions are categorical."""
@@ -296,7 +303,7 @@ def make_log(
         reward_parts={name: _floats(part_column(name), part, 1) for name, part in parts.items()} or None,
     )
     _check(log)
-    return log._replace(propensity=np.minimum(log.propensity, 1.0))
+    return log.replace(propensity=np.minimum(log.propensity, 1.0))
 
 
 def _check(log: Log) -> None:
@@ -385,7 +392,7 @@ def inputs(log: Log) -> np.ndarray:
 def standardized(log: Log) -> Log:
     """The log with context columns of mean 0 and standard deviation 1, or constant 0."""
     std = log.context.std(axis=0)
-    return log._replace(context=(log.context - log.context.mean(axis=0)) / np.where(std > 0, std, 1))
+    return log.replace(context=(log.context - log.context.mean(axis=0)) / np.where(std > 0, std, 1))
 
 
 def folds_of(log: Log, folds: int, seed: int) -> np.ndarray:

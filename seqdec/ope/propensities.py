@@ -16,7 +16,7 @@ def estimate_propensities(log: Log, *, seed: int, folds: int = 5, classifier: An
     Arguments and errors as there.
     """
     policy = estimated_policy(log, seed=seed, folds=folds, classifier=classifier)
-    return log._replace(propensity=policy[np.arange(len(log.action)), log.action], estimated=True)
+    return log.replace(propensity=policy[np.arange(len(log.action)), log.action], estimated=True)
 
 
 def estimated_policy(log: Log, *, seed: int, folds: int = 5, classifier: Any = None) -> np.ndarray:

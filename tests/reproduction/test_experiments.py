@@ -119,7 +119,7 @@ def test_an_agent_has_one_color_in_every_figure() -> None:
 def test_bands_end_where_values_are_impossible() -> None:
     rewards = np.zeros((3, 40), np.float32)
     rewards[0] = 1
-    run = make_run()._replace(rewards=rewards, regret=1 - rewards)
+    run = make_run().replace(rewards=rewards, regret=1 - rewards)
     axes = figures.comparison({"hilofi": run}).axes
     limits = [(0, 40), (0, 1), (0, 40)]
     for axis, (low, high) in zip(axes, limits, strict=False):
@@ -159,7 +159,7 @@ def test_likelihoods_and_rehearsal_of_classifiers() -> None:
 def test_classify_shows_ranks_and_bounds(tmp_path: Path) -> None:
     bounds = {name: np.abs(make_run(seed=i).rewards) for i, name in enumerate(classify._TERMS)}
     bounds["error_bound.coupling"] *= 0  # a filter with one block
-    runs = {f"lrkf:{rank}": make_run(seed=rank)._replace(diagnostics=bounds) for rank in (10, 2)}
+    runs = {f"lrkf:{rank}": make_run(seed=rank).replace(diagnostics=bounds) for rank in (10, 2)}
     printed = written(classify.Classify(), {**runs, "adamw": make_run()}, tmp_path)
     recent = make_run().rewards[:, -6:].mean(dtype=float)
     assert "last 6 steps / %" in printed and f"{100 * recent:.1f} ± " in printed.splitlines()[-1]
@@ -170,7 +170,7 @@ def test_classify_shows_ranks_and_bounds(tmp_path: Path) -> None:
     _, clock = classify.ranks_figure(runs).axes
     times = [runs[f"lrkf:{rank}"].run_seconds / 3 for rank in (2, 10)]
     np.testing.assert_allclose(np.asarray(clock.lines[0].get_xydata()), np.stack([[2, 10], times], axis=1))
-    single = {name: make_run(num_seeds=1)._replace(env=run.env) for name, run in runs.items()}
+    single = {name: make_run(num_seeds=1).replace(env=run.env) for name, run in runs.items()}
     for team, drawn in ((runs, True), (single, False)):  # no interval of one seed
         (bars,) = classify.ranks_figure(team).axes[0].collections
         assert isinstance(bars, LineCollection)
@@ -192,8 +192,8 @@ def test_recovery_by_hand(tmp_path: Path) -> None:
     rewards = np.ones((2, 120), np.float32)
     rewards[0, 40:60] = 0  # one seed needs 20 steps, and 0 after the second change
     rewards[1, 80:] = 0  # the other recovers at once, and never
-    run = make_run()._replace(seeds=(5, 6), rewards=rewards, regret=1 - rewards, elapsed=np.arange(120.0))
-    run = run._replace(actions=rewards, propensities=rewards, diagnostics={}, rejected=np.zeros(2, int))
+    run = make_run().replace(seeds=(5, 6), rewards=rewards, regret=1 - rewards, elapsed=np.arange(120.0))
+    run = run.replace(actions=rewards, propensities=rewards, diagnostics={}, rejected=np.zeros(2, int))
     table = nonstationary.recovery({"hilofi": run}, 40)
     row = table.loc["hilofi"]
     assert row["before"] == 1 and row["after"] == pytest.approx((0.75 + 0.5) / 2)

@@ -240,7 +240,7 @@ def test_a_log_is_learned_once(tmp_path: Path) -> None:
     with service(tmp_path) as again:
         again.warm_start(Log.load(tmp_path / "log.parquet"))
         assert again.counts["rewards"] == 40 and bits(again) == expected
-        again.warm_start(log._replace(reward=log.reward + 1))
+        again.warm_start(log.replace(reward=log.reward + 1))
         assert again.counts["rewards"] == 80
 
 

@@ -383,7 +383,7 @@ def test_a_warm_start_equals_learning_one_by_one(tmp_path: Path) -> None:
     with service(tmp_path) as again:
         assert bits(again) == expected
         with pytest.raises(ValueError, match=r"a row of the log has \(1,\) numbers"):
-            again.warm_start(log._replace(context=log.context[:, :1]))
+            again.warm_start(log.replace(context=log.context[:, :1]))
         with pytest.raises(ValueError, match="the log has 5 actions; this agent has 3 arms"):
             again.warm_start(ope.make_log(action=[4], reward=[1], propensity=[1], context=X[:1], num_actions=5))
 

@@ -295,15 +295,15 @@ def test_a_log_of_other_decisions_among_items(tmp_path: Path) -> None:
         own = one.log()
         assert own.mask.tolist() == [[True, False, True], [True, False, False], [True, False, True]]
         assert own.action.tolist() == [2, 0, 2] and own.propensity.tolist() == [0.5, 1.0, 0.25]
-        other = log._replace(action_features=np.full((3, 2, 2), 2.0))
+        other = log.replace(action_features=np.full((3, 2, 2), 2.0))
         one.warm_start(other)  # the features that it has count
         assert one.counts["decisions"] == 6
         np.testing.assert_allclose(one.state, learned(state, np.full((3, 2), 2.0)), rtol=1e-4)
         expected = bits(one)
         for wrong, message in (
-            (log._replace(action_names=None), "give them the names of items"),
-            (log._replace(context=np.ones((3, 2))), "has 2 numbers of the user; the catalog has 0"),
-            (log._replace(action_features=np.ones((3, 2, 5))), "has 5 features; an item has 2"),
+            (log.replace(action_names=None), "give them the names of items"),
+            (log.replace(context=np.ones((3, 2))), "has 2 numbers of the user; the catalog has 0"),
+            (log.replace(action_features=np.ones((3, 2, 5))), "has 5 features; an item has 2"),
         ):
             with pytest.raises(ValueError, match=message):
                 one.warm_start(wrong)

@@ -43,7 +43,7 @@ def test_named_rewards_are_learned_as_their_weighted_sum(tmp_path: Path) -> None
         found = warm.log().reward_parts
         assert found is not None and found["revenue"].tolist() == [12.5, 4.0] and warm.counts["rewards"] == 2
         with pytest.raises(ValueError, match=r"lacks the reward 'click'; it has no named rewards: .*reward\[revenue\]"):
-            warm.warm_start(log._replace(reward_parts=None))
+            warm.warm_start(log.replace(reward_parts=None))
 
 
 @pytest.mark.parametrize(

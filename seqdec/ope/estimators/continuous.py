@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -11,9 +11,11 @@ from seqdec.boundary import checks
 from seqdec.ope.contract import Estimator, evidence
 from seqdec.ope.estimators.tuning import slope
 from seqdec.ope.intervals import Terms
+from seqdec.rows import Rows
 
 
-class ContinuousLog(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class ContinuousLog(Rows):
     """Decisions with a number as action, from `make_continuous_log`."""
 
     context: np.ndarray
@@ -25,8 +27,8 @@ class ContinuousLog(NamedTuple):
     density: np.ndarray
     """(n,) > 0, of the logging policy at the action"""
 
-    known_propensities = True
-    estimated = False
+    known_propensities: ClassVar[bool] = True
+    estimated: ClassVar[bool] = False
 
 
 class ContinuousEvidence(NamedTuple):

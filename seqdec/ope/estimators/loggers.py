@@ -32,7 +32,7 @@ class BalancedLoggers(Estimator):
             raise ValueError(f"mixture must be {log.action.shape} numbers in (0, 1]; got shape {chance.shape}")
         target = evidence.target.probabilities
         w = target[np.arange(len(log.action)), log.action] / chance
-        given = evidence._replace(log=log._replace(propensity=chance), target=Target(target, w), weights=w)
+        given = evidence._replace(log=log.replace(propensity=chance), target=Target(target, w), weights=w)
         check_needs(self.estimator, given)
         return self.estimator.terms(given)
 
@@ -72,7 +72,7 @@ class WeightedLoggers(Estimator):
 def _of_rows(evidence: Evidence, rows: np.ndarray) -> Evidence:
     names = ("weights", "direct", "residual")
     return evidence._replace(
-        log=evidence.log.rows(rows),
+        log=evidence.log[rows],
         target=Target(*(part[rows] for part in evidence.target)),
         predicted=None if evidence.predicted is None else evidence.predicted[rows],
         **{name: getattr(evidence, name)[rows] for name in names},

@@ -1,7 +1,7 @@
 """Slates: several items at once."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -9,9 +9,11 @@ from seqdec.boundary import checks
 from seqdec.ope.contract import Estimator, evidence
 from seqdec.ope.estimators.continuous import finite
 from seqdec.ope.intervals import Terms
+from seqdec.rows import Rows
 
 
-class SlateLog(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class SlateLog(Rows):
     """Slates of L slots, from `make_slate_log`."""
 
     action: np.ndarray
@@ -23,8 +25,8 @@ class SlateLog(NamedTuple):
     marginal: np.ndarray
     """(n, L) probability of the item, given the context"""
 
-    known_propensities = True
-    estimated = False
+    known_propensities: ClassVar[bool] = True
+    estimated: ClassVar[bool] = False
 
 
 class SlateEvidence(NamedTuple):

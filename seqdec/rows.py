@@ -1,0 +1,40 @@
+"""Rows of NumPy arrays."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Rows:
+    """A frozen dataclass whose arrays, also those in dicts, have a first axis of rows."""
+
+    def __len__(self) -> int:
+        return len(next(value for value in vars(self).values() if isinstance(value, np.ndarray)))
+
+    def __getitem__(self, rows: Any) -> Self:
+        """Rows by a slice, bools (n,), indices, or one index.
+
+        Raises IndexError for other shapes, and rows that do not exist.
+        """
+        parts = {name: _taken(part, row_index(rows)) for name, part in vars(self).items()}
+        return self.replace(**parts)
+
+    def replace(self, **fields: Any) -> Self:
+        """The same with other values of these fields, which are not checked."""
+        return dataclasses.replace(self, **fields)
+
+
+def row_index(rows: Any) -> Any:
+    """An index whose result has rows."""
+    if isinstance(rows, slice):
+        return rows
+    return np.atleast_1d(np.asarray(rows)) if np.size(rows) else np.zeros(0, int)
+
+
+def _taken(part: Any, rows: Any) -> Any:
+    if isinstance(part, Mapping):
+        return {name: _taken(one, rows) for name, one in part.items()}
+    return part[rows] if isinstance(part, np.ndarray) else part
