@@ -292,7 +292,7 @@ def _start_points(
         if y0 is not None:
             raise ValueError("y0 holds the values at x0; pass x0 as well")
         return [], []
-    points = space.listed(x0)
+    points = [x0] if (several := space.listed(x0)) is None else several
     if y0 is None:
         if len(points) > n_calls:
             raise ValueError(f"x0 holds {len(points)} points, but n_calls is {n_calls}")

@@ -41,7 +41,7 @@ program = functools.partial(jax.jit, static_argnums=0, compiler_options=UNFUSED)
 
 
 class Prediction(NamedTuple):
-    """Belief about the noiseless function at a point; arrays with several objectives."""
+    """Belief about the noiseless function: numbers at a point, (n,) at n points, with m > 1 objectives (m,), (n, m)."""
 
     mean: Any
     """Of the function."""
@@ -289,10 +289,12 @@ def predictions(model: Model, fitted: Fitted, units: np.ndarray) -> np.ndarray:
     return np.stack(found, 1)
 
 
-def prediction(model: Model, fitted: Fitted, unit: np.ndarray) -> Prediction:
-    """The prediction at `unit` (columns,)."""
-    found = predictions(model, fitted, unit[None])[0]
-    return Prediction(*(found[0].tolist() if len(found) == 1 else found.T))
+def prediction(model: Model, fitted: Fitted, units: np.ndarray) -> Prediction:
+    """The prediction at `units` (columns,), or the predictions at (n, columns)."""
+    found = predictions(model, fitted, np.atleast_2d(units))
+    found = found[:, 0] if model.outputs.objectives == 1 else found
+    parts = np.moveaxis(found if units.ndim == 2 else found[0], -1, 0)
+    return Prediction(*(parts.tolist() if parts.ndim == 1 else parts))
 
 
 def expected_gain(model: Model, fitted: Fitted, units: np.ndarray, unit: np.ndarray) -> float:

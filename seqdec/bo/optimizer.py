@@ -274,7 +274,7 @@ class BayesianOptimizer:
         """Record the value of a trial, or of a point that was not asked for; returns the trial.
 
         Args:
-            trial: a pending Trial, or a point.
+            trial: a pending Trial or its number, or a point: an int is a number, the point is [3].
             value: a number, or one for each objective. None, NaN or infinity: the trial failed. With integer levels
                 also a learning curve: the values after the units 1, 2, ....
             outcomes: one number for each of `outcome_constraints`; NaN or infinity: the trial failed.
@@ -499,17 +499,24 @@ class BayesianOptimizer:
 
     @_exclusive
     def predict(self, x: Any) -> Prediction:
-        """Mean and 95% interval of the function, or of each objective, at `x`.
+        """Mean and 95% interval of the function, or of each objective, at one point or many.
 
-        Raises ValueError if `x` lies outside the bounds, or fewer than two values are known, TypeError if it is no
+        Args:
+            x: a point, an array (n, parameters), a list or table of points, or a dict of columns by name.
+
+        Raises ValueError if a point lies outside the bounds, or fewer than two values are known, TypeError for no
         point.
         """
-        unit = self.space.point(x).unit
+        points = self.space.listed(x)
+        if points is None:
+            units = self.space.point(x).unit
+        else:
+            units = np.reshape([self.space.point(point).unit for point in points], (len(points), self.space.columns))
         if len(self._record.order) < 2:
             raise ValueError(
                 f"a prediction needs two values or more; got {len(self._record.order)}: tell further ones first"
             )
-        return model.prediction(*self.fitted(), unit)
+        return model.prediction(*self.fitted(), units)
 
     @_exclusive
     def recommend(self) -> Recommendation:

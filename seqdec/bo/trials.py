@@ -204,17 +204,28 @@ class Record:
 
     def number(self, trial: Any) -> int | None:
         """The number of a pending trial; None for a point. Raises ValueError otherwise."""
-        if not isinstance(trial, Trial):
+        if isinstance(trial, Trial):
+            number = checks.count("the number of a trial", trial.number, 0)
+        elif isinstance(trial, int | np.integer) and not isinstance(trial, bool):
+            number = int(trial)
+        else:
             return None
-        known = 0 <= checks.count("the number of a trial", trial.number, 0) < len(self.entries)
-        if not known or identity(self.entries[trial.number].point.x) != identity(self.space.values(trial.x)):
+        known = 0 <= number < len(self.entries)
+        if isinstance(trial, Trial) and not (
+            known and identity(self.entries[number].point.x) == identity(self.space.values(trial.x))
+        ):
             raise ValueError(
-                f"trial {trial.number} was not asked from this optimizer at {trial.x!r}; tell a point instead of a "
-                "trial to add it"
+                f"trial {number} was not asked from this optimizer at {trial.x!r}; tell a point instead of a trial to "
+                "add it"
             )
-        if self.entries[trial.number].status != "pending":
-            raise ValueError(f"trial {trial.number} has been told before: it is {self.entries[trial.number].status}")
-        return trial.number
+        if not known:
+            raise ValueError(
+                f"there is no trial {number} among {len(self.entries)}, counted from 0: an integer is the number of a "
+                f"trial, the point is [{number}]"
+            )
+        if self.entries[number].status != "pending":
+            raise ValueError(f"trial {number} has been told before: it is {self.entries[number].status}")
+        return number
 
     def feasible(self) -> list[Entry]:
         """The feasible trials. Raises ValueError if there is none."""

@@ -79,6 +79,20 @@ def test_a_trial_is_told_once_and_by_its_own_optimizer() -> None:
         optimizer.tell(trial._replace(number=7), 1.0)
 
 
+def test_an_integer_is_the_number_of_a_trial_in_every_space() -> None:
+    for bounds in ([(0, 10)], [Integer(0, 10)], BOX):
+        optimizer = quick(bounds)
+        trials = optimizer.ask(4)
+        assert optimizer.tell(trials[3].number, 1.5) == trials[3] and optimizer.tell(np.int64(1), 2.5) == trials[1]
+        for wrong, message in ((3, "trial 3 has been told before"), (4, "no trial 4 among 4"), (-1, "no trial -1")):
+            with pytest.raises(ValueError, match=message):
+                optimizer.tell(wrong, 1.0)
+        assert optimizer.trials_dataframe()["state"].tolist() == ["pending", "complete", "pending", "complete"]
+    optimizer = quick([Integer(0, 10)])
+    assert optimizer.tell([3], 1.0).x == [3] and minimum(lambda x: x[0], [Integer(0, 10)], x0=3).x_iters[0] == [3]
+    assert quick([(0, 10)]).tell(3.0, 1.0).x == [3.0]
+
+
 def test_failures_never_reach_the_belief() -> None:
     optimizer = quick()
     failed = [optimizer.tell(optimizer.ask(), value) for value in (math.nan, math.inf, -math.inf, None)]

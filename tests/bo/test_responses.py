@@ -7,6 +7,8 @@ from typing import Any
 
 import jax
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -379,6 +381,31 @@ def test_a_prediction_changes_nothing() -> None:
         for one, trial in zip((optimizer, other), trials, strict=True):
             one.tell(trial, BRANIN(trial.x))
         assert optimizer.predict([0.0, 0.0]) != first
+
+
+@pytest.mark.parametrize("objectives", [1, 2])
+def test_many_points_are_predicted_at_once_from_every_container(objectives: int) -> None:
+    named = quick({"a": (0, 1), "b": (0, 1)}, objectives=objectives)
+    listed = quick([(0, 1), (0, 1)], objectives=objectives)
+    for u, v in ((0.1, 0.3), (0.8, 0.2), (0.5, 0.9)):
+        value: Any = u - v if objectives == 1 else [u - v, u + v]
+        named.tell({"a": u, "b": v}, value)
+        listed.tell([u, v], value)
+    grid = np.random.default_rng(0).random((40, 2))  # more than a block
+    columns = dict(zip("ab", grid.T, strict=True))
+    single = np.array([listed.predict(x) for x in grid])
+    assert isinstance(listed.predict(grid[0]).mean, float if objectives == 1 else np.ndarray)
+    for points in (grid, grid.tolist(), pd.DataFrame(columns)):
+        found = listed.predict(points)
+        assert found.mean.shape == (40, objectives)[:objectives]
+        np.testing.assert_allclose(np.stack(found, 1), single, atol=1e-12)
+    for points in (columns, pd.DataFrame(columns), pa.table(columns), pd.DataFrame(columns).to_dict("records")):
+        np.testing.assert_allclose(np.stack(named.predict(points), 1), single, atol=1e-12)
+    assert listed.predict(grid[:1]).mean.shape == (1, 2)[:objectives]
+    with pytest.raises(ValueError, match=r"columns of points must have one length; got \{'a': 40, 'b': 1\}"):
+        named.predict({"a": columns["a"], "b": [0.5]})
+    with pytest.raises(ValueError, match=r"a point has 1 values; got 2: .* lists of one value, as x\[:, None\]"):
+        quick([(0, 1)]).predict(np.array([0.1, 0.2]))
 
 
 def test_predictions_of_the_largest_are_those_of_the_smallest_of_the_negative() -> None:

@@ -23,6 +23,14 @@ def table(given: Any) -> list[dict[Any, Any]] | None:
     return None
 
 
+def rows(columns: Mapping[Any, Any]) -> list[dict[Any, Any]]:
+    """The rows of columns of equal length."""
+    lengths = {name: len(sequence(column) or ()) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"columns of points must have one length; got {lengths}")
+    return [dict(zip(columns, row, strict=True)) for row in zip(*map(sequence, columns.values()), strict=True)]
+
+
 def sequence(given: Any) -> list[Any] | None:
     """The items of an ordered container; or None."""
     if hasattr(given, "to_pylist"):  # a column of Arrow, whose items are objects of its own

@@ -218,21 +218,25 @@ class Space:
             row = containers.mapping(x)
             values = [x] if row is None else [*row.values()]
         if len(values) != len(self.dimensions):
-            raise ValueError(f"a point has {len(self.dimensions)} values; got {len(values)}: {x!r}")
+            several = "" if len(self.dimensions) > 1 else "; several points are lists of one value, as x[:, None]"
+            raise ValueError(f"a point has {len(self.dimensions)} values; got {len(values)}: {x!r:.200}{several}")
         return [d.value(value, f"x[{i}]") for i, (d, value) in enumerate(zip(self.dimensions, values, strict=True))]
 
-    def listed(self, given: Any) -> list[Any]:
-        """One point, or several in a container, as an unchecked list."""
+    def listed(self, given: Any) -> list[Any] | None:
+        """The points, unchecked, in a table, a list or a dict of columns; None for a point."""
         if (rows := containers.table(given)) is not None:
             return rows if self.names else [[*row.values()] for row in rows]
-        if (items := containers.sequence(given)) is None:
-            return [given]
-        if not all(containers.mapping(item) is not None or containers.sequence(item) is not None for item in items):
-            return [given]
+        by_name = isinstance(given, Mapping)
+        items = [*given.values()] if by_name else containers.sequence(given)
+        if items is None or not all(
+            containers.sequence(item) is not None or (not by_name and containers.mapping(item) is not None)
+            for item in items
+        ):
+            return None
         try:
-            return [self.values(given)] if items else []  # a point whose values are tuples
+            return None if items and self.values(given) is not None else items  # a point whose values are tuples
         except (TypeError, ValueError):
-            return items
+            return containers.rows(given) if by_name else items
 
     def _named_values(self, given: Any) -> dict[str, Any]:
         if (x := containers.mapping(given)) is None:
