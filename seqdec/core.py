@@ -251,6 +251,17 @@ class Spaces(NamedTuple):
     """Discrete or Box."""
 
 
+class Schema(NamedTuple):
+    """What the numbers of a log, and of what was learned from it, stand for."""
+
+    action_names: tuple[str | int, ...] | None = None
+    """(k,) labels of the actions; None for indices from 0"""
+    context_names: tuple[str, ...] | None = None
+    """(d,) of the columns of the context; None if unknown"""
+    encoder: str | None = None
+    """`Encoder.digest` of the context's encoder, "" for columns as they are; None if unknown"""
+
+
 @portable
 class Agent(NamedTuple):
     """Pure functions init, act and update."""
@@ -280,6 +291,8 @@ class Agent(NamedTuple):
     """(state of fewer actions, the first of these) -> state; None where only rewards can tell."""
     assess: Callable[[Key, Any, PyTree], Assessment] | None = None
     """(key, state, observation) -> assessment of all actions; None for Box actions."""
+    schema: Schema | None = None
+    """Of the log that it was learned from; None without one."""
 
     def __hash__(self) -> int:
         return hash((self.init, self.act, self.update))

@@ -179,8 +179,8 @@ def _unpacked_name(path: Path) -> str:
     return name.removesuffix(next(filter(name.endswith, _PACKED), ""))
 
 
-def read_any_table(path: Path) -> "pd.DataFrame":
-    """The table in a parquet file or, by its name, in a text file with a header, perhaps compressed.
+def read_any_table(path: Path) -> "tuple[pd.DataFrame, dict[str, Any]]":
+    """Table and manifest of a parquet file or, by its name, of a text file with a header, perhaps compressed.
 
     Raises FileNotFoundError, and ValueError for what is damaged or of another kind.
     """
@@ -188,7 +188,7 @@ def read_any_table(path: Path) -> "pd.DataFrame":
     if not path.stat().st_size:
         raise ValueError(f"{path} is empty: write the table anew")
     if is_text_table(path):
-        return _read_text_table(path)
+        return _read_text_table(path), {}
     with path.open("rb") as file:
         start = file.read(len(_SQLITE))
     if start == _SQLITE:
@@ -198,7 +198,7 @@ def read_any_table(path: Path) -> "pd.DataFrame":
             f"{path} is neither a parquet file nor, by its name, a text file: convert it to parquet or to text with "
             f"commas ({', '.join(_TEXT)}; also compressed, as {', '.join(_PACKED)})"
         )
-    return read_table(path, foreign=True)[0]
+    return read_table(path, foreign=True)
 
 
 def _read_text_table(path: Path) -> "pd.DataFrame":

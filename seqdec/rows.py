@@ -37,4 +37,13 @@ def row_index(rows: Any) -> Any:
 def _taken(part: Any, rows: Any) -> Any:
     if isinstance(part, Mapping):
         return {name: _taken(one, rows) for name, one in part.items()}
-    return part[rows] if isinstance(part, np.ndarray) else part
+    if not isinstance(part, np.ndarray):
+        return part
+    if part.ndim > 1 and is_view(part):
+        return np.broadcast_to(part[0], (len(np.arange(len(part))[rows]), *part.shape[1:]))
+    return part[rows]
+
+
+def is_view(array: np.ndarray) -> bool:
+    """Whether all rows are one row in memory, as of `np.broadcast_to`."""
+    return len(array) > 0 and array.strides[0] == 0

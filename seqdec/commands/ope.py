@@ -124,7 +124,7 @@ class Evaluation(Located):
         if self.log in CAMPAIGNS or _is_vowpal_wabbit(self.log) or is_database(self.log):
             name, value = next(iter(named.items()))
             raise ValueError(f"{name}: {self.log} is not a table; got {value!r}: leave the option out")
-        known = list(map(str, read_any_table(Path(self.log)).columns))
+        known = list(map(str, read_any_table(Path(self.log))[0].columns))
         for name, value in named.items():
             for column in split_names("column", value) if name == "context" else [value]:
                 if column not in known:
@@ -295,7 +295,7 @@ def _read(options: Evaluation) -> Log:
         if size not in (None, log.num_actions):
             raise ValueError(f"actions: {path} has {log.num_actions} actions; got {size}: leave the option out")
         return log
-    table = read_any_table(Path(path))
+    table, _ = read_any_table(Path(path))
     try:
         return Log.from_pandas(
             table,
@@ -324,7 +324,7 @@ def as_log(shown: data.OpenBandit) -> Log:
 
 def read_policy(path: str, log: Log) -> np.ndarray:
     """(n, k) columns probability_0, ... or probability_<name>, ... of a file."""
-    table = read_any_table(Path(path))
+    table, _ = read_any_table(Path(path))
     names = [f"probability_{i}" for i in range(table.shape[1])]
     if log.action_names is not None and not set(names) <= set(table.columns):
         names = [f"probability_{name}" for name in log.action_names]

@@ -116,7 +116,7 @@ class Encoder:
 
     @classmethod
     def of(cls, transformer: Any, columns: Iterable[str], *, example: Mapping[str, Any] | None = None) -> "Encoder":
-        """The encoder of a fitted transformer or pipeline of scikit-learn, without JSON form and digest.
+        """The encoder of a fitted transformer or pipeline of scikit-learn, without JSON form.
 
         A row takes about a millisecond; missing values are NaN.
 
@@ -194,8 +194,8 @@ class Encoder:
             raise ValueError(f"the text is not that of an encoder, or damaged: {error}") from error
 
     @property
-    def digest(self) -> str:
-        """SHA-256 of the JSON form."""
+    def digest(self) -> str | None:
+        """SHA-256 of the JSON form, by which logs and policies know their encoder."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def __eq__(self, other: object) -> bool:

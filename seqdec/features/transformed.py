@@ -1,5 +1,7 @@
 """Encoders by scikit-learn's fitted transformers."""
 
+import hashlib
+import pickle
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +89,16 @@ class Transformed(Encoder):
             "the encoder of a scikit-learn transformer has no JSON form: save the transformer by its own means, such "
             "as skops.io.dump, and wrap it again with Encoder.of"
         )
+
+    @property
+    def digest(self) -> str | None:
+        """SHA-256 of joblib's hash of the transformer, and of the columns; None with a function that has no name."""
+        import joblib
+
+        try:
+            return hashlib.sha256(f"{joblib.hash(self.transformer)} {self.columns}".encode()).hexdigest()
+        except pickle.PicklingError:
+            return None
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Transformed):

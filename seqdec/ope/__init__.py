@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from seqdec.ope.alignment import aligned
 from seqdec.ope.contract import (
     Estimator,
     Evidence,
@@ -85,6 +86,7 @@ __all__ = [
     "Target",
     "Terms",
     "WeightedLoggers",
+    "aligned",
     "bootstrap",
     "check_predicted",
     "check_target",

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 ESTIMATED = "estimated_propensity"
 NAMES = "timestamp, action, reward, propensity, context_0, ..., mask_0, ..., action_0_feature_0, ..."
 PART = re.compile(r"reward\[(.+)\]")
+_NAMED = re.compile(r"context\[(.+)\]")
 _INDEX = "(0|[1-9][0-9]*)"
 _GROUPS = {"context": f"context_{_INDEX}", "mask": f"mask_{_INDEX}", "features": f"action_{_INDEX}_feature_{_INDEX}"}
 
@@ -90,13 +91,35 @@ def group(table: "pd.DataFrame", kind: str) -> np.ndarray | None:
     return np.stack(columns, axis=1).reshape(len(table), *shape)
 
 
-def context_of(table: "pd.DataFrame", context: Any, outcomes: dict[Any, str]) -> Any:
-    """(n, d) features: encoded, of named columns, or of context_0, ...
+class Context(NamedTuple):
+    """Features, and what their columns are."""
+
+    features: Any
+    """(n, d), or None"""
+    names: tuple[str, ...] | None = None
+    """(d,) of the columns; None if unknown"""
+    encoder: str | None = None
+    """digest of their encoder, "" for columns as they are; None if unknown"""
+
+
+def context_column(name: str) -> str:
+    """The column of a named feature of contexts."""
+    return f"context[{name}]"
+
+
+def context_of(table: "pd.DataFrame", context: Any, outcomes: dict[Any, str]) -> Context:
+    """Encoded features, named columns, or the columns context[NAME], else context_0, ...
 
     Raises ValueError for `outcomes` (column -> role) in the context.
     """
     if context is None:
-        return group(table, "context")
+        found, known = group(table, "context"), {name: match[1] for name in table if (match := _NAMED.fullmatch(name))}
+        if not known:
+            return Context(found)
+        if found is not None:
+            raise ValueError(f"there are columns context_0 and {next(iter(known))}: leave out one kind")
+        columns = [numbers(name, table[name]) for name in known]
+        return Context(np.stack(columns, axis=1), tuple(known.values()))
     encodes = isinstance(context, Encoder)
     names = checks.ordered("context", context.columns if encodes else context, "an Encoder or a list of columns")
     for name in names:
@@ -106,7 +129,8 @@ def context_of(table: "pd.DataFrame", context: Any, outcomes: dict[Any, str]) ->
                 "leave it out, as with Encoder.fit(table, ['age', 'city'])"
             )
     if encodes:
-        return context.transform(table)
+        unique = len(set(context.names)) == len(context.names)
+        return Context(context.transform(table), context.names if unique else None, context.digest)
     columns, remedy = [], "encode the columns, context=Encoder.fit(table, [...]) of seqdec.features"
     for name in names:
         column = required(table, "", name)
@@ -115,7 +139,7 @@ def context_of(table: "pd.DataFrame", context: Any, outcomes: dict[Any, str]) ->
         except ValueError as error:
             raise ValueError(f"{error}: {remedy}") from None
         refuse(name, ~np.isfinite(found), found, f"fill it, or {remedy}")
-    return np.stack(columns, axis=1) if columns else None
+    return Context(np.stack(columns, axis=1) if columns else None, tuple(names), "")
 
 
 def actions_of(values: Any, names: Sequence[str] | None) -> tuple[Any, tuple[str, ...] | None]:
@@ -148,6 +172,14 @@ def checked_names(names: Sequence[str] | None) -> tuple[str, ...] | None:
     if len(set(known)) < len(known):
         raise ValueError(f"action_names must differ; got {names!r:.200}")
     return known
+
+
+def check_names(name: str, names: Sequence[str], count: int) -> None:
+    """Raise TypeError or ValueError for anything but `count` texts that differ."""
+    if not all(isinstance(one, str) for one in names):
+        raise TypeError(f"{name} must be a list of texts; got {names!r:.80}")
+    if len(names) != count or len(set(names)) < count:
+        raise ValueError(f"{name} must be {count} texts that differ; got {names!r:.200}")
 
 
 def numbers(name: str, values: Any) -> np.ndarray:

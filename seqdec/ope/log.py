@@ -7,7 +7,7 @@ Columns of a log as a table, the last four kinds optional:
     reward                     observed reward
     propensity                 logging probability of the action; empty in all rows if unknown
     estimated_propensity       instead of propensity: an estimate
-    context_0, context_1, ...  features known before the decision
+    context_0, context_1, ...  features known before the decision; with names, context[NAME]
     mask_0, mask_1, ...        whether each action was allowed
     action_0_feature_0, ...    features of each action
     reward[NAME]               a named part of the reward
@@ -25,6 +25,7 @@ import numpy as np
 
 from seqdec.boundary import checks
 from seqdec.boundary.tables import frame
+from seqdec.core import Schema
 from seqdec.features import Encoder
 from seqdec.introspection import counted, described, html, ranged
 from seqdec.ope.columns import (
@@ -33,7 +34,9 @@ from seqdec.ope.columns import (
     PART,
     actions_of,
     by_action,
+    check_names,
     checked_names,
+    context_column,
     context_of,
     group,
     named,
@@ -82,7 +85,7 @@ class Log(Rows):
     context_names: tuple[str, ...] | None = None
     """of the d columns of the context; None if unknown"""
     encoder: str | None = None
-    """digest of the encoder of the context; None without one"""
+    """`Encoder.digest` of the context's encoder, "" for columns as they are; None if unknown"""
     key: np.ndarray | None = None
     """(n,) identity of each decision; None if unknown"""
     logging: np.ndarray | None = None
@@ -105,6 +108,11 @@ class Log(Rows):
 
     def _repr_html_(self) -> str:
         return html(repr(self), self.to_pandas().iloc[:5, :12])
+
+    @property
+    def schema(self) -> Schema:
+        """Names of actions and columns, and the encoder."""
+        return Schema(self.action_names, self.context_names, self.encoder)
 
     @property
     def num_actions(self) -> int:
@@ -138,7 +146,11 @@ class Log(Rows):
         """The table described in `seqdec.ope.log`; named actions are categorical."""
         import pandas as pd
 
-        groups: list[tuple[str, np.ndarray]] = [("context_{}", self.context), ("mask_{}", self.mask)]
+        features = [context_column(name) for name in self.context_names or ()]
+        context = {name: self.context[:, place] for place, name in enumerate(features)}
+        groups: list[tuple[str, np.ndarray]] = [("mask_{}", self.mask)]
+        if self.context_names is None:
+            groups.insert(0, ("context_{}", self.context))
         if self.action_features is not None:
             groups.append(("action_{}_feature_{}", self.action_features))
         columns: dict[str, Any] = {"timestamp": self.timestamp, "action": self.action, "reward": self.reward}
@@ -146,6 +158,7 @@ class Log(Rows):
             columns["action"] = pd.Categorical.from_codes(self.action, list(self.action_names))
         columns |= {part_column(name): part for name, part in (self.reward_parts or {}).items()}
         columns[ESTIMATED if self.estimated else "propensity"] = self.propensity
+        columns |= context
         for pattern, array in groups:
             for place in np.ndindex(array.shape[1:]):
                 columns[pattern.format(*place)] = array[(slice(None), *place)]
@@ -173,7 +186,7 @@ class Log(Rows):
 
         Args:
             table: of pandas, polars or pyarrow, in the order of time.
-            context: an encoder, or names of columns of numbers; None for context_0, context_1, ...
+            context: an encoder, or names of columns of numbers; None for context[NAME], ..., or context_0, ...
             action: column of indices from 0, or of names.
             reward: column of the rewards.
             propensity: column of the propensities; None if unknown, see `seqdec.ope.estimate_propensities`.
@@ -195,8 +208,9 @@ class Log(Rows):
         weighted = f", or add one, a weighted sum of {', '.join(rewards.values())}" if rewards else ""
         if time is None and "timestamp" in table:
             time = "timestamp"
+        seen = context_of(table, context, {action: "action", reward: "reward", chosen: "propensity"})
         return make_log(
-            context=context_of(table, context, {action: "action", reward: "reward", chosen: "propensity"}),
+            context=seen.features,
             action=indices,
             reward=numbers(reward, required(table, "reward", reward, weighted)),
             propensity=known,
@@ -207,13 +221,15 @@ class Log(Rows):
             num_actions=num_actions,
             estimated=estimated,
             reward_parts={part: numbers(name, table[name]) for part, name in rewards.items()},
+            context_names=seen.names,
+            encoder=seen.encoder,
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the table as parquet. Raises ValueError for another suffix."""
+        """Write the table as parquet, and the digest of the encoder. Raises ValueError for another suffix."""
         file = located(path)
         check_table_name(file, "write another kind with pandas, as log.to_pandas().to_csv(path, index=False)")
-        write_table(file, self.to_pandas())
+        write_table(file, self.to_pandas(), {"encoder": self.encoder})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **columns: Any) -> "Log":
@@ -224,9 +240,10 @@ class Log(Rows):
         path = located(path)
         if not path.exists():
             raise FileNotFoundError(f"there is no log {path}; give a parquet or CSV file with the columns {NAMES}")
-        table = read_any_table(path)
+        table, facts = read_any_table(path)
         try:
-            return cls.from_pandas(table, **columns)
+            log = cls.from_pandas(table, **columns)
+            return log if log.encoder is not None else log.replace(encoder=facts.get("encoder"))
         except Exception as error:  # of pandas or of the checks
             raise ValueError(f"{path}: {error}") from error
 
@@ -244,6 +261,8 @@ def make_log(
     num_actions: int | None = None,
     estimated: bool = False,
     reward_parts: Mapping[str, Any] | None = None,
+    context_names: Sequence[str] | None = None,
+    encoder: str | None = None,
 ) -> Log:
     """A validated log from arrays.
 
@@ -259,6 +278,8 @@ def make_log(
         num_actions: k; None: from names, mask or features, else from the largest action.
         estimated: whether propensities are estimates.
         reward_parts: name -> (n,) finite; None for none.
+        context_names: (d,) names of columns, by which logs and policies match; None if unknown.
+        encoder: `Encoder.digest` of the encoder of the context, "" for columns as they are; None if unknown.
 
     Raises:
         ValueError: naming column, row (from 0), value and remedy.
@@ -290,6 +311,7 @@ def make_log(
     if reward_parts is not None and not hasattr(reward_parts, "keys"):
         raise TypeError(f"reward_parts must be a dict from names to rewards, or a table; got {reward_parts!r:.200}")
     parts = {} if reward_parts is None else dict(reward_parts)
+    features_of = None if context_names is None else tuple(checks.ordered("context_names", context_names, "texts"))
     log = Log(
         context=np.zeros((count, 0)) if context is None else _floats("context", context, 2),
         action=actions,
@@ -301,6 +323,8 @@ def make_log(
         action_names=names,
         estimated=checks.flag("estimated", estimated),
         reward_parts={name: _floats(part_column(name), part, 1) for name, part in parts.items()} or None,
+        context_names=features_of,
+        encoder=encoder,
     )
     _check(log)
     return log.replace(propensity=np.minimum(log.propensity, 1.0))
@@ -317,6 +341,8 @@ def _check(log: Log) -> None:
     for name, (array, shape) in shapes.items():
         if array.shape != shape:
             raise ValueError(f"{name} must have shape {shape}; got {array.shape}")
+    if log.context_names is not None:
+        check_names("context_names", log.context_names, log.context.shape[1])
     for name, array in rewards.items():
         refuse(name, ~np.isfinite(array), array, "a reward must be known: drop rows without one")
     chance, moments, top = log.propensity, log.timestamp, size - 1

@@ -1,0 +1,96 @@
+"""Logs in the order of a schema.
+
+Rows of one log and numbers learned from another belong together by names: of actions, of columns, and by the digest of
+the encoder.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from seqdec.core import Schema
+from seqdec.ope.log import Log, check_log
+from seqdec.rows import is_view
+
+_SHOWN = 12
+
+
+def aligned(log: Log, schema: Schema | None) -> Log:
+    """The log with actions and columns in the order of a schema.
+
+    Actions of the schema that the log does not have are masked out. What has no names, or a schema of None, stays as it
+    is; labels that are all integers count as names also beside indices.
+
+    >>> from seqdec.ope import make_log
+    >>> log = make_log(action=["b", "a"], reward=[1, 0], propensity=[0.5, 0.5])
+    >>> aligned(log, Schema(("c", "b", "a"))).mask
+    array([[False,  True,  True],
+           [False,  True,  True]])
+
+    Raises:
+        TypeError: not a log.
+        ValueError: an action or a column that the schema does not have, another encoder.
+    """
+    check_log(log)
+    return log if schema is None else _actions(_contexts(log, schema), schema.action_names)
+
+
+def _contexts(log: Log, schema: Schema) -> Log:
+    if log.encoder is not None and schema.encoder is not None and log.encoder != schema.encoder:
+        known, own = (_encoder(digest) for digest in (schema.encoder, log.encoder))
+        raise ValueError(
+            f"the contexts of the log are {own}, what was learned before is of contexts that are {known}: make both "
+            "with one encoder, fitted once"
+        )
+    names, wanted = log.context_names, schema.context_names
+    if names is None or wanted is None or names == wanted:
+        return log
+    if set(names) != set(wanted) or len(names) != len(wanted):
+        raise ValueError(
+            f"the contexts of the log are {_shown(names)}; what was learned before is of {_shown(wanted)}: take the "
+            "same columns"
+        )
+    return log.replace(context=log.context[:, [names.index(name) for name in wanted]], context_names=wanted)
+
+
+def _actions(log: Log, wanted: Sequence[str | int] | None) -> Log:
+    names, size = log.action_names, log.num_actions
+    numbered = all(isinstance(name, int) for name in wanted or names or ())
+    if names is None and wanted is not None and size > len(wanted):
+        raise ValueError(f"the log has {size} actions without names; what was learned before is of {_shown(wanted)}")
+    if names == wanted or (not numbered and None in (names, wanted)):
+        return log
+    names = names or tuple(range(size))
+    wanted = wanted or tuple(range(size))
+    places = {name: place for place, name in enumerate(wanted)}
+    if strange := [name for name in names if name not in places]:
+        raise ValueError(
+            f"the actions of the log are {_shown(names)}; what was learned before is of {_shown(wanted)}, without "
+            f"{_shown(strange)}: keep the rows of its actions, or learn from both"
+        )
+    order = np.array([places[name] for name in names])
+    return log.replace(
+        action=order[log.action],
+        action_names=wanted,
+        **{name: _spread(getattr(log, name), order, len(wanted)) for name in ("mask", "action_features", "logging")},
+    )
+
+
+def _spread(array: Any, order: np.ndarray, size: int) -> Any:
+    """(n, size, ...) with column i at place order[i], zero elsewhere."""
+    if array is None:
+        return None
+    if is_view(array):
+        return np.broadcast_to(_spread(array[0][None].copy(), order, size)[0], (len(array), size, *array.shape[2:]))
+    found = np.zeros((len(array), size, *array.shape[2:]), array.dtype)
+    found[:, order] = array
+    return found
+
+
+def _encoder(digest: str) -> str:
+    return f"of the encoder with digest {digest[:12]}" if digest else "columns as they are"
+
+
+def _shown(names: Sequence[Any]) -> str:
+    return ", ".join(map(repr, names[:_SHOWN])) + f" and {len(names) - _SHOWN} more" * (len(names) > _SHOWN)
