@@ -355,6 +355,15 @@ def read_json(path: Path) -> Any:
         raise ValueError(f"{path} is damaged: {error}") from error
 
 
+def file_identity(path: Path) -> tuple[int, ...] | None:
+    """What changes whenever the file `path` is written; None without one."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def check_writable(folder: Path) -> None:
     """Create `folder`, and try to write there. Raises OSError."""
     with _beside(folder / "writable", folder) as temporary:
@@ -365,30 +374,70 @@ def check_writable(folder: Path) -> None:
 def locked(folder: Path) -> Iterator[None]:
     """Keep others from using `folder`, and clear it.
 
-    Raises FileExistsError if another process, or a live object of this one, uses it.
+    Raises FileExistsError if another process, or a live object of this one, uses it, OSError where it has no locks.
     """
-    from filelock import FileLock, Timeout
-
-    home, process = folder.resolve(), os.getpid()
-    lock = FileLock(home / ".lock", thread_local=False)  # another thread may release it
-    with suppress(Timeout):
-        lock.acquire(timeout=0)
-    if not lock.is_locked and home in _IN_USE:
-        gc.collect()  # garbage in a cycle of references uses nothing
-        with suppress(Timeout):
-            lock.acquire(timeout=0)
-    if not lock.is_locked:
-        own = "this process: close() what uses it, such as the OnlineAgent of an earlier notebook cell"
-        user = own if home in _IN_USE else "another process: wait for it"
-        raise FileExistsError(f"{folder} is in use by {user}, or choose another folder")
-    _IN_USE.add(home)
-    try:
+    remedy = "close() what uses it, such as the OnlineAgent of an earlier notebook cell"
+    with _exclusive(folder, folder.resolve() / ".lock", remedy):
         clear(folder.iterdir())
+        yield
+
+
+@contextmanager
+def locked_file(path: Path | None, patience: float = 0.0) -> Iterator[None]:
+    """Keep others that lock it from the file `path`, existing or not; None: no file.
+
+    Raises FileExistsError if it is in use for longer than `patience` seconds, OSError if `write_file` could not write.
+    """
+    if path is None:
+        yield
+        return
+    check_replaceable(path)
+    target = Path(os.path.realpath(path))
+    lock = target.with_name(f".{target.name}.lock")
+    with _exclusive(path, lock, "wait for the other thread", patience):
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # Windows removes no open file
+                lock.unlink()
+
+
+@contextmanager
+def _exclusive(path: Path, place: Path, remedy: str, patience: float = 0.0) -> Iterator[None]:
+    """Hold the lock at `place`, which keeps `path`; `remedy`: what to do where this process holds it."""
+    from filelock import FileLock
+
+    process, lock = os.getpid(), FileLock(place, thread_local=False)  # another thread may release it
+    if not _acquired(lock, patience) and place in _IN_USE:
+        gc.collect()  # garbage in a cycle of references uses nothing
+        _acquired(lock, 0)
+    if not lock.is_locked:
+        user = f"this process: {remedy}" if place in _IN_USE else "another process: wait for it"
+        raise FileExistsError(f"{path} is in use by {user}, or choose another {'folder' if path.is_dir() else 'file'}")
+    _IN_USE.add(place)
+    try:
         yield
     finally:
         if os.getpid() == process:  # a forked process has a copy of what holds the lock
-            _IN_USE.discard(home)
+            _IN_USE.discard(place)
             lock.release()
+
+
+def _acquired(lock: "FileLock", patience: float) -> bool:
+    from filelock import Timeout
+
+    place = Path(lock.lock_file)
+    try:
+        lock.acquire(timeout=patience)
+        while not place.exists():  # its last holder removed it meanwhile
+            lock.release()
+            lock.acquire(timeout=patience)
+    except Timeout:
+        pass
+    except (OSError, NotImplementedError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise OSError(f"cannot lock {place}: {reason}; choose a place on a file system that has locks") from error
+    return lock.is_locked
 
 
 def remove(path: Path) -> None:

@@ -37,7 +37,7 @@ def test_a_continued_run_equals_a_long_one() -> None:
     first = seqdec.run(toy_agent(), toy_env(), 202, seed=3, num_seeds=2)
     second = seqdec.run(toy_agent(), toy_env(), 248, seed=3, num_seeds=2, state=first.state)
     joined = {name: np.concatenate([getattr(first, name), getattr(second, name)], axis=1) for name in ARRAYS}
-    assert_equal(second._replace(**joined, rejected=first.rejected + second.rejected), whole)
+    assert_equal(second.replace(**joined, rejected=first.rejected + second.rejected), whole)
     assert second.state.step.tolist() == [450, 450]
 
 

@@ -1,9 +1,9 @@
 """A search as a file: safetensors, with settings and trials as JSON in its header."""
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +20,7 @@ from seqdec.bo.space.space import Condition, Space
 from seqdec.bo.surrogates.trend import Directions
 from seqdec.bo.transfer import Earlier
 from seqdec.bo.trials import Entry, Outputs, Record
-from seqdec.persistence import check_arrays_name, check_format, located, read_arrays, versions, write_arrays
+from seqdec.persistence import check_arrays_name, check_format, read_arrays, versions, write_arrays
 from seqdec.states import as_array, as_leaf, named_leaves
 
 _FORMAT = "seqdec optimizer 5"
@@ -53,7 +53,7 @@ def plain(settings: Settings) -> dict[str, Any]:
 
 
 def save(
-    path: str | os.PathLike[str],
+    file: Path,
     settings: Settings,
     used: dict[str, Any],
     record: Record,
@@ -61,7 +61,6 @@ def save(
     warps: tuple[Warp, ...],
 ) -> None:
     """Write a search atomically. Raises as `seqdec.bo.BayesianOptimizer.save`."""
-    file = located(path)
     check_arrays_name(file)
     linear: Any = tuple(rule if isinstance(rule, Linear) else None for rule in settings.space.constraints)
     content = {
@@ -77,15 +76,14 @@ def save(
     write_arrays(file, {f"state_{i}": leaf for i, leaf in enumerate(state)}, content)
 
 
-def load(path: str | os.PathLike[str], functions: Sequence[Callable[[Any], bool]] | None = ()) -> Saved:
+def load(file: Path, functions: Sequence[Callable[[Any], bool]] | None = ()) -> Saved:
     """What `save` wrote, with `functions` among the constraints, or without.
 
     Raises FileNotFoundError or ValueError as `seqdec.bo.BayesianOptimizer.load`.
     """
-    file = located(path)
     tensors, content = read_arrays(file)
     check_format(file, content, _FORMAT)
-    with refusing(path):
+    with refusing(file):
         space = _constrained(_decoded(content["space"]), functions)
         given = {name: _decoded(value) for name, value in content["settings"].items()}
         outputs = Outputs(given.pop("objectives"), given.pop("outcome_constraints"))
@@ -100,12 +98,12 @@ def load(path: str | os.PathLike[str], functions: Sequence[Callable[[Any], bool]
 
 
 @contextlib.contextmanager
-def refusing(path: str | os.PathLike[str]) -> Iterator[None]:
+def refusing(file: Path) -> Iterator[None]:
     """Makes errors of a file's content ValueErrors that name it."""
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"the optimizer saved in {path} cannot be restored: {error}") from error
+        raise ValueError(f"the optimizer saved in {file} cannot be restored: {error}") from error
 
 
 def _constrained(space: Space, functions: Sequence[Callable[[Any], bool]] | None) -> Space:

@@ -13,6 +13,7 @@ from seqdec.bo.space.space import Space
 from seqdec.bo.surrogates.contract import REFITTED
 from seqdec.bo.transfer import Earlier
 from seqdec.bo.trials import Outputs
+from seqdec.persistence import located
 
 _MOST = 128
 """Values used of a search."""
@@ -48,7 +49,7 @@ def _read(given: Any, name: str, settings: Settings) -> Earlier:
 def _trials(given: Any, name: str, space: Space, outputs: Outputs) -> Iterable[tuple[Any, tuple[float, ...]]]:
     """(point, values and outcomes) of complete trials."""
     if isinstance(given, str | os.PathLike):
-        entries = checkpoint.load(given, None).entries
+        entries = checkpoint.load(located(given), None).entries
         return [(one.point.x, (*one.values, *one.outcomes)) for one in entries if one.status in _TOLD]
     optimizer = getattr(given, "optimizer", given)
     table = optimizer.trials_dataframe() if hasattr(optimizer, "trials_dataframe") else given

@@ -49,10 +49,10 @@ _logger = logging.getLogger(__name__)
 
 
 def write(path: Path | None, optimizer: BayesianOptimizer, progress: Progress) -> None:
-    """Replace the file, if there is a path. Raises as `BayesianOptimizer.save`."""
+    """Replace the locked file, if there is a path. Raises as `BayesianOptimizer.save`."""
     if path is not None:
         optimizer.notes = {NOTE: progress._asdict()}
-        optimizer.save(path)
+        optimizer._write(path)
 
 
 class _CallbackError(Exception):

@@ -30,7 +30,7 @@ from seqdec.bo.workers import Call, Workers
 from seqdec.boundary import checks
 from seqdec.core import Acquisition
 from seqdec.executors import width
-from seqdec.persistence import located
+from seqdec.persistence import located, locked_file
 
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
@@ -110,7 +110,7 @@ def minimize(
         catch: exceptions of `fun` that make a failed call; others are raised.
         max_failures: end after so many failed calls in a row.
 
-        checkpoint: file from which the search continues, to the bit, after a kill (one process at a time). Limits,
+        checkpoint: file from which the search continues, to the bit, after a kill; locked meanwhile. Limits,
             workers, `catch`, `callback` and `fun` may differ.
         callback: called after every call with the best x or, if its argument is `intermediate_result`, the result so
             far; True or StopIteration ends the search.
@@ -121,7 +121,7 @@ def minimize(
 
     Raises:
         ValueError, TypeError: an argument does not fit, or the checkpoint is damaged or of another search.
-        OSError: the checkpoint cannot be written.
+        OSError: the checkpoint cannot be written; FileExistsError: another search uses it.
         Exception: of `fun`, with the result so far as its attribute `search_result`.
     """
     from seqdec.progress import bar
@@ -132,59 +132,60 @@ def minimize(
     number = _number_at_a_time(batch_size, workers)
     outputs, space = Outputs(objectives, outcome_constraints), space_from(bounds, constraints)
     path = None if checkpoint is None else located(checkpoint)  # `fun` may change the working directory
-    kept = _read(path, space)
-    if seed is None:
-        seed = secrets.randbits(32) if kept is None else kept[0].seed
-    given, known = _start_points(space, x0, y0, n_calls, outputs)
-    optimizer = BayesianOptimizer(
-        space,
-        seed=seed,
-        maximize=maximize,
-        objectives=objectives,
-        outcome_constraints=outcome_constraints,
-        reference_point=reference_point,
-        surrogate=surrogate,
-        surrogate_options=surrogate_options,
-        acquisition=acquisition,
-        initial=initial,
-        capacity=n_calls + len(known),
-        trust_region=trust_region,
-        standardize=standardize,
-        warp=warp,
-        noise_std=noise_std,
-        search=search,
-        optimum=optimum,
-        monotone=monotone,
-        fidelity=fidelity,
-        earlier=earlier,
-    )
-    outside = checks.flag("outside", outside)
-    points = [space.known_point(x, outside) if known else space.point(x) for x in given]
-    for point, (value, outcomes) in zip(points, known, strict=False):
-        optimizer.tell(point, value, outcomes=outcomes)
-    signs = optimizer.settings.signs[:objectives]
-    limits = limits_of(n_calls, max_failures, time_limit, target, patience, signs)
-    so_far = Progress(n_calls)
-    if kept is None:
-        loop.write(path, optimizer, so_far)  # fails before anything is evaluated
-    else:
-        _check_equal(path, kept[0], optimizer, points)
-        optimizer, so_far = kept[0], prolonged(kept[1], n_calls)
-    grid = optimizer.settings.fidelity
-    call = Call(fun, outputs, catch, limits.deadline, grid, _yields_curves(fun, grid))
-    caller = Workers(call, workers, catch, call_timeout)
-    show = None if progress is None else checks.flag("progress", progress)
-    aim = "optimize" if objectives > 1 else "maximize" if optimizer.maximize else "minimize"
-    name = optimizer.surrogate if isinstance(optimizer.surrogate, str) else "custom"
-    title = f"{aim} with {name}{' (auto)' if optimizer.settings.is_automatic else ''}"
-    with bar(n_calls, title, "call", show=show, initial=int(so_far.cost)) as shown:
-        run = Run(optimizer, so_far, limits, caller, number, points[len(optimizer.trials) :], told_of, shown, path)
-        try:
-            status, message = run.until_ended()
-        except BaseException as error:
-            run.attach(error)
-            raise
-    return run.result(status, message, final=True)
+    with locked_file(path):
+        kept = _read(path, space)
+        if seed is None:
+            seed = secrets.randbits(32) if kept is None else kept[0].seed
+        given, known = _start_points(space, x0, y0, n_calls, outputs)
+        optimizer = BayesianOptimizer(
+            space,
+            seed=seed,
+            maximize=maximize,
+            objectives=objectives,
+            outcome_constraints=outcome_constraints,
+            reference_point=reference_point,
+            surrogate=surrogate,
+            surrogate_options=surrogate_options,
+            acquisition=acquisition,
+            initial=initial,
+            capacity=n_calls + len(known),
+            trust_region=trust_region,
+            standardize=standardize,
+            warp=warp,
+            noise_std=noise_std,
+            search=search,
+            optimum=optimum,
+            monotone=monotone,
+            fidelity=fidelity,
+            earlier=earlier,
+        )
+        outside = checks.flag("outside", outside)
+        points = [space.known_point(x, outside) if known else space.point(x) for x in given]
+        for point, (value, outcomes) in zip(points, known, strict=False):
+            optimizer.tell(point, value, outcomes=outcomes)
+        signs = optimizer.settings.signs[:objectives]
+        limits = limits_of(n_calls, max_failures, time_limit, target, patience, signs)
+        so_far = Progress(n_calls)
+        if kept is None:
+            loop.write(path, optimizer, so_far)  # fails before anything is evaluated
+        else:
+            _check_equal(path, kept[0], optimizer, points)
+            optimizer, so_far = kept[0], prolonged(kept[1], n_calls)
+        grid = optimizer.settings.fidelity
+        call = Call(fun, outputs, catch, limits.deadline, grid, _yields_curves(fun, grid))
+        caller = Workers(call, workers, catch, call_timeout)
+        show = None if progress is None else checks.flag("progress", progress)
+        aim = "optimize" if objectives > 1 else "maximize" if optimizer.maximize else "minimize"
+        name = optimizer.surrogate if isinstance(optimizer.surrogate, str) else "custom"
+        title = f"{aim} with {name}{' (auto)' if optimizer.settings.is_automatic else ''}"
+        with bar(n_calls, title, "call", show=show, initial=int(so_far.cost)) as shown:
+            run = Run(optimizer, so_far, limits, caller, number, points[len(optimizer.trials) :], told_of, shown, path)
+            try:
+                status, message = run.until_ended()
+            except BaseException as error:
+                run.attach(error)
+                raise
+        return run.result(status, message, final=True)
 
 
 def _takes(other: Callable[P, R]) -> Callable[[Callable[..., R]], Callable[P, R]]:

@@ -28,6 +28,7 @@ from seqdec.bo.trials import Observations, Outputs, Record, Status, Trial
 from seqdec.boundary import checks
 from seqdec.core import Acquisition
 from seqdec.introspection import brief, counted, described
+from seqdec.persistence import file_identity, located, locked_file
 from seqdec.portable import portable
 from seqdec.runtime import check_process, one_blas_thread
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 F = TypeVar("F", bound=Callable[..., Any])
+_PATIENCE = 5.0
+"""Seconds to wait for another to write the same file."""
 
 
 class Recommendation(NamedTuple):
@@ -188,6 +191,8 @@ class BayesianOptimizer:
         """the fit to all values, for predictions"""
         self.notes: dict[str, Any] = {}
         """JSON values of yours, kept by `save`"""
+        self._file: tuple[Path, tuple[int, ...] | None] | None = None
+        """the file last read or written, and its identity"""
         self._use(surrogates.choose(0) if settings.is_automatic else settings.surrogate)
 
     def _use(self, surrogate: str | Surrogate) -> None:
@@ -582,12 +587,26 @@ class BayesianOptimizer:
             TypeError: surrogate or acquisition is not given by name, or a choice or option holds more than strings,
                 numbers, booleans, None, numpy scalars and tuples. An earlier file stays.
             ValueError: the path has the suffix of another kind of file.
-            OSError: the file cannot be written.
+            OSError: the file cannot be written; FileExistsError: another process uses it, or has written it since this
+                optimizer loaded or saved it.
         """
+        file = located(path)
+        with locked_file(file, _PATIENCE):
+            there = file_identity(file)
+            if self._file is not None and self._file[0] == file and there not in (None, self._file[1]):
+                raise FileExistsError(
+                    f"{file} was written by another since this optimizer loaded or saved it: load it and tell it what "
+                    "this one was told, or save this one elsewhere"
+                )
+            self._write(file)
+
+    def _write(self, file: Path) -> None:
+        """Write the file, which the caller has locked."""
         if not isinstance(self.surrogate, str) or not isinstance(self.acquisition, str):
             raise TypeError("only a surrogate and an acquisition given by name can be saved")
         used = {"used": self.surrogate, "acquisition": self.acquisition, "capacity": self.capacity, "notes": self.notes}
-        checkpoint.save(path, self.settings, used, self._record, *self._saved())
+        checkpoint.save(file, self.settings, used, self._record, *self._saved())
+        self._file = file, file_identity(file)
 
     @classmethod
     def load(
@@ -603,10 +622,12 @@ class BayesianOptimizer:
             FileNotFoundError: there is no file.
             ValueError: the file is damaged, or has another number of functions.
         """
-        saved, optimizer = checkpoint.load(path, constraints), cls.__new__(cls)
-        with checkpoint.refusing(path):
+        file = located(path)
+        found = file_identity(file)  # before it is read: what is written meanwhile counts as another's
+        saved, optimizer = checkpoint.load(file, constraints), cls.__new__(cls)
+        with checkpoint.refusing(file):
             optimizer._begin(saved.settings, saved.used["capacity"])
-            optimizer.notes = saved.used["notes"]
+            optimizer.notes, optimizer._file = saved.used["notes"], (file, found)
             if saved.used["used"] != optimizer.surrogate:
                 optimizer._use(saved.used["used"])
             optimizer._record.entries, optimizer._record.order = saved.entries, saved.order

@@ -17,7 +17,7 @@ from seqdec.loop.checkpoint import Checkpoint
 from seqdec.loop.device import mesh_for, on_device
 from seqdec.loop.host import on_host
 from seqdec.loop.record import Outcome, RunState
-from seqdec.persistence import as_json, check_arrays_name, check_replaceable, located, remove, versions
+from seqdec.persistence import as_json, check_arrays_name, located, locked_file, remove, versions
 from seqdec.results import COLUMNS, Run
 from seqdec.runtime import check_process, is_traced, one_blas_thread
 
@@ -55,7 +55,7 @@ def run(
             `Run.log`.
         progress: whether to show a bar on standard error; None: a bar on a terminal, elsewhere a line now and then.
         state: `Run.state` of an earlier run of this agent and environment with these seeds, continued to the bit.
-        checkpoint: file of a run in progress, continued to the bit where it exists; deleted when all steps are done.
+        checkpoint: file of a run in progress, locked by it; continued to the bit where it exists, deleted at the end.
         checkpoint_every: steps between two writings, rounded up to chunks (a hundredth of the run, at most 1,000).
 
     Only a functional environment takes `state` or `checkpoint`. Environments of Gymnasium's registry whose episodes
@@ -63,7 +63,7 @@ def run(
 
     Raises TypeError or ValueError for arguments of the wrong kind, an action that does not fit the action space, an
     unknown name in `diagnostics`, an agent built for other spaces, a state or a checkpoint of another run; OSError for
-    a checkpoint that cannot be written.
+    a checkpoint that cannot be written, FileExistsError for one that another run uses.
     """
     from seqdec.progress import advance, bar, compiling
 
@@ -85,20 +85,20 @@ def run(
         raise ValueError(f"{env} cannot be continued: only a functional environment takes state or checkpoint")
     every = count("checkpoint_every", checkpoint_every)
     facts = _facts(agent, env, num_steps, seeds, names)
-    kept = None if checkpoint is None else Checkpoint(located(checkpoint), every, facts)
-    if kept is not None:
-        check_arrays_name(kept.path)
-        check_replaceable(kept.path)
+    path = None if checkpoint is None else located(checkpoint)
+    kept = None if path is None else Checkpoint(path, every, facts)
+    if path is not None:
+        check_arrays_name(path)
     total = num_steps if isinstance(env, Environment) else num_steps * num_seeds
-    with bar(total, agent.name, "step", show=progress) as shown, one_blas_thread():
+    with locked_file(path), bar(total, agent.name, "step", show=progress) as shown, one_blas_thread():
         compiling(shown)
         tick = functools.partial(advance, shown)
         if isinstance(env, Environment):
             outcome = on_device(agent, env, num_steps, seeds, names, tick, mesh_for(num_seeds), state, kept)
         else:
             outcome = on_host(agent, env, num_steps, seeds, names, tick)
-    if kept is not None and not outcome.interrupted:
-        remove(kept.path)
+        if path is not None and not outcome.interrupted:
+            remove(path)
     return _collect(outcome, agent, env, seeds)
 
 
