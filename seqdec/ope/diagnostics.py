@@ -1,13 +1,14 @@
 """Overlap of a log with a policy."""
 
+import functools
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from seqdec.boundary import checks
-from seqdec.ope.contract import Target, check_target
-from seqdec.ope.log import Log
+from seqdec.ope.contract import Evidence, Target, check_target
+from seqdec.ope.log import Log, check_log
 from seqdec.statistics import standard_error
 
 _ENOUGH = 30
@@ -49,11 +50,18 @@ class Overlap(NamedTuple):
     """whether the log can decide about the policy"""
 
 
-def overlap(log: Log, target: np.ndarray | Target) -> Overlap:
+@functools.singledispatch
+def overlap(log: Any, target: Any) -> Overlap:
     """Effective sample size, weights, calibration and verdict.
 
-    At least 30 effective rows and 1% of the rows are needed. Arguments and errors as in `check_target`.
+    At least 30 effective rows and 1% of the rows are needed. Arguments and errors as in `seqdec.ope.evidence`.
     """
+    check_log(log)  # raises
+    raise NotImplementedError
+
+
+@overlap.register
+def _of_actions(log: Log, target: np.ndarray | Target) -> Overlap:
     target = check_target(log, target)
     w, count, never = target.weights, len(log.action), np.setdiff1d(np.arange(log.num_actions), log.action)
     unsupported = float(target.probabilities[:, never].sum(axis=1).mean())
@@ -65,7 +73,7 @@ def overlap(log: Log, target: np.ndarray | Target) -> Overlap:
         nan = float("nan")
         verdict = "The log alone cannot decide: without propensities estimates rest on the model."
         return Overlap(count, nan, nan, nan, nan, unsupported, nan, nan, (unknown,), verdict)
-    told = list(biases(log, w, target.probabilities.mean(axis=0)))
+    told = list(_biases(log, w, target.probabilities.mean(axis=0)))
     total, effective = w.sum(), _effective(w)
     worth = f"{count:,} rows are worth {effective:,.1f} of the policy's own"
     words = [_ESTIMATED, *told] if log.estimated else told
@@ -116,7 +124,19 @@ def overlap(log: Log, target: np.ndarray | Target) -> Overlap:
     )
 
 
-def biases(log: Log, w: np.ndarray, law: np.ndarray) -> Iterator[str]:
+@functools.singledispatch
+def biases(evidence: Any) -> Iterator[str]:
+    """Sources of bias of estimates from the evidence."""
+    return iter(())
+
+
+@biases.register
+def _of_evidence(evidence: Evidence) -> Iterator[str]:
+    known = evidence.log.known_propensities
+    return _biases(evidence.log, evidence.weights, evidence.law) if known else iter(())
+
+
+def _biases(log: Log, w: np.ndarray, law: np.ndarray) -> Iterator[str]:
     """Sources of bias, for weights w (n,) and a target's law (k,)."""
     if not w.any():
         yield (

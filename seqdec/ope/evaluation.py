@@ -73,9 +73,8 @@ def evaluate(
     absent = missing(given)
     chosen = _chosen(estimators, given, absent)
     terms = {name: one.terms(given) for name, one in chosen.items()}
-    if isinstance(given, Evidence) and "propensities" not in absent:
-        for text in biases(given.log, given.weights, given.law):
-            warnings.warn(text, stacklevel=2)
+    for text in biases(given):
+        warnings.warn(text, stacklevel=2)
     points = {name: one.point for name, one in terms.items()}
     if interval == "cautious":
         ends = _cautious(chosen, terms, points, given, absent, level, samples)
