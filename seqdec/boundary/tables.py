@@ -29,8 +29,8 @@ def frame(table: Any) -> "narwhals.DataFrame[Any]":
     """
     import narwhals
 
-    names = list(getattr(table, "column_names", getattr(table, "columns", ())))
-    if len(set(map(str, names))) < len(names):
+    names = list(map(str, getattr(table, "column_names", getattr(table, "columns", ()))))
+    if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the column {twice} occurs twice: drop one")
     try:

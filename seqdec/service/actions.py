@@ -1,6 +1,7 @@
 """Arms that come and go, and points of a Box, as actions (items: `seqdec.service.items`)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -8,7 +9,8 @@ from gymnasium import spaces as gym_spaces
 
 from seqdec.boundary import checks
 from seqdec.introspection import counted
-from seqdec.ope.log import Log
+from seqdec.ope.columns import by_action
+from seqdec.ope.log import Label, Log
 from seqdec.service import explanation
 from seqdec.service.contexts import Contexts, Rows, split
 from seqdec.service.explanation import Explanation
@@ -144,7 +146,8 @@ class Plan(NamedTuple):
     """Output of another arm."""
 
     key: int
-    """of the arm"""
+    """id of the arm"""
+    name: Label
     outputs: int
     """of the model"""
     places: Mapping[int, int]
@@ -153,24 +156,30 @@ class Plan(NamedTuple):
     """whether present outputs stay, so that a widened model need not learn again"""
 
     def arms(self, present: Mapping[int, Arm]) -> dict[int, Arm]:
-        arms = {**present, self.key: Arm(None, removed=False)}
-        return {key: Arm(self.places.get(key), arm.removed or key not in self.places) for key, arm in arms.items()}
+        arms = {**present, self.key: Arm(self.name, None, removed=False)}
+        return {
+            key: Arm(arm.name, self.places.get(key), arm.removed or key not in self.places) for key, arm in arms.items()
+        }
 
 
 class Arms(OfContexts):
-    """Arms with ids 0, 1, ... from `first` on, each with an output of the model; a removed arm may lose its output."""
+    """Arms with ids 0, 1, ..., each with a name and an output of the model; a removed arm may lose its output.
 
-    def __init__(self, contexts: Contexts, first: int) -> None:
+    Callers know names, the log and masks of bools ids. `names`: at first; without `named` they are numbers, and so are
+    those that follow.
+    """
+
+    def __init__(self, contexts: Contexts, names: Sequence[Label], *, named: bool) -> None:
         super().__init__(contexts)
-        self._first = first
+        self._first, self._named = len(names), named
         self._use({}, 0)
 
     def __str__(self) -> str:
         return f"{counted(len(self.live), 'arm')} of {counted(self._open.size, 'output')}"
 
     @property
-    def live(self) -> tuple[int, ...]:
-        return tuple(key for key, arm in self.arms.items() if not arm.removed)
+    def live(self) -> tuple[Label, ...]:
+        return tuple(arm.name for arm in self.arms.values() if not arm.removed)
 
     def restore(self, store: Store, outputs: int) -> None:
         self._use(store.arms(), outputs)
@@ -185,20 +194,22 @@ class Arms(OfContexts):
         if not count:
             return NOTHING
         values, propensities, every = model.decide(number, rows.x, masks)
-        actions = [self._owners[output] for output in values.tolist()]
+        written = [self._owners[output] for output in values.tolist()]
+        actions = [self.arms[key].name for key in written]
         probabilities: list[Any] = [None] * count
         if every is not None:
             by_id = np.zeros((count, len(self.arms)))
             by_id[:, list(self._owners.values())] = every[:, list(self._owners)]
             probabilities = list(map(tuple, by_id.tolist()))
-        return Chosen(actions, rows.packed, shown, actions, propensities.tolist(), probabilities, rows.clipped)
+        return Chosen(actions, rows.packed, shown, written, propensities.tolist(), probabilities, rows.clipped)
 
     def lesson(self, action: int) -> int | None:
         return self.arms[action].output
 
     def explain(self, store: Store, model: Model, asked: Asked) -> Callable[[Any], Explanation]:
         mask = self._masks(self._allowed(asked.mask, asked.lead)[None])[0]
-        outputs = {key: arm.output for key, arm in self.arms.items() if not arm.removed and arm.output is not None}
+        known = [arm for arm in self.arms.values() if not arm.removed]
+        outputs = {arm.name: arm.output for arm in known if arm.output is not None}
         contexts, rows, middle = self._contexts, asked.rows, None
         if explanation.has_contributions(contexts.space):
             latest = contexts.unpack(store.latest(_LATEST) or rows.packed)
@@ -220,26 +231,50 @@ class Arms(OfContexts):
     def warm_up(self, model: Model) -> None:
         model.warm_up(self._contexts.zeros(), np.int32(0))
 
-    def plan(self, *, can_widen: bool) -> Plan:
-        key, outputs = len(self.arms), self._open.size
+    def plan(self, name: Label | None, *, can_widen: bool) -> Plan:
+        """Raises TypeError or ValueError for a name that no other arm can have."""
+        name = self._next_name() if name is None else label("the name of an arm", name)
+        key, outputs = self._ids.get(name, len(self.arms)), self._open.size
+        if name in self.live:
+            raise ValueError(f"there is an arm {name!r} already, one of {self.live}")
+        if not self._named and key == len(self.arms) and name != self._next_name():
+            raise ValueError(f"the arms have numbers, the next of which is {self._next_name()}; got {name!r}")
         places = {key: arm.output for key, arm in self.arms.items() if arm.output is not None}
+        if key in places:
+            return Plan(key, name, outputs, places, keeps=True)
         free = next((output for output in range(outputs) if output not in places.values()), None)
-        if free is not None:
-            return Plan(key, outputs, {**places, key: free}, keeps=True)
-        live = [*self.live, key]
-        if 2 * len(live) > outputs and can_widen:
-            return Plan(key, 2 * outputs, {**places, key: outputs}, keeps=True)
+        is_new = key == len(self.arms)  # else its earlier rewards have to be learned again
+        if free is not None and is_new:
+            return Plan(key, name, outputs, {**places, key: free}, keeps=True)
+        live = [*self._ids_of(self.live), key]
+        if 2 * len(live) > outputs and can_widen and is_new:
+            return Plan(key, name, 2 * outputs, {**places, key: outputs}, keeps=True)
         outputs = outputs if 2 * len(live) <= outputs else 2 * outputs
-        return Plan(key, outputs, dict(zip(live, range(len(live)), strict=True)), keeps=False)
+        return Plan(key, name, outputs, dict(zip(live, range(len(live)), strict=True)), keeps=False)
 
     def without(self, arm: Any) -> dict[int, Arm]:
-        """Raises ValueError for an unknown arm or the only one."""
-        if arm not in self.live or len(self.live) == 1:
+        """Raises TypeError or ValueError for an unknown arm or the only one."""
+        if label("arm", arm) not in self.live or len(self.live) == 1:
             raise ValueError(f"arm must be one of {self.live}, of which one has to stay; got {arm!r}")
-        return {**self.arms, arm: self.arms[arm]._replace(removed=True)}
+        key = self._ids[arm]
+        return {**self.arms, key: self.arms[key]._replace(removed=True)}
+
+    def _next_name(self) -> int:
+        """The number of the next arm. Raises TypeError where arms have names."""
+        last = self.arms[len(self.arms) - 1].name
+        if self._named or not isinstance(last, int):
+            raise TypeError(f"the arms have names, {self.live}: give the new one a name, add_arm(name)")
+        return last + 1
+
+    def _ids_of(self, names: Iterable[Any]) -> list[int]:
+        """Raises ValueError for an unknown name."""
+        given = list(names)
+        if unknown := [name for name in given if name not in self._ids]:
+            raise ValueError(f"the mask must hold names of arms, {self.live}; got {unknown[0]!r}")
+        return [self._ids[name] for name in given]
 
     def _use(self, arms: Mapping[int, Arm], outputs: int) -> None:
-        self.arms = dict(arms)
+        self.arms, self._ids = dict(arms), {arm.name: key for key, arm in arms.items()}
         self._live = np.array([not arm.removed for arm in arms.values()], bool)
         self._owners = {arm.output: key for key, arm in arms.items() if arm.output is not None}
         self._open, self._shown = np.zeros(outputs, bool), self._live.tobytes()
@@ -251,18 +286,35 @@ class Arms(OfContexts):
         masks[:, list(self._owners)] = allowed[:, list(self._owners.values())]
         return masks
 
+    def _bools(self, mask: Any) -> Any:
+        """(ids,) bool of a collection of names, or of a dict of bools by name; others as they are."""
+        if isinstance(mask, Mapping):
+            mask = {name for name, allowed in mask.items() if allowed}
+        if isinstance(mask, str) or not isinstance(mask, Collection) or getattr(mask, "dtype", None) == np.bool_:
+            return mask
+        names = list(mask)
+        if not isinstance(mask, AbstractSet) and not any(map(_is_name, names)):
+            return mask
+        allowed = np.zeros(len(self.arms), bool)
+        allowed[self._ids_of(names)] = True
+        return allowed
+
     def _allowed(self, mask: Any, lead: tuple[int, ...]) -> np.ndarray:
         """(*lead, ids) bool; arms added after a mask was made are not allowed."""
         live = self._live
         if mask is None:
             return np.broadcast_to(live, (*lead, len(live)))
-        given = np.asarray(checks.as_array("the mask", mask))
+        if lead and isinstance(mask, list | tuple):
+            bools = [live if one is None else self._bools(one) for one in mask]
+        else:
+            bools = by_action("the mask", mask, list(self._ids)) if lead else self._bools(mask)
+        given = np.asarray(checks.as_array("the mask", bools))
         sizes = range(self._first, len(live) + 1)
         right = given.dtype == bool and given.ndim == len(lead) + 1
         if not right or given.shape[:-1] != lead or given.shape[-1] not in sizes:
             raise ValueError(
-                f"the mask must be bool of shape {(*lead, len(live))}, an entry for each id of an arm; "
-                f"got {given.dtype} of shape {given.shape}"
+                f"the mask must be bool of shape {(*lead, len(live))}, an entry for each arm that ever was, or a set "
+                f"of names{' in each row' if lead else ''}; got {given.dtype} of shape {given.shape}"
             )
         allowed = np.zeros((*lead, len(live)), bool)
         allowed[..., : given.shape[-1]] = given
@@ -270,6 +322,18 @@ class Arms(OfContexts):
         if not allowed.any(-1).all():
             raise ValueError(f"the mask must allow at least one of the arms {self.live}; got {mask!r:.80}")
         return allowed
+
+
+def _is_name(value: Any) -> bool:
+    """Whether an entry of a mask is a name: a text, or a number that is no bool by another name."""
+    return isinstance(value, str | int | np.integer) and value not in (0, 1)
+
+
+def label(called: str, name: Any) -> Label:
+    """A name. Raises TypeError for what is neither a text nor an integer."""
+    if isinstance(name, bool | np.bool_) or not isinstance(name, str | int | np.integer):
+        raise TypeError(f"{called} must be a text or an integer; got {name!r:.80}")
+    return str(name) if isinstance(name, str) else int(name)
 
 
 def no_catalog() -> TypeError:

@@ -10,7 +10,7 @@ import os
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
@@ -25,14 +25,14 @@ from seqdec.boundary.spaces import spaces_of
 from seqdec.core import Agent, HasSpaces, PyTree
 from seqdec.features import Encoder
 from seqdec.introspection import brief, counted, described, listed
-from seqdec.ope.log import Log, check_log
+from seqdec.ope.log import Label, Log, check_log
 from seqdec.persistence import check_folder_name, check_writable, located, locked, versions
 from seqdec.runtime import check_process, is_forked, short_turns
 from seqdec.service import logs
-from seqdec.service.actions import Actions, Arms, Points, no_catalog
+from seqdec.service.actions import Actions, Arms, Points, label, no_catalog
 from seqdec.service.contexts import Contexts, described_record
 from seqdec.service.explanation import Explanation
-from seqdec.service.identity import check_facts, described_encoder, has_changed
+from seqdec.service.identity import check_arms, check_facts, described_encoder, has_changed
 from seqdec.service.items import ROWS, Catalog, Id, Items
 from seqdec.service.learner import Learner, Result
 from seqdec.service.model import Maker, identity_of
@@ -48,13 +48,14 @@ class Decision(NamedTuple):
     """An action, and the token to report its reward."""
 
     action: Any
-    """id of the arm or item, or point of a Box"""
+    """name of the arm, id of the item, or point of a Box"""
     propensity: float
     """probability of the action under the policy; NaN where not estimated"""
     token: str
     """for `OnlineAgent.learn`"""
     probabilities: tuple[float, ...] | None = None
-    """of all arms by id, if the policy computes them and the model has at most 256 outputs; else None"""
+    """of all arms by id, their place in the order of adding, if the policy computes them and the model has at most 256
+    outputs; else None"""
 
 
 class OnlineAgent:
@@ -68,7 +69,9 @@ class OnlineAgent:
 
     Args:
         make, spaces, seed: (spaces) -> agent, or its name; anything with observation_space and action_space, or a
-            `Catalog` of items (arms have ids 0, 1, ...); the seed of all random choices.
+            `Catalog` of items; the seed of all random choices.
+        arms: names of the arms, texts or integers, as many as the action space has; None: the numbers in that space.
+            Names that follow those of the log are added.
         encoder: of contexts that are rows of mixed columns, to `encoder.space`.
         folder, fsync, snapshot_every, relearn: of log and snapshots (None: in memory); wait for the disk in every
             call; batches of rewards between snapshots; learn again the log of another agent.
@@ -93,6 +96,7 @@ class OnlineAgent:
         spaces: HasSpaces | Catalog,
         *,
         seed: int,
+        arms: Sequence[Label] | None = None,
         encoder: Encoder | None = None,
         folder: str | os.PathLike[str] | None = None,
         expire_after: float | None = None,
@@ -118,16 +122,16 @@ class OnlineAgent:
         observations, actions = self._spaces
         _check_encoder(encoder, observations, catalog)
         contexts = Contexts(observations, encoder)
-        first = int(actions.n) if isinstance(actions, gym_spaces.Discrete) and catalog is None else 0
+        names = _names(arms, actions if catalog is None else None)
         if catalog is not None and capacity is not None:
             raise ValueError(f"capacity={capacity} is of arms; a catalog has room for all items: leave it out")
-        outputs = None if capacity is None else checks.count("capacity", capacity, max(first, 1))
-        maker = Maker(function, self._spaces, first, self._seed, batch_size, contexts.record.itemsize)
+        outputs = None if capacity is None else checks.count("capacity", capacity, max(len(names), 1))
+        maker = Maker(function, self._spaces, names, self._seed, batch_size, contexts.record.itemsize)
         self._actions: Actions
         if catalog is not None:
             self._actions = Items(contexts, catalog, maker)
-        elif first:
-            self._actions = Arms(contexts, first)
+        elif names:
+            self._actions = Arms(contexts, names, named=arms is not None)
         else:
             self._actions = Points(contexts, actions)  # pyright: ignore[reportArgumentType]
         facts = {
@@ -154,24 +158,28 @@ class OnlineAgent:
             )
             self._rewards = Rewards(self._rule, expire_after, self._store, self._learner)
             self._transact = Transactions(self._store, self._learner, self._rewards)
-            self._open(facts, first, maker, outputs, relearn)
+            self._open(facts, maker, outputs, relearn)
         except BaseException:
             _close(self._held)
             raise
         self._free = weakref.finalize(self, _end, self._transact.lock, self._held)  # of garbage, and at the end
 
-    def _open(self, facts: dict[str, Any], first: int, maker: Maker, outputs: int | None, relearn: bool) -> None:
+    def _open(self, facts: dict[str, Any], maker: Maker, outputs: int | None, relearn: bool) -> None:
         found = self._store.facts()
         if not found:
             self._learner.begin(outputs)
             return
-        check_facts(self._store.path, found, {**facts, "first": first})
+        check_facts(self._store.path, found, facts)
+        known = tuple(arm.name for arm in self._store.arms().values())
+        check_arms(self._store.path, known, maker.arms, found["first"])
         before, agent = found["outputs"], maker.agent(found["outputs"])
         changed = has_changed(self._store.path, found, {**facts, **identity_of(agent)}, relearn=relearn)
         after = max(before, outputs or 0)
         again = changed or after > before
         agent = maker.agent(after) if after > before else agent
         self._learner.resume(agent, after, found["generation"] + again, relearn=again)
+        for name in maker.arms[len(known) :]:
+            self._learner.add_arm(self._transact, self._known_arms(), name)
 
     def __repr__(self) -> str:
         store, counts = self._store, self._rewards.counts
@@ -196,8 +204,8 @@ class OnlineAgent:
         return self._transact(lambda: jax.tree.map(jnp.copy, self._learner.model.belief.state))
 
     @property
-    def arms(self) -> tuple[int, ...]:
-        """Ids of the arms that may be played; empty for other actions."""
+    def arms(self) -> tuple[Label, ...]:
+        """Names of the arms that may be played; empty for other actions."""
         return self._actions.live if isinstance(self._actions, Arms) else ()
 
     @property
@@ -225,7 +233,8 @@ class OnlineAgent:
         Args:
             context: an observation, a row as a dict (with an encoder), or the user's context (with a `Catalog`);
                 clipped to the bounds of a Box of floats.
-            mask: (number of ids) bool, arms that may be played; None: all. Arms beyond its length are not allowed.
+            mask: arms that may be played: a set or list of names, a dict of bools by name, or bools for all arms that
+                ever were, in the order of their ids; None: all. Arms beyond the length of bools are not allowed.
             items: ids of a `Catalog`'s items to choose from; None: all.
 
         Raises TypeError or ValueError for a context, mask or id of another kind, shape or range, and OSError where the
@@ -240,7 +249,8 @@ class OnlineAgent:
 
         Args:
             stacked: contexts (n, ...), or a dict of such arrays; with an encoder a table, or a list of dicts.
-            masks: (n, number of ids) bool; None: all arms.
+            masks: (n, number of ids) bool, a table with a column for each name, or a list of masks as in `decide`;
+                None: all arms.
             items: ids of items for each context; None: all.
         """
         return self._transact(self._decide, self._actions.ask_many(stacked, masks, items), urgent=True)
@@ -302,15 +312,21 @@ class OnlineAgent:
             self._learner.follow(self._transact)
             self._learner.try_snapshot(self._transact)
 
-    def add_arm(self) -> int:
-        """Add an arm; returns its id when it may be played. Raises TypeError where actions are not arms.
+    def add_arm(self, name: Label | None = None) -> Label:
+        """Add an arm, or bring a removed one back; returns its name when it may be played.
 
         Without a free output a wider model first learns the log, except rewards of removed arms, while other calls go
         on; agents with `Agent.widened` need not.
-        """
-        return self._slowly(self._learner.add_arm, self._transact, self._known_arms())
 
-    def remove_arm(self, arm: int) -> None:
+        Args:
+            name: a text or an integer; None: the next number.
+
+        Raises TypeError where actions are not arms, or arms have names and this one has none; ValueError for the name
+        of a present arm, or a number other than the next.
+        """
+        return self._slowly(self._learner.add_arm, self._transact, self._known_arms(), name)
+
+    def remove_arm(self, arm: Label) -> None:
         """Stop playing an arm; rewards of earlier decisions are still learned.
 
         Raises TypeError where actions are not arms, ValueError for an unknown arm or the only one.
@@ -421,6 +437,21 @@ def _factory(make: str | Callable[[HasSpaces], Agent]) -> Callable[[HasSpaces], 
             f"seqdec.agents.hilofi(spaces, rank=10), or the name of one, such as 'auto'; got {make!r:.80}"
         )
     return make
+
+
+def _names(arms: Sequence[Label] | None, actions: gym_spaces.Space | None) -> tuple[Label, ...]:
+    """Names of the arms in an action space; none for other actions, and where there is none for a catalog."""
+    if not isinstance(actions, gym_spaces.Discrete):
+        if arms is not None:
+            raise TypeError(f"arms are for Discrete actions, which have an index; got arms={arms!r:.80} for {actions}")
+        return ()
+    start, size = int(actions.start), int(actions.n)
+    if arms is None:
+        return tuple(range(start, start + size))
+    names = tuple(label("the name of an arm", name) for name in checks.ordered("arms", arms, "a list of names"))
+    if len(names) != size or len(set(names)) < size:
+        raise ValueError(f"arms must be {size} different names, as many as {actions} has; got {list(names)!r:.200}")
+    return names
 
 
 def _check_encoder(encoder: Any, space: gym_spaces.Space, catalog: Catalog | None) -> None:

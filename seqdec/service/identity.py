@@ -8,7 +8,7 @@ import functools
 import hashlib
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from gymnasium import spaces
 
 from seqdec.features import Encoder
 from seqdec.introspection import listed
+from seqdec.ope.log import Label
 from seqdec.persistence import as_json, check_format
 from seqdec.service.contexts import ITEM, USER, WHOLE
 
@@ -26,7 +27,6 @@ _LIBRARIES = {"seqdec", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "skl
 _LIBRARIES |= set(sys.stdlib_module_names) - {"__main__"}
 _PLAIN = (bool, int, float, complex, str, bytes, np.generic, np.dtype)
 _NAMED = {
-    "first": "number of arms in the action space (0: a Box, or a catalog)",
     "record": "record of a context (name, type, shape)",
 }
 """Names of facts in errors."""
@@ -42,13 +42,23 @@ def check_facts(path: Path, facts: Mapping[str, Any], own: Mapping[str, Any]) ->
             f"{path} was written {other}, and its contexts cannot be encoded anew: use the encoder of the log, "
             "seqdec.service.read_encoder(folder), or another folder"
         )
-    for name in ("seed", "first", "record", "reward_names"):
+    for name in ("seed", "record", "reward_names"):
         if (found := facts.get(name)) != own[name]:
-            more = name == "first" and found and own[name]
-            remedy = ": make it with as many, and let add_arm() add others" if more else ""
-            raise ValueError(
-                f"{path} belongs to an agent whose {_NAMED.get(name, name)} is {found}, not {own[name]}{remedy}"
-            )
+            raise ValueError(f"{path} belongs to an agent whose {_NAMED.get(name, name)} is {found}, not {own[name]}")
+
+
+def check_arms(path: Path, known: Sequence[Label], own: Sequence[Label], first: int) -> None:
+    """ValueError for other arms than those of the log in their order, of which there were `first` at first."""
+    both = min(len(known), len(own))
+    if known[:both] != own[:both] or len(own) < first or bool(known) != bool(own):
+        raise ValueError(
+            f"{path} belongs to an agent whose arms are {_quoted(known)}, not {_quoted(own)}: name these "
+            "arms in this order; others that follow them are added"
+        )
+
+
+def _quoted(names: Sequence[Label]) -> str:
+    return ", ".join(map(repr, names)) or "none (a Box, or a catalog)"
 
 
 def has_changed(path: Path, facts: Mapping[str, Any], own: Mapping[str, Any], *, relearn: bool) -> bool:

@@ -26,7 +26,7 @@ from seqdec.introspection import counted
 from seqdec.ope.log import Log
 from seqdec.runtime import step_options
 from seqdec.service import explanation
-from seqdec.service.actions import NOTHING, Chosen, Imported
+from seqdec.service.actions import NOTHING, Chosen, Imported, label
 from seqdec.service.contexts import ITEM, USER, WHOLE, Contexts, Rows, sized
 from seqdec.service.explanation import Explanation
 from seqdec.service.model import Maker, Model
@@ -249,7 +249,7 @@ class Items:
         inventory = self.inventory
         in_order = sorted(inventory.numbers, key=lambda name: isinstance(name, str))  # "7" before 7
         by_name = {str(name): inventory.numbers[name] for name in in_order}
-        names = log.action_names or ()
+        names = list(map(str, log.action_names or ()))
         if missing := [name for name in names if name not in by_name]:
             raise ValueError(
                 f"the catalog has no item {missing[0]!r}, an action of the log ({len(missing)} of {len(names)} are "
@@ -369,7 +369,7 @@ def checked_items(item: gym_spaces.Box | Encoder, items: Any) -> tuple[list[Id],
     if not isinstance(items, Mapping):
         raise TypeError(f"items must be a dict of features by id; got {items!r:.80}")
     space = _box_of(item)
-    ids, contexts = [_id(name) for name in items], Contexts(space)
+    ids, contexts = [label("the id of an item", name) for name in items], Contexts(space)
     records = np.empty(len(ids), contexts.record)
     for place, (name, given) in enumerate(zip(ids, items.values(), strict=True)):
         called = f"the features of item {name!r}"
@@ -421,12 +421,6 @@ def _box_of(part: gym_spaces.Box | Encoder) -> gym_spaces.Box:
 def _stacked(space: gym_spaces.Box, count: int) -> gym_spaces.Box:
     low, high = (np.broadcast_to(bound, (count, *space.shape)) for bound in (space.low, space.high))
     return gym_spaces.Box(low, high, dtype=space.dtype.type)  # pyright: ignore[reportArgumentType]
-
-
-def _id(name: Any) -> Id:
-    if isinstance(name, bool | np.bool_) or not isinstance(name, str | int | np.integer):
-        raise TypeError(f"the id of an item must be a text or an integer; got {name!r:.80}")
-    return str(name) if isinstance(name, str) else int(name)
 
 
 def _no_mask(mask: Any) -> None:

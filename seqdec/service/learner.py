@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from seqdec.core import Agent
+from seqdec.ope.log import Label
 from seqdec.runtime import short_turns
 from seqdec.service.actions import Actions, Arms, Plan
 from seqdec.service.contexts import Contexts
@@ -68,8 +69,8 @@ class Learner:
                 "delete the snapshot to begin a new log"
             )
         agent, outputs = self._first_agent(capacity)
-        arms = {key: Arm(key, removed=False) for key in range(self._maker.first)}
-        self.use(self._maker.model(outputs, 0, agent), arms, first=self._maker.first)
+        arms = {key: Arm(name, key, removed=False) for key, name in enumerate(self._maker.arms)}
+        self.use(self._maker.model(outputs, 0, agent), arms, first=len(arms))
 
     def resume(self, agent: Agent, outputs: int, generation: int, *, relearn: bool) -> None:
         """Continue from the last snapshot, or relearn all."""
@@ -108,11 +109,11 @@ class Learner:
             while learned := transact(self._step, urgent=True):
                 advanced(learned)
 
-    def add_arm(self, transact: Transact, arms: Arms) -> int:
-        """Add an arm, in steps, in one thread at a time; returns its id."""
-        plan, belief = transact(self._planned, arms)
+    def add_arm(self, transact: Transact, arms: Arms, name: Label | None) -> Label:
+        """Add an arm, in steps, in one thread at a time; returns its name."""
+        plan, belief = transact(self._planned, arms, name)
         if belief is None:
-            return plan.key
+            return plan.name
         model = self._maker.model(plan.outputs, self.model.generation + 1)
         if plan.keeps and model.agent.widened is not None:
             model.belief = Belief(jax.jit(model.agent.widened)(belief.state), belief.batch)
@@ -120,7 +121,7 @@ class Learner:
         while (lessons := transact(self._ahead, model, plan, arms)) is not None:
             model.learn(lessons)
         self.try_snapshot(transact)
-        return plan.key
+        return plan.name
 
     def snapshot(self, transact: Transact) -> None:
         marked, agent = transact(self._marked)
@@ -187,11 +188,11 @@ class Learner:
         x = self._contexts.unpack(contexts)
         return Lessons(x, np.array(actions, kind), np.array(rewards, np.float32), sizes, batches[-1][0]), known
 
-    def _planned(self, arms: Arms) -> tuple[Plan, Belief | None]:
+    def _planned(self, arms: Arms, name: Label | None) -> tuple[Plan, Belief | None]:
         """Another arm's output and a copy of the belief; None: it has an output already."""
-        plan = arms.plan(can_widen=self.model.agent.widened is not None)
+        plan = arms.plan(name, can_widen=self.model.agent.widened is not None)
         if plan.outputs == self.model.outputs and plan.keeps:
-            self.use(self.model, {**arms.arms, plan.key: Arm(plan.places[plan.key], removed=False)})
+            self.use(self.model, plan.arms(arms.arms))
             return plan, None
         return plan, Belief(self.model.copied(), self.model.belief.batch)
 
@@ -209,7 +210,7 @@ class Learner:
         return None
 
     def _first_agent(self, capacity: int | None) -> tuple[Agent, int]:
-        first = self._maker.first
+        first = len(self._maker.arms)
         agent = self._maker.agent(first if capacity is None else capacity)
         candidates = isinstance(self._maker.spaces.observation_space, gym_spaces.Dict)
         if capacity is not None or agent.widened is not None or not first or candidates:

@@ -128,12 +128,14 @@ def log_of(database: Database) -> Log:
     parts = [records[name] for name in record.names or ()]
     columns = [part.reshape(*lead, part.size // math.prod(lead)) for part in parts]
     joined = np.concatenate(columns, axis=-1)
-    return make_log(
+    names = tuple(arm.name for arm in database.arms().values())[:size]
+    log = make_log(
         **given,
         context=joined if whole else None,
         action_features=None if whole else joined,
         mask=np.frombuffer(b"".join(mask.ljust(size, b"\0") for mask in masks), bool).reshape(len(rows), size),
     )
+    return log.replace(action_names=None if names == tuple(range(size)) else names)
 
 
 def history_of(database: Database) -> "pd.DataFrame":
@@ -169,7 +171,8 @@ def history_of(database: Database) -> "pd.DataFrame":
         points = np.array([np.frombuffer(point, np.float32) for point in action])
         columns |= {f"action_{place}": points[:, place] for place in range(points.shape[1])}
     else:
-        ids = {number: json.loads(text) for number, text, *_ in items}
+        ids = {key: arm.name for key, arm in database.arms().items()}
+        ids |= {number: json.loads(text) for number, text, *_ in items}
         columns["action"] = pd.Series([ids.get(key, key) for key in action], dtype=None if action else np.int64)
     columns |= {
         "propensity": np.array(propensity, float),

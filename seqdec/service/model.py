@@ -13,6 +13,7 @@ from gymnasium import spaces as gym_spaces
 from seqdec.boundary.checks import seed_bits
 from seqdec.core import Action, Agent, HasSpaces, Masked, PyTree, Spaces
 from seqdec.loop._compiled import compiled
+from seqdec.ope.log import Label
 from seqdec.persistence import as_json
 from seqdec.runtime import step_options
 from seqdec.service import explanation
@@ -56,8 +57,8 @@ class Maker(NamedTuple):
 
     make: Callable[[HasSpaces], Agent]
     spaces: Spaces
-    first: int
-    """arms at first; 0 for other actions"""
+    arms: tuple[Label, ...]
+    """their names; none for other actions"""
     seed: int
     """of the first state and all decisions"""
     batch_size: int
@@ -67,7 +68,7 @@ class Maker(NamedTuple):
 
     def agent(self, outputs: int) -> Agent:
         observations, actions = self.spaces
-        made = self.make(Spaces(observations, gym_spaces.Discrete(outputs) if self.first else actions))
+        made = self.make(Spaces(observations, gym_spaces.Discrete(outputs) if self.arms else actions))
         if not isinstance(made, Agent):
             raise TypeError(f"what make returns must be a seqdec.core.Agent; got {type(made).__name__}")
         return made

@@ -6,7 +6,7 @@
     reports     sequence, number of the decision, reward, time: combined later
     arms        id, output of the model (NULL: none any more), whether it is removed
     items       number, id (as JSON), features (bytes), number of the change that removes it, from 1 (0: none)
-    facts       what the log belongs to, as JSON
+    facts       what the log belongs to, and the names of the arms by id, as JSON
 
 Imported rows have numbers below 0, equal to their sequence and batch, and count once the fact "inserted" names them;
 items and removals count up to the fact "catalog". Each row ends with a CRC-32 of its other columns. A committed
@@ -124,6 +124,7 @@ class Inserted(NamedTuple):
 class Arm(NamedTuple):
     """An arm of the service."""
 
+    name: str | int
     output: int | None
     """of the model; None: none any more"""
     removed: bool
@@ -220,6 +221,12 @@ class Database:
         """Imported logs in the order of learning."""
         return [Inserted(*one) for one in self._fact("inserted", [])]
 
+    def arms(self) -> dict[int, Arm]:
+        """By id."""
+        rows = self.rows("arms", "ORDER BY id")
+        names = self._fact("arms", [key for key, *_ in rows])
+        return {key: Arm(name, output, bool(removed)) for name, (key, output, removed) in zip(names, rows, strict=True)}
+
     def catalog(self) -> tuple[int, int]:
         """Number of items ever added, and of the last change."""
         count, change = self._fact("catalog", (sys.maxsize, 1))
@@ -284,6 +291,7 @@ class Store:
         self._time, self._ahead = 0, 0
         self.database = Database(self.path, str(self.path), isolation_level=None, check_same_thread=False)
         self.check_place, self.facts, self.close = self.database.check_place, self.database.facts, self.database.close
+        self.arms = self.database.arms
         self._in_memory = folder is None
         try:
             self.database.execute("PRAGMA journal_mode = WAL")
@@ -369,13 +377,10 @@ class Store:
         condition = "WHERE number >= ? ORDER BY number DESC LIMIT ?"
         return [row[3] for row in self.database.rows("decisions", condition, (lowest_of(self._inserted), count))]
 
-    def arms(self) -> dict[int, Arm]:
-        rows = self.database.rows("arms", "ORDER BY id")
-        return {key: Arm(output, bool(removed)) for key, output, removed in rows}
-
     def describe(self, facts: Mapping[str, Any], arms: Mapping[int, Arm]) -> None:
         rows = [(key, arm.output, int(arm.removed)) for key, arm in arms.items()]
-        self._commit(("facts", _as_rows(facts)), ("arms", rows))
+        names = {"arms": [arm.name for arm in arms.values()]}
+        self._commit(("facts", _as_rows({**facts, **names})), ("arms", rows))
 
     def write_items(self, rows: Sequence[tuple[int, str, bytes, int]]) -> None:
         """Write items; they count from `show_items` on."""

@@ -19,7 +19,8 @@ from seqdec.service.store import FILE
 from tests.service.services import SITE, Clock, X, bits, killed, service, small
 
 OTHER = Spaces(spaces.Box(-5, 5, (3,)), SITE.action_space)
-MORE = Spaces(SITE.observation_space, spaces.Discrete(4))
+FEWER = Spaces(SITE.observation_space, spaces.Discrete(2))
+POINTS = Spaces(SITE.observation_space, spaces.Box(0, 1, (1,)))
 SNAPSHOT = "state.safetensors"
 
 
@@ -113,7 +114,8 @@ def test_a_log_belongs_to_an_agent(tmp_path: Path) -> None:
     for options, message in (
         ({"seed": 1}, "whose seed is 0, not 1"),
         ({"site": OTHER}, r"whose record of a context \(name, type, shape\) is"),
-        ({"site": MORE}, r"arms in the action space .* is 3, not 4: .* add_arm"),
+        ({"site": FEWER}, "whose arms are 0, 1, 2, not 0, 1: name these"),
+        ({"site": POINTS}, r"whose arms are 0, 1, 2, not none \(a Box"),
         ({"make": "random"}, r"written with small .*, not random .*relearn=True"),
     ):
         with pytest.raises(ValueError, match=message):
