@@ -5,21 +5,27 @@ target is what it was. The next write removes what killed processes left. Tables
 carry a manifest of JSON values and the SHA-256 digest of manifest and data.
 """
 
+import bz2
 import codecs
 import errno
 import functools
 import gc
+import gzip
 import hashlib
 import importlib.metadata
+import io
 import json
+import lzma
 import os
 import platform
 import re
 import shutil
 import uuid
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -39,7 +45,22 @@ _TEMPORARY = re.compile(r"\..+-[0-9a-f]{8}")
 _WRITING = "writing.lock"
 """A file of each temporary folder, locked while its writer lives."""
 _TEXT = (".csv", ".txt", ".tsv")
-_PACKED = (".gz", ".bz2", ".xz", ".zip")
+
+
+def _unzipped(content: bytes) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        return b"".join(map(archive.read, archive.namelist()))
+
+
+_PACKED: Mapping[str, Callable[[bytes], bytes]] = MappingProxyType(
+    {
+        ".gz": gzip.decompress,
+        ".bz2": bz2.decompress,
+        ".xz": lzma.decompress,
+        ".zip": _unzipped,
+    }
+)
+"""Suffixes of compressed files, and what decompresses their content."""
 _TABLE = (".parquet", ".pq")
 _ARRAYS = ".safetensors"
 _MARKS = {"UTF-32": codecs.BOM_UTF32_LE, "UTF-16": codecs.BOM_UTF16_LE, "UTF-16BE": codecs.BOM_UTF16_BE}
@@ -171,10 +192,11 @@ def write_table(path: Path, table: "pd.DataFrame", manifest: Mapping[str, Any] |
 
 def is_text_table(path: Path) -> bool:
     """Whether a file is named as a text table, such as "log.csv", "LOG.TXT" or "log.csv.gz"."""
-    return _unpacked_name(path).endswith(_TEXT)
+    return unpacked_name(path).endswith(_TEXT)
 
 
-def _unpacked_name(path: Path) -> str:
+def unpacked_name(path: Path) -> str:
+    """The name in lower case, without the suffix of a compression."""
     name = path.name.lower()
     return name.removesuffix(next(filter(name.endswith, _PACKED), ""))
 
@@ -209,7 +231,7 @@ def _read_text_table(path: Path) -> "pd.DataFrame":
     exact: Any = {"float_precision": "round_trip"} if version < (3, 1) else {}
     try:
         with reading(path):
-            table = pd.read_csv(path, sep="\t" if _unpacked_name(path).endswith(".tsv") else ",", **exact)
+            table = pd.read_csv(path, sep="\t" if unpacked_name(path).endswith(".tsv") else ",", **exact)
     except ValueError as error:
         if isinstance(error.__cause__, UnicodeDecodeError):
             raise ValueError(_not_utf8(path, error.__cause__.object)) from error
@@ -221,8 +243,14 @@ def _read_text_table(path: Path) -> "pd.DataFrame":
 
 
 def read_text(path: Path) -> str:
-    """The text of a UTF-8 file. Raises OSError, and ValueError with the remedy for another encoding."""
-    content = path.read_bytes()
+    """The text of a UTF-8 file, perhaps compressed, by its name.
+
+    Raises OSError, and ValueError with the remedy for another encoding or a damaged file.
+    """
+    content, name = path.read_bytes(), path.name.lower()
+    unpack = next((unpack for suffix, unpack in _PACKED.items() if name.endswith(suffix)), bytes)
+    with reading(path):
+        content = unpack(content)
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:

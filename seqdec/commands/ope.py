@@ -29,7 +29,7 @@ from seqdec.core import Learner
 from seqdec.features import Encoder
 from seqdec.ope import Log, Overlap
 from seqdec.ope.estimators import parsed
-from seqdec.persistence import located, read_any_table, read_table, write_table
+from seqdec.persistence import located, read_any_table, read_table, unpacked_name, write_table
 from seqdec.service.logs import is_database, read_log
 from seqdec.statistics import standard_error
 
@@ -53,8 +53,8 @@ class Evaluation(Located):
 
     log: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="LOG")]
     """Parquet or CSV file with the columns timestamp, action, reward, propensity, context_0, ..., or those named below;
-    a .vw file of Vowpal Wabbit; an OnlineAgent's folder or decisions.sqlite; or open-bandit, open-bandit-men or
-    open-bandit-women.
+    a .vw or .dsjson file of Vowpal Wabbit, perhaps compressed; an OnlineAgent's folder or decisions.sqlite; or
+    open-bandit, open-bandit-men or open-bandit-women.
     """
     policy: str = "greedy"
     """Policy to value: one of `seqdec list`, acting on the model's belief; uniform; bts, for open-bandit; or a file
@@ -337,4 +337,4 @@ def read_policy(path: str, log: Log) -> np.ndarray:
 
 
 def _is_vowpal_wabbit(path: str) -> bool:
-    return path.lower().endswith(".vw")
+    return unpacked_name(Path(path)).endswith((".vw", ".dsjson"))

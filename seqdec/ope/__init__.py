@@ -40,7 +40,7 @@ from seqdec.ope.estimators.continuous import ContinuousLog, make_continuous_log
 from seqdec.ope.estimators.slates import SlateLog, make_slate_log
 from seqdec.ope.evaluation import MARK, evaluate
 from seqdec.ope.files import LogFile, scan_log
-from seqdec.ope.formats import from_bandit_feedback, load_vowpal_wabbit
+from seqdec.ope.formats import from_bandit_feedback
 from seqdec.ope.intervals import INTERVALS, Terms, bootstrap
 from seqdec.ope.learned import OBJECTIVES, learn, learn_by_classification
 from seqdec.ope.learning import cross_fit, expected_rewards, prequential
@@ -49,6 +49,7 @@ from seqdec.ope.pictures import estimates_figure, weights_figure
 from seqdec.ope.propensities import estimate_propensities, estimated_policy
 from seqdec.ope.rewards import choose_model, held_out_likelihood, predict_rewards
 from seqdec.ope.selection import Selection, select, target_of, warm_start
+from seqdec.ope.vowpal_wabbit import load_vowpal_wabbit
 
 __all__ = [
     "DM",
