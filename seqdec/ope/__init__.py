@@ -3,6 +3,7 @@
 from typing import Any
 
 from seqdec.ope.alignment import aligned
+from seqdec.ope.comparison import Comparison, Estimate, compare
 from seqdec.ope.contract import (
     Estimator,
     Evidence,
@@ -68,7 +69,9 @@ __all__ = [
     "BalancedIPW",
     "BalancedLoggers",
     "CascadeDR",
+    "Comparison",
     "ContinuousLog",
+    "Estimate",
     "Estimator",
     "Evidence",
     "KernelDR",
@@ -92,6 +95,7 @@ __all__ = [
     "check_predicted",
     "check_target",
     "choose_model",
+    "compare",
     "cross_fit",
     "estimate_propensities",
     "estimated_policy",

@@ -13,10 +13,10 @@ from seqdec.statistics import standard_error
 
 _ENOUGH = 30
 """Least effective sample size to decide by."""
-_RARE = 0.01
+RARE = 0.01
 """Probability of unseen actions that chance may explain."""
 _CLUSTERS = 5
-_SIGMAS = 5.0
+SIGMAS = 5.0
 _ESTIMATED = (
     "the propensities are estimates: if the logging policy used what the context does not hold, all estimators but the "
     "direct method are biased"
@@ -89,16 +89,16 @@ def _of_actions(log: Log, target: np.ndarray | Target) -> Overlap:
     if w.max() > 0.1 * total and effective < 0.5 * count:
         words.append(f"one row has {w.max() / total:.0%} of all weight")
     weakest, off = _weakest(log, w), _miscalibration(log)
-    if total and off > _SIGMAS:
+    if total and off > SIGMAS:
         words.append(
             f"the propensities of an action are too small for its share of the rows, by {off:.1f} standard errors: "
             "they are not those of the logging policy"
         )
     if not total:
         verdict = "The log cannot decide about this policy: it never played what the policy would play."
-    elif off > _SIGMAS:
+    elif off > SIGMAS:
         verdict = "Do not decide by this log before its propensities are put right: they do not fit the actions."
-    elif unsupported > _RARE:
+    elif unsupported > RARE:
         verdict = (
             f"The log decides only in part: {unsupported:.1%} of the policy's decisions are actions it never played."
         )
@@ -146,7 +146,7 @@ def _biases(log: Log, w: np.ndarray, law: np.ndarray) -> Iterator[str]:
         return
     never = np.setdiff1d(np.arange(len(law)), log.action)
     share = law[never].sum()
-    if share > _RARE:
+    if share > RARE:
         listed = ", ".join(map(log.name, never[:5])) + (", ..." if len(never) > 5 else "")
         yield (
             f"the log supports only a part of the policy, which plays with {share:.1%} probability actions that no row "

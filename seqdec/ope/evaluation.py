@@ -126,7 +126,7 @@ def _cautious(
         owners.append(next(((other.name, other) for other in others), (name, one)))
     bases = dict(owners)
     weighted = isinstance(given, Evidence) and "propensities" not in absent
-    extra = _extra_rows(given) if weighted and any(base.extended for base in bases.values()) else ()
+    extra = extra_rows(given) if weighted and any(base.extended for base in bases.values()) else ()
     estimates = []
     for name, base in bases.items():
         own = terms[name] if name in terms else base.terms(given)
@@ -144,7 +144,7 @@ def _cautious(
     return found
 
 
-def _extra_rows(given: Evidence) -> Sequence[Evidence]:
+def extra_rows(given: Evidence) -> Sequence[Evidence]:
     weights = np.array([max(given.usual_weight, float(np.mean(given.weights**2)))])
     direct, r, mean = np.array([given.direct.mean()]), given.log.reward, given.log.reward.mean()
     return [
