@@ -186,7 +186,9 @@ def _paired(estimator: Estimator, given: Evidence, other: Evidence, logged: bool
 
 
 def _ends(estimator: Estimator, terms: Terms, given: Evidence, other: Evidence, logged: bool, settings: Any) -> Ends:
-    """Interval of a paired difference, with an unseen row that is bad for the target at the low end, good at the high."""
+    """Interval of a paired difference; an unseen row is bad for the target at the low end, good at the high end."""
+    if logged and np.allclose(given.weights, 1):
+        return 0.0, 0.0  # the policy of the log
     if not estimator.extended:
         return _interval(terms, (), settings)
     if logged:
@@ -197,7 +199,7 @@ def _ends(estimator: Estimator, terms: Terms, given: Evidence, other: Evidence, 
 
 
 def _unseen(given: Evidence) -> list[Evidence]:
-    """The rows of `extra_rows`, or a row whose weight is a standard deviation below 1, whichever moves (w - 1) r more."""
+    """The rows of `extra_rows`, or rows of a weight a standard deviation below 1: those that move (w - 1) r more."""
     less, more = extra_rows(given)
     spread = given.weights.std()
     heavy, light = max(less.weights[0], 1 + spread), max(1 - spread, 0.0)
@@ -270,7 +272,9 @@ def _range(log: Log, logged: bool, reward_range: Any) -> Ends:
     if not log.known_propensities or log.estimated:
         raise ValueError("anytime=True needs exact propensities: log the probability with which each action was drawn")
     if not logged:
-        raise ValueError('anytime=True compares with the policy that wrote the log: leave out baseline, or pass "logged"')
+        raise ValueError(
+            'anytime=True compares with the policy that wrote the log: leave out baseline, or pass "logged"'
+        )
     if reward_range is None:
         if not np.isin(log.reward, (0, 1)).all():
             raise ValueError("anytime=True needs the range of possible rewards: pass reward_range=(low, high)")
@@ -318,10 +322,12 @@ def _verdict(
     digits = _digits(high - low)
     if low > 0 or high < 0:
         size = Estimate(value, low, high) if low > 0 else Estimate(-value, -high, -low)
-        values = f"{target.value:.{digits}f} against {now.value:.{digits}f} of {'the log' if logged else 'the baseline'}"
+        values = (
+            f"{target.value:.{digits}f} against {now.value:.{digits}f} of {'the log' if logged else 'the baseline'}"
+        )
         return DECISIONS[low < 0], f"{'Better' if low > 0 else 'Worse'} by {size}: {values}"
     if low == high == 0:
-        return DECISIONS[2], "No difference: in all rows both have the same weights"
+        return DECISIONS[2], "No difference: the policy is the one that wrote the log"
     half = (high - low) / 2
     needed = len(log) * (half / value) ** 2 if abs(value) > 0.03 * half else np.inf
     more = (

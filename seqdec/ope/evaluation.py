@@ -145,6 +145,7 @@ def _cautious(
 
 
 def extra_rows(given: Evidence) -> Sequence[Evidence]:
+    """An unseen row of the target with a low reward, and one with a high reward."""
     weights = np.array([max(given.usual_weight, float(np.mean(given.weights**2)))])
     direct, r, mean = np.array([given.direct.mean()]), given.log.reward, given.log.reward.mean()
     return [

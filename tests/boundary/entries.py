@@ -320,6 +320,10 @@ def of_log(**options: Any) -> Any:
     return ope.evaluate(LOG, **{"target": TARGET, "seed": 0, "samples": 9, **options})["low"].to_numpy()
 
 
+def compared(log: Any = LOG, **options: Any) -> np.ndarray:
+    return np.array(ope.compare(log, **{"target": TARGET, "seed": 0, "samples": 9, **options}).difference)
+
+
 def projected(seed: Any) -> Any:
     params, optimizer = {"w": jnp.linspace(0, 1, 12).reshape(3, 4)}, optim.apollo(0.1, rank=1, seed=seed)
     return optimizer.update(params, optimizer.init(params), params)[0]
@@ -385,6 +389,8 @@ TAKERS: dict[str, dict[str, Row]] = {
         "ope.evaluate(target)": (TARGET, lambda x: of_log(target=x)),
         "ope.evaluate(predicted)": (TARGET, lambda x: of_log(predicted=x)),
         "ope.overlap(target)": (TARGET, lambda x: ope.overlap(LOG, x)[:3]),
+        "ope.compare(target)": (TARGET, lambda x: compared(target=x)),
+        "ope.compare(baseline)": (TARGET, lambda x: compared(baseline=x)),
         "form_blocks(reward)": ([0.5, 0.25] * 5, lambda x: data.form_blocks([0] * 10, [*range(10)], x).rewards),
         "form_blocks(features)": (
             ROWS,
@@ -515,6 +521,7 @@ TAKERS: dict[str, dict[str, Row]] = {
     "log": {
         "evaluate": (LOG, lambda log: ope.evaluate(log, TARGET, seed=0, samples=9)["low"].to_numpy()),
         "overlap": (LOG, lambda log: ope.overlap(log, TARGET)[:3]),
+        "compare": (LOG, lambda log: compared(log)),
         "evidence": (LOG, lambda log: ope.evidence(log, TARGET, seed=0)[2]),
         "estimate_propensities": (LOG, lambda log: ope.estimate_propensities(log, seed=0)[2]),
         "warm_start": (LOG, lambda log: seqdec.OnlineAgent("linear", CONTEXTS, seed=0).warm_start(log) and None),

@@ -1,0 +1,167 @@
+"""Whether a policy is better than what is done now."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seqdec import ope
+from seqdec.ope import comparison, sequences
+
+LAW = np.array([0.3, 0.25, 0.2, 0.15, 0.1])
+TARGET = LAW + np.array([-0.05, -0.05, 0, 0.1, 0])
+
+
+def draw(
+    seed: int, rows: int = 1000, rate: float = 0.3, law: np.ndarray = LAW, gain: float = 0.6
+) -> tuple[ope.Log, np.ndarray]:
+    """A log of five actions, the fourth with `1 + gain` times the reward of the second, and the mean rewards."""
+    rng, means = np.random.default_rng(seed), rate * np.array([0.7, 1, 1.3, 1 + gain, 0.9])
+    action = rng.choice(5, size=rows, p=law)
+    reward = (rng.random(rows) < means[action]) * 1.0
+    return ope.make_log(action=action, reward=reward, propensity=law[action], num_actions=5), means
+
+
+def repeated(target: np.ndarray, log: ope.Log) -> np.ndarray:
+    return np.tile(target, (len(log), 1))
+
+
+def test_the_paired_difference_decides_where_the_intervals_of_both_overlap() -> None:
+    held, apart = [], []
+    for seed in range(30):
+        log, means = draw(seed)
+        found = ope.compare(log, repeated(TARGET, log), seed=seed, samples=200, window=1000)
+        held.append(found.difference.low <= (TARGET - LAW) @ means <= found.difference.high)
+        apart.append(found.target.low > found.baseline.high)
+        assert found.decision == "better" and found.verdict.startswith("Better by 0.0")
+        assert found.difference.high - found.difference.low < 0.4 * (found.target.high - found.target.low)
+    assert sum(held) >= 27 and not any(apart)
+
+
+def test_a_worse_policy_and_one_that_changes_nothing() -> None:
+    log, _ = draw(0)
+    worse = ope.compare(log, repeated(2 * LAW - TARGET, log), seed=0)
+    assert (worse.decision, worse.verdict[:11]) == ("worse", "Worse by 0.")
+    same = ope.compare(log, repeated(LAW, log), seed=0)
+    assert same.decision == "no difference shown" and same.difference == pytest.approx((0, 0, 0))
+
+
+def test_a_difference_that_does_not_show_names_the_rows_it_would_need() -> None:
+    log, _ = draw(1, rows=300, rate=0.05)
+    found = ope.compare(log, repeated(TARGET, log), seed=0)
+    assert found.decision == "no difference shown"
+    assert "No difference that this log could show" in found.verdict and "rows" in found.verdict
+
+
+def test_a_baseline_may_be_another_policy_and_rewards_may_be_predicted() -> None:
+    log, means = draw(2)
+    predicted = repeated(means, log)
+    found = ope.compare(log, repeated(TARGET, log), predicted, seed=0, baseline=repeated(LAW, log))
+    assert found.estimator == "sndr" and found.decision == "better" and "of the baseline" in found.verdict
+    swapped = ope.compare(log, repeated(LAW, log), predicted, seed=0, baseline=repeated(TARGET, log))
+    assert swapped.difference.value == pytest.approx(-found.difference.value)
+    assert found.table.index[0] == "auto" and found.target.value == found.table.loc["auto", "value"]
+
+
+@pytest.mark.parametrize(
+    ("change", "decision"),
+    [
+        (lambda log: log.replace(propensity=np.full(len(log), np.nan)), "without propensities"),
+        (lambda log: log[log.action != 3], "25% of the policy's decisions were never logged"),
+        (lambda log: log[log.action > 2][:20], "were never logged"),
+        (lambda log: log[:25], "25 rows"),
+        (lambda log: log.replace(propensity=log.propensity / 4), "the propensities do not fit"),
+    ],
+)
+def test_a_log_that_cannot_decide_says_why(change: Any, decision: str) -> None:
+    log, means = draw(3)
+    log = change(log)
+    found = ope.compare(log, repeated(TARGET, log), repeated(means, log), seed=0)
+    assert found.decision == "cannot decide" and found.verdict.startswith("Cannot decide: ")
+    assert decision in found.verdict
+
+
+def test_changes_over_time_are_told() -> None:
+    first, _ = draw(4, rows=2000)
+    last, _ = draw(5, rows=2000, gain=-0.9)
+    dates = np.datetime64("2026-01-01") + np.arange(4000) // 100
+    log = first.replace(
+        timestamp=dates, **{name: np.concatenate([getattr(first, name), getattr(last, name)]) for name in FIELDS}
+    )
+    for window, count in ((None, 5), (1000, 4), ("10D", 4)):
+        found = ope.compare(log, repeated(TARGET, log), seed=0, window=window, samples=100)
+        assert "the difference changes over time, from 0.0" in found.verdict and len(found.windows) == count
+        assert found.windows["low"].iloc[0] > 0 > found.windows["high"].iloc[-1]
+    steady = ope.compare(first, repeated(TARGET, first), seed=0, samples=100)
+    assert "over time" not in steady.verdict
+    for window, message in (("week", "window must be"), (0, "window must be"), (1, "at most 200 parts")):
+        with pytest.raises(ValueError, match=message):
+            ope.compare(log, repeated(TARGET, log), seed=0, window=window)
+    with pytest.raises(ValueError, match="are no dates"):
+        ope.compare(first, repeated(TARGET, first), seed=0, window="7D")
+
+
+FIELDS = ("context", "action", "reward", "propensity", "mask")
+
+
+def adaptive(logs: int, rows: int, seed: int) -> tuple[np.ndarray, ...]:
+    """Actions, rewards and laws (logs, rows, 3) of an agent that plays the best arm so far, with a floor of 0.1."""
+    rng, means = np.random.default_rng(seed), np.array([0.3, 0.4, 0.5])
+    counts, sums, every = np.ones((logs, 3)), np.full((logs, 3), 0.5), np.arange(logs)
+    actions, rewards, laws = (np.zeros((logs, rows, *more)) for more in ((), (), (3,)))
+    for t in range(rows):
+        law = 0.1 + 0.7 * np.eye(3)[(sums / counts).argmax(axis=1)]
+        action = (rng.random(logs)[:, None] > law.cumsum(axis=1)).sum(axis=1)
+        reward = (rng.random(logs) < means[action]) * 1.0
+        counts[every, action] += 1
+        sums[every, action] += reward
+        actions[:, t], rewards[:, t], laws[:, t] = action, reward, law
+    return actions.astype(int), rewards, laws, means
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_an_anytime_interval_holds_at_every_row_of_logs_of_an_agent_that_learns(known: bool) -> None:
+    actions, rewards, laws, means = adaptive(200, 400, 0)
+    target = np.array([0.1, 0.1, 0.8])
+    truth = np.cumsum(target @ means - laws @ means, axis=1) / np.arange(1, 401)
+    chance = np.take_along_axis(laws, actions[:, :, None], 2)[:, :, 0]
+    left = 0
+    for action, reward, p, law, exact in zip(actions, rewards, chance, laws, truth, strict=True):
+        log = ope.make_log(action=action, reward=reward, propensity=p, num_actions=3)
+        log = log.replace(logging=law) if known else log
+        given = ope.evidence(log, repeated(target, log), seed=0)
+        found = comparison._sequence(given, (0.0, 1.0), 0.95)
+        at = found.index.to_numpy() - 1
+        left += bool(((found["low"] > exact[at]) | (found["high"] < exact[at])).any())
+    assert left <= 10
+
+
+def test_an_anytime_comparison_needs_exact_propensities_and_a_range() -> None:
+    log, _ = draw(6, rows=4000)
+    target = repeated(np.array([0, 0, 0, 1.0, 0]), log)
+    found = ope.compare(log, target, seed=0, anytime=True)
+    assert found.decision == "better" and found.sequence is not None and found.sequence.index[-1] == 4000
+    plain = ope.compare(log, target, seed=0)
+    assert found.difference.low < plain.difference.low < plain.difference.high < found.difference.high
+    doubled = log.replace(reward=2 * log.reward)
+    wider = ope.compare(doubled, target, seed=0, anytime=True, reward_range=(0, 2)).difference
+    assert wider == pytest.approx(2 * np.array(found.difference))
+    for wrong, settings, message in (
+        (log.replace(estimated=True), {}, "exact propensities"),
+        (doubled, {}, "the range of possible rewards"),
+        (log, {"baseline": target}, "leave out baseline"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ope.compare(wrong, target, seed=0, anytime=True, **settings)  # pyright: ignore
+
+
+def test_a_sequence_is_a_bound_of_the_running_mean_at_all_rows() -> None:
+    rng, n = np.random.default_rng(0), 400
+    means = np.where(np.arange(n) < 200, 0.2, 0.6)
+    x = (rng.random((200, n)) < means) * 1.0
+    truth = means.cumsum() / np.arange(1, n + 1)
+    left = [(sequences.lower(row, 0.0, 0.05, guess=0.0) > truth).any() for row in x]
+    assert sum(left) <= 15
+    tight = sequences.lower(x[0], 0.0, 0.05)
+    assert 0 < truth[-1] - tight[-1] < 0.2
+    assert sequences.lower(x[0], -1e9, 0.05)[-1] < -1e6  # a bound that no rate allows
