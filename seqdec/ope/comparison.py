@@ -18,7 +18,7 @@ import numpy as np
 from seqdec.boundary import checks
 from seqdec.introspection import described, html
 from seqdec.ope import intervals, sequences
-from seqdec.ope.contract import Estimator, Evidence, evidence, missing
+from seqdec.ope.contract import Estimator, Evidence, evidence, missing, policy
 from seqdec.ope.diagnostics import RARE, SIGMAS, Overlap, overlap
 from seqdec.ope.estimators import DM, SNDR, SNIPS, STANDARD, Auto
 from seqdec.ope.evaluation import evaluate, extra_rows
@@ -136,7 +136,7 @@ def compare(
     checks.number("level", level, 0, 1, exclusive=True)
     given = evidence(log, target, predicted, seed=seed)
     logged = isinstance(baseline, str) and baseline == LOGGED
-    other = given if logged else evidence(log, baseline, predicted, seed=seed)
+    other = given if logged else evidence(log, policy("baseline", log, baseline), predicted, seed=seed)
     starts = _starts(log, window)
     bounds = _range(log, logged, reward_range) if checks.flag("anytime", anytime) else None
     settings: Any = {"seed": given.seed, "level": level, "samples": samples}
@@ -178,7 +178,7 @@ def _row(table: "pd.DataFrame") -> Estimate:
 
 
 def _paired(estimator: Estimator, given: Evidence, other: Evidence, logged: bool) -> Terms:
-    """Terms of the target's estimate minus the baseline's, which has the rewards of `other`, and unless logged its weights."""
+    """Terms of the target's estimate minus the baseline's, which is that of `other`, or its mean reward if logged."""
     above, below = estimator.terms(given).columns
     own = Terms(other.log.reward, np.ones(len(above))) if logged else estimator.terms(other)
     less, of = own.columns

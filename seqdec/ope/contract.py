@@ -101,7 +101,7 @@ def evidence(log: Any, target: Any, predicted: Any = None, *, seed: int) -> Any:
 
 @evidence.register
 def _of_actions(log: Log, target: np.ndarray | Target, predicted: np.ndarray | None = None, *, seed: int) -> Evidence:
-    given = _target(log, target)
+    given = policy("target", log, target)
     law, weights = given.probabilities, given.weights
     rows = np.arange(len(log.action))
     direct = residual = np.broadcast_to(np.nan, len(rows))
@@ -159,13 +159,14 @@ def check_target(log: Log, target: np.ndarray | Target) -> Target:
         ValueError: a row is not a distribution over the allowed actions.
     """
     check_log(log)
-    return _target(log, target)
+    return policy("target", log, target)
 
 
-def _target(log: Log, target: np.ndarray | Target) -> Target:
+def policy(name: str, log: Log, target: np.ndarray | Target) -> Target:
+    """`check_target` for an argument of another name."""
     if isinstance(target, Target):
         return target
-    target = _of_all_actions("target", "probabilities", log, target)
+    target = _of_all_actions(name, "probabilities", log, target)
     for wrong, reason in (
         (~(target >= -checks.TOLERANCE).all(axis=1), "hold a probability that is not >= 0"),
         (np.abs(target.sum(axis=1) - 1) > checks.TOLERANCE, "do not sum to 1"),
@@ -176,7 +177,7 @@ def _target(log: Log, target: np.ndarray | Target) -> Target:
     ):
         if wrong.any():
             row = int(np.argmax(wrong))
-            raise ValueError(f"target, row {row}: the probabilities {reason}: {np.round(target[row], 6).tolist()}")
+            raise ValueError(f"{name}, row {row}: the probabilities {reason}: {np.round(target[row], 6).tolist()}")
     target = np.where(log.mask, np.maximum(target, 0.0), 0.0)
     return Target(target, target[np.arange(len(log.action)), log.action] / log.propensity)
 
