@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from seqdec.boundary import checks
+from seqdec.core import Schema
 from seqdec.introspection import counted
 from seqdec.ope.columns import by_action
 from seqdec.ope.log import Label, Log
@@ -55,6 +56,7 @@ class Actions(Protocol):
     choose: actions of the decisions from a number on. Raises TypeError or ValueError.
     lesson: output or point that a model learns of a logged action; None: its output is gone.
     explain: (context) -> explanation, from a copy of the belief, in any thread.
+    schema: what the numbers of another log have to stand for; `learned`: those of logs before.
     records_of: contexts and what else identifies another log. Raises ValueError.
     imported: rows of another log. Raises ValueError for an unknown action.
     """
@@ -65,6 +67,7 @@ class Actions(Protocol):
     def choose(self, model: Model, number: int, asked: Any) -> Chosen: ...
     def lesson(self, action: Any) -> Any: ...
     def explain(self, store: Store, model: Model, asked: Any) -> Callable[[Any], Explanation]: ...
+    def schema(self, log: Log, learned: Schema) -> Schema: ...
     def records_of(self, log: Log) -> tuple[np.ndarray, list[np.ndarray]]: ...
     def imported(self, log: Log, records: np.ndarray) -> Imported: ...
     def warm_up(self, model: Model) -> None: ...
@@ -134,6 +137,9 @@ class Points(OfContexts):
             f"{model.agent.name} cannot explain how it would play: its actions are points of a Box, of which it tries "
             "some"
         )
+
+    def schema(self, log: Log, learned: Schema) -> Schema:
+        return log.schema
 
     def imported(self, log: Log, records: np.ndarray) -> Imported:
         raise ValueError(f"the log has {log.num_actions} actions; this agent has 0 arms")
@@ -222,6 +228,16 @@ class Arms(OfContexts):
             return explanation.explain(outputs, found, x, contexts.encoder, context)
 
         return explained
+
+    def schema(self, log: Log, learned: Schema) -> Schema:
+        own, given = tuple(self._ids), log.action_names
+        if given is None:
+            wanted = None if own == tuple(range(len(own))) else own
+        elif self._named or not set(given).isdisjoint(own):
+            wanted = own
+        else:
+            wanted = learned.action_names or given  # names outside the service of its arms, in their order
+        return self._contexts.schema(learned)._replace(action_names=wanted)
 
     def imported(self, log: Log, records: np.ndarray) -> Imported:
         if log.num_actions > len(self.arms):

@@ -10,6 +10,7 @@ from gymnasium import spaces as gym_spaces
 
 from seqdec.boundary import checks
 from seqdec.boundary.spaces import LARGEST, check_values, dtype_of, entries, shaped
+from seqdec.core import Schema
 from seqdec.features import Encoder
 from seqdec.ope.log import Log
 
@@ -74,6 +75,10 @@ class Contexts:
         if not rows:
             return Rows(self._tree(np.empty(0, self.record)), [], 0)
         return self.clipped(self.checked(stacked, rows))
+
+    def schema(self, learned: Schema) -> Schema:
+        """What the columns of a log have to be: features of the encoder, else those of logs before."""
+        return learned if self.encoder is None else Schema(None, self.encoder.names, self.encoder.digest)
 
     def of_log(self, log: Log) -> np.ndarray:
         """Contexts of another log as records (n,). Raises ValueError where they do not fit."""

@@ -300,9 +300,11 @@ class OnlineAgent:
 
         Args:
             log: contexts as long as a flattened observation, or action features where that is a Dict of one entry;
-                actions are ids of arms, or names are ids of a `Catalog`'s items. Estimated propensities are not kept.
+                actions by name, else by id; names are ids of a `Catalog`'s items. Other names than those of the arms
+                stand for the arms in their order, here and in all later logs. Estimated propensities are not kept.
 
-        Raises ValueError where the log does not fit, OSError where it cannot be written.
+        Raises ValueError where actions, columns or the encoder of the log are not those of the agent and of logs
+        before, or it does not fit otherwise; OSError where it cannot be written.
         """
         check_log(log)
         parts, names = self._rule.of_log(log), list(self._rule.weights)

@@ -20,7 +20,7 @@ from gymnasium import spaces as gym_spaces
 from seqdec.boundary import checks
 from seqdec.boundary.checks import seed_bits
 from seqdec.boundary.spaces import check_values, shaped
-from seqdec.core import Agent, Masked, PyTree, Spaces
+from seqdec.core import Agent, Masked, PyTree, Schema, Spaces
 from seqdec.features import Encoder
 from seqdec.introspection import counted
 from seqdec.ope.log import Log
@@ -224,6 +224,10 @@ class Items:
             return explanation.explain(places, found, x, None, None)
 
         return explained
+
+    def schema(self, log: Log, learned: Schema) -> Schema:
+        users = learned if self._users is None else self._users.schema(learned)
+        return users._replace(action_names=log.action_names)
 
     def records_of(self, log: Log) -> tuple[np.ndarray, list[np.ndarray]]:
         parts: Any = self._contexts.record.names

@@ -5,7 +5,7 @@ import math
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 
 from seqdec.features import Encoder
+from seqdec.ope.alignment import aligned
 from seqdec.ope.columns import part_column
 from seqdec.ope.log import Log, make_log
 from seqdec.persistence import located
@@ -51,6 +52,9 @@ def import_log(
 
     Returns the number of contexts beyond bounds; None: imported before.
     """
+    learned = transact(store.taught, urgent=True)
+    log = aligned(log, actions.schema(log, learned))
+    taught = learned._replace(**{name: part for name, part in log.schema._asdict().items() if part is not None})
     records, others = actions.records_of(log)
     propensities = np.full(len(log.action), np.nan) if log.estimated else log.propensity
     outcomes = [np.array([part[name] for part in parts]) for name in names]
@@ -66,7 +70,7 @@ def import_log(
     step = portion(max(len(entry.context) + len(entry.mask or b"") for entry in entries))
     for start in range(0, count, step):
         transact(store.stage, start, entries[start : start + step], stored[start : start + step], count, urgent=True)
-    transact(store.show_history, count, digest)
+    transact(store.show_history, count, digest, taught)
     return contexts.clipped
 
 
@@ -118,6 +122,7 @@ def log_of(database: Database) -> Log:
         known = Inventory.read(items, record)
         mask = np.array([unpack_mask(shown, len(items)) for shown in masks])
         users = unpacked(contexts, record)[USER][:, 0] if USER in (record.names or ()) else None
+        given |= {} if users is None else _columns(database, USER)
         return make_log(**given, context=users, mask=mask, action_features=known.features, action_names=known.names)
     if isinstance(actions[0], bytes):
         raise ValueError("a log for off-policy evaluation has actions with an index; these are points of a box")
@@ -131,11 +136,25 @@ def log_of(database: Database) -> Log:
     names = tuple(arm.name for arm in database.arms().values())[:size]
     log = make_log(
         **given,
-        context=joined if whole else None,
+        **({"context": joined, **_columns(database)} if whole else {}),
         action_features=None if whole else joined,
         mask=np.frombuffer(b"".join(mask.ljust(size, b"\0") for mask in masks), bool).reshape(len(rows), size),
     )
     return log.replace(action_names=None if names == tuple(range(size)) else names)
+
+
+def _columns(database: Database, part: str | None = None) -> dict[str, Any]:
+    """Names of features and digest of the encoder, or those of imported logs."""
+    found, taught = database.facts().get("encoder"), database.taught()
+    described: Any = found if part is None else part_of(found, part)
+    names, digest = taught.context_names, taught.encoder
+    if isinstance(described, Mapping):
+        names, digest = tuple(described["features"]), None
+    elif described is not None:
+        encoder = Encoder.from_json(described)
+        names, digest = encoder.names, encoder.digest
+    unique = names is not None and len(set(names)) == len(names)
+    return {"context_names": names if unique else None, "encoder": digest}
 
 
 def history_of(database: Database) -> "pd.DataFrame":

@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from seqdec.core import Schema
 from seqdec.persistence import check_format
 
 FORMAT = "seqdec decisions 2"
@@ -227,6 +228,11 @@ class Database:
         names = self._fact("arms", [key for key, *_ in rows])
         return {key: Arm(name, output, bool(removed)) for name, (key, output, removed) in zip(names, rows, strict=True)}
 
+    def taught(self) -> Schema:
+        """What the numbers of imported logs stand for."""
+        names, columns, encoder = self._fact("taught", Schema())
+        return Schema(names and tuple(names), columns and tuple(columns), encoder)
+
     def catalog(self) -> tuple[int, int]:
         """Number of items ever added, and of the last change."""
         count, change = self._fact("catalog", (sys.maxsize, 1))
@@ -397,6 +403,9 @@ class Store:
         self.write_items([(number, name, features, 0) for number, name, features, _ in rows])
         return len(rows)
 
+    def taught(self) -> Schema:
+        return self.database.taught()
+
     def histories(self) -> list[str]:
         return self.facts().get("histories", [])
 
@@ -407,10 +416,11 @@ class Store:
         given = [(number, number, number, reward, self.now(), HISTORY) for number, reward in enumerate(rewards, first)]
         self._commit(("decisions", decisions), ("rewards", given))
 
-    def show_history(self, rows: int, digest: str) -> None:
-        """Make a staged log count."""
+    def show_history(self, rows: int, digest: str, taught: Schema) -> None:
+        """Make a staged log count, whose numbers stand for `taught`."""
         inserted = [*self._inserted, Inserted(self.batches + 1, lowest_of(self._inserted) - rows, rows)]
-        self._commit(("facts", _as_rows({"inserted": inserted, "histories": [*self.histories(), digest]})))
+        facts = {"inserted": inserted, "histories": [*self.histories(), digest], "taught": taught}
+        self._commit(("facts", _as_rows(facts)))
         self.recover()
 
     def drop_staged(self, most: int) -> int:
