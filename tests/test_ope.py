@@ -519,7 +519,7 @@ def test_text_is_known_by_its_name(name: str, tmp_path: Path) -> None:
     chances = pd.DataFrame(TARGET, columns=[f"probability_{i}" for i in range(3)])
     chances.to_csv(path, index=False, compression=packed, sep=separator)  # pyright: ignore[reportArgumentType]
     assert evaluation._is_file(str(path))
-    np.testing.assert_array_equal(logs.read_policy(str(path), full_log()), TARGET)
+    np.testing.assert_array_equal(logs.read_policy(str(path), full_log())[0], TARGET)
 
 
 @pytest.mark.parametrize("name", ["log", "LOG.PARQUET", "log.pq", "log.2024"])
@@ -658,11 +658,11 @@ def test_the_command_reads_the_log_that_a_run_writes(tmp_path: Path, capsys: Any
     options = ["--policy", "uniform", "--model", "lrkf", "--folds", "0", "--samples", "20", "--out", str(tmp_path)]
     assert cli.main(["ope", str(path), *options]) == 0
     printed = capsys.readouterr().out
-    assert "dr" in printed and "effective sample size" in printed and "verdict: The log " in printed
+    assert "dr" in printed and "effective sample size" in printed and "difference: " in printed
     for name in ("estimates.png", "weights.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
     table = pd.read_parquet(tmp_path / "estimates.parquet")
-    assert list(table.index) == [one.name for one in ope.STANDARD if one.log is Log]
+    assert list(table.index) == ["auto", *(one.name for one in ope.STANDARD if one.log is Log)]
     assert json.loads((tmp_path / "manifest.json").read_text())["options"]["policy"] == "uniform"
     assert abs(table.loc["ips", "value"] - 0.1) < 4 * table.loc["ips", "std_error"]
 
@@ -685,6 +685,44 @@ def test_the_command_reads_a_policy_from_a_file_and_rebuilds_its_report(tmp_path
     chance = pd.read_parquet(tmp_path / "out" / "weights.parquet")["weight"] * full_log().propensity
     explored = 0.05 / full_log().mask.sum(1)
     assert all(np.isclose(chance, explored, rtol=1e-4) | np.isclose(chance, 0.95 + explored, rtol=1e-4))
+
+
+def test_the_command_compares_a_policy_in_a_file_and_trains_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(evaluation, "_learn", lambda *_: pytest.fail("a model is trained"))
+    rng, law = np.random.default_rng(0), np.array([0.6, 0.4])
+    action = rng.choice(2, size=2000, p=law)
+    reward = (rng.random(2000) < np.array([0.1, 0.3])[action]) * 1.0
+    dates = np.datetime64("2026-01-01", "ns") + np.arange(2000) // 50 * np.timedelta64(1, "D")
+    log = make_log(action=np.array(["a", "b"])[action], reward=reward, propensity=law[action], timestamp=dates)
+    log.save(tmp_path / "log.parquet")
+    for name, b, more in (("new", 0.6, {"predicted_a": 0.1, "predicted_b": 0.3}), ("old", 0.2, {})):
+        columns = {"probability_a": np.full(2000, 1 - b), "probability_b": b, **more}
+        pd.DataFrame(columns).to_parquet(tmp_path / f"{name}.parquet")
+    out, new, old = tmp_path / "out", str(tmp_path / "new.parquet"), str(tmp_path / "old.parquet")
+    start = ["ope", str(tmp_path / "log.parquet"), "--policy", new, "--samples", "50", "--out", str(out)]
+    for options, begins, estimator, windows in (
+        ([], "Better by 0.0", "snips", 5),
+        (["--baseline", old, "--window", "10D"], "Better by 0.0", "sndr", 4),
+        (["--policy", "uniform", "--baseline", new, "--window", "1000"], "Worse by 0.0", "snips", 2),
+        (["--anytime", "--reward-range", "0,1"], "Better by 0.0", "ips", 5),
+    ):
+        assert cli.main([*start, *options]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0].startswith(begins) and lines[1].startswith("difference: ")
+        told = json.loads((out / "manifest.json").read_text())["comparison"]
+        assert told["estimator"] == estimator and told["decision"] == begins.split()[0].lower()
+        assert len(pd.read_csv(out / "windows.csv")) == windows
+        assert (out / "difference.png").read_bytes().startswith(b"\x89PNG")
+    assert pd.read_csv(out / "sequence.csv")["rows"].iloc[-1] == 2000
+    for options, message in (
+        (["--reward-range", "1"], "reward_range must be two numbers, such as 0,1"),
+        (["--baseline", "epsilon_greedy"], "unknown baseline 'epsilon_greedy'"),
+        (["--baseline", old, "--anytime"], "leave out baseline"),
+    ):
+        assert cli.main([*start, *options]) in (1, 2)
+        assert message in capsys.readouterr().err
 
 
 @pytest.mark.extended

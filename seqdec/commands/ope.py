@@ -1,6 +1,9 @@
-"""Off-policy evaluation of a log by every estimator.
+"""Comparison of a policy with what is done now, from a log.
 
-DIR/manifest.json                 options, overlap of the two policies, mean rewards
+DIR/manifest.json                 options, comparison, overlap of the two policies, mean rewards
+DIR/windows.parquet, .csv         difference in parts of the log
+DIR/sequence.parquet, .csv        ends of the difference as the log grew, with --anytime
+DIR/difference.png                both as a figure
 DIR/estimates.parquet, .csv       value, interval and standard error of each estimator
 DIR/estimates.png                 the same as a figure
 DIR/weights.parquet, .png         the weight of each row
@@ -33,17 +36,21 @@ from seqdec.persistence import located, read_any_table, read_table, unpacked_nam
 from seqdec.service.logs import is_database, read_log
 from seqdec.statistics import standard_error
 
-_LOGGED = ("uniform", "bts")
+_UNIFORM = "uniform"
+_LOGGED = (_UNIFORM, "bts")
 """Policies outside `policies.REGISTRY`, which need no belief of a model."""
 _COLUMNS = ("context", "action", "reward", "propensity", "time")
 _ESTIMATED, _NONE = "estimated", "none"
 MODELS = ("linear", "hilofi", "lolofi", "lrkf")
+_MODEL = "hilofi"
 _HIDDEN = (32,)
+_TOLD = ("verdict", "decision", "difference", "target", "baseline", "estimator")
+"""Fields of a comparison in the manifest."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation(Located):
-    """Value a policy from the log of another: prints estimates, fills a folder with table and figure."""
+    """Compare a policy with what is done now, from its log: prints a verdict, fills a folder with tables, figures."""
 
     name: ClassVar[str] = "ope"
     choices: ClassVar[Mapping[str, Choice]] = {
@@ -58,11 +65,15 @@ class Evaluation(Located):
     """
     policy: str = "greedy"
     """Policy to value: one of `seqdec list`, acting on the model's belief; uniform; bts, for open-bandit; or a file
-    (parquet, or CSV, also compressed) with the columns probability_0, probability_1, ...
+    (parquet, or CSV, also compressed) with the columns probability_0, probability_1, ..., and for predicted rewards,
+    made without a row's own, predicted_0, predicted_1, ...
     """
-    model: str = "hilofi"
+    baseline: str = "logged"
+    """What the policy is compared with: logged, the mean reward of the log; uniform; or a file, as of the policy."""
+    model: str | None = None
     """Filter of the policy: linear, hilofi, lolofi or lrkf, all but linear with a hidden layer of 32 units. With folds,
-    rewards are predicted by it or by scikit-learn, whichever has the higher held-out likelihood.
+    rewards are predicted by it or by scikit-learn, whichever has the higher held-out likelihood. By default hilofi, and
+    for uniform, bts and files none: they are compared by weights alone.
     """
     folds: int = 5
     """Folds of the cross-fitting; 0: prequential, each row from those before it."""
@@ -79,7 +90,15 @@ class Evaluation(Located):
     actions: int | None = None
     """Number of actions, for a log without masks, names and features of actions."""
     estimators: str | None = None
-    """Estimators and settings, separated by commas: "auto, snips, dr(shrinkage=slope)"."""
+    """Estimators and settings of the table, separated by commas: "auto, snips, dr(shrinkage=slope)"."""
+    window: str | None = None
+    """Parts of the log in which the difference is watched: a number of rows, or of dates a time, such as 7D. By default
+    five.
+    """
+    reward_range: str | None = None
+    """Least and largest possible reward, separated by a comma; for anytime, where rewards are not 0 and 1."""
+    anytime: bool = False
+    """Make the interval of the difference hold however often the growing log is read, also for a policy that learns."""
     samples: int = 1000
     """Bootstrap samples."""
     seed: int = 0
@@ -91,8 +110,9 @@ class Evaluation(Located):
         super().__post_init__()
         if self.log not in CAMPAIGNS:
             object.__setattr__(self, "log", str(located(self.log)))
-        if _is_file(self.policy):
-            object.__setattr__(self, "policy", str(located(self.policy)))
+        for name in ("policy", "baseline"):
+            if _is_file(getattr(self, name)):
+                object.__setattr__(self, name, str(located(getattr(self, name))))
 
     def check(self) -> None:
         if self.folds < 0 or self.folds == 1:
@@ -104,6 +124,11 @@ class Evaluation(Located):
             check_path("policy", self.policy)
         elif not _is_policy(self.policy):
             choice("policy", self.policy, (*policies.names(), *_LOGGED))
+        if _is_file(self.baseline):
+            check_path("baseline", self.baseline)
+        else:
+            choice("baseline", self.baseline, (ope.LOGGED, _UNIFORM))
+        _range(self)
         if self.log not in CAMPAIGNS:
             check_path("log", self.log)
         if self.policy == "bts" and self.log not in CAMPAIGNS:
@@ -137,35 +162,51 @@ class Evaluation(Located):
         (result,) = parts
         write_table(self.out / "weights.parquet", pd.DataFrame({"weight": result.weights}))
         write_table(self.out / "estimates.parquet", result.estimates)
-        known = {"overlap": result.overlap._asdict(), "logged": result.logged, "known": result.known}
+        found = result.comparison
+        write_table(self.out / "windows.parquet", found.windows)
+        if found.sequence is not None:
+            write_table(self.out / "sequence.parquet", found.sequence)
+        known = {"overlap": found.overlap._asdict(), "logged": result.logged, "known": result.known}
+        known["comparison"] = {name: getattr(found, name) for name in _TOLD}
         write_manifest(self.out, self, log=self.log, **known)
 
     @staticmethod
     def report(folder: Path) -> str:
         manifest, table = read_manifest(folder), read_table(folder / "estimates.parquet")[0]
         policy, logged, known = manifest["options"]["policy"], manifest["logged"], manifest["known"]
+        seen, told = Overlap(**manifest["overlap"]), manifest["comparison"]
         save_table(folder / "estimates.csv", table)
         title = f"Mean reward of {Path(policy).name}, estimated from {Path(manifest['log']).name}"
         if ope.MARK in table:
             title += "\nwith estimated propensities"
         save_figure(folder / "estimates.png", ope.estimates_figure(table, logged, known, title))
+        others = {name: folder / f"{name}.parquet" for name in ("windows", "sequence")}
+        tables = {name: read_table(path)[0] for name, path in others.items() if path.exists()}
+        for name, part in tables.items():
+            save_table(folder / f"{name}.csv", part)
+        difference = ope.Estimate(*told["difference"])
+        save_figure(folder / "difference.png", ope.difference_figure(difference, **tables, title=told["verdict"]))
         w = read_table(folder / "weights.parquet")[0]["weight"].to_numpy()
         if not np.isnan(w).any():
             save_figure(folder / "weights.png", ope.weights_figure(w, f"Weights of the rows for {Path(policy).name}"))
         return "\n".join(
             [
+                told["verdict"],
+                f"difference: {difference}, {told['estimator']}",
+                *(f"{name}: {ope.Estimate(*told[name])}" for name in ("target", "baseline")),
+                "",
                 table.to_string(float_format=lambda value: f"{value:.5g}"),
                 "",
-                *_facts(policy, logged, known, Overlap(**manifest["overlap"])),
+                *_facts(Path(policy).name, logged, known, seen),
             ]
         )
 
 
 class Result(NamedTuple):
-    """Estimates and their reliability."""
+    """Comparison, estimates and their reliability."""
 
+    comparison: ope.Comparison
     estimates: pd.DataFrame
-    overlap: Overlap
     logged: tuple[float, float]
     """mean reward of the log and its standard error"""
     known: tuple[float, float] | None
@@ -175,8 +216,8 @@ class Result(NamedTuple):
 
 
 def evaluate(options: Evaluation) -> Result:
-    """Value the policy on the log. Raises ValueError or OSError."""
-    campaign, policy, target, known = CAMPAIGNS.get(options.log), options.policy, None, None
+    """Compare the policy with the baseline on the log. Raises ValueError or OSError."""
+    campaign, policy, target, known, predicted = CAMPAIGNS.get(options.log), options.policy, None, None, None
     if campaign is None:
         log = _read(options)
     else:
@@ -189,19 +230,54 @@ def evaluate(options: Evaluation) -> Result:
         log = ope.estimate_propensities(log, seed=options.seed)
     elif options.propensity == _NONE:
         log = log.replace(propensity=np.full(len(log.action), np.nan), estimated=False)
-    if policy == "uniform":
-        target = log.mask / log.mask.sum(axis=1, keepdims=True)
-    elif _is_file(policy):
-        target = read_policy(policy, log)
-    given = None if target is None else ope.check_target(log, target)  # before the model is fitted
-    predicted, law = _learn(log, options, policy if given is None else None)
-    given = given or ope.check_target(log, law)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # those of the overlap, which the report has too
-        estimates = ope.evaluate(
-            log, given, predicted, seed=options.seed, estimators=options.estimators, samples=options.samples
-        )
-    return Result(estimates, ope.overlap(log, given), _mean(log.reward), known, given.weights)
+    if policy == _UNIFORM or _is_file(policy):
+        target, predicted = _given(policy, log)
+    baseline = options.baseline if options.baseline == ope.LOGGED else _given(options.baseline, log)[0]
+    given = None if target is None else ope.check_target(log, target)  # before a model is fitted
+    if given is None or (predicted is None and _needs_model(log, options)):
+        predicted, law = _learn(log, options, policy if given is None else None)
+        given = given or ope.check_target(log, law)
+    settings: Any = {"seed": options.seed, "samples": options.samples}
+    window, reward_range = options.window, _range(options)
+    comparison = ope.compare(
+        log,
+        given,
+        predicted,
+        baseline=baseline,
+        reward_range=reward_range,
+        window=int(window) if window is not None and window.isdecimal() else window,
+        anytime=options.anytime,
+        **settings,
+    )
+    estimates = comparison.table
+    if options.estimators is not None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # those of the overlap, which the report has too
+            estimates = ope.evaluate(log, given, predicted, estimators=options.estimators, **settings)
+    return Result(comparison, estimates, _mean(log.reward), known, given.weights)
+
+
+def _given(policy: str, log: Log) -> tuple[np.ndarray, np.ndarray | None]:
+    """The law (n, k) and predicted rewards of the uniform policy, or of a file."""
+    if policy == _UNIFORM:
+        return log.mask / log.mask.sum(axis=1, keepdims=True), None
+    return read_policy(policy, log)
+
+
+def _needs_model(log: Log, options: Evaluation) -> bool:
+    listed = [] if options.estimators is None else parsed(options.estimators)
+    wanted = options.model is not None or any("predicted" in one.needs for one in listed)
+    return wanted or not log.known_propensities
+
+
+def _range(options: Evaluation) -> tuple[float, float] | None:
+    if options.reward_range is None:
+        return None
+    try:
+        low, high = map(float, options.reward_range.split(","))
+    except ValueError as error:
+        raise ValueError(f"reward_range must be two numbers, such as 0,1; got {options.reward_range!r}") from error
+    return low, high
 
 
 def _learn(log: Log, options: Evaluation, policy: str | None) -> tuple[np.ndarray, Any]:
@@ -215,7 +291,7 @@ def _learn(log: Log, options: Evaluation, policy: str | None) -> tuple[np.ndarra
     def ask(key, posterior, x, mask):
         return posterior.mean(x), None if law is None else law(key, posterior, x, mask)
 
-    learner = model_for(scaled, options.model)
+    learner = model_for(scaled, options.model or _MODEL)
     if not options.folds:
         return ope.prequential(learner, scaled, ask, seed=seed)
     predicted, chances = ope.cross_fit(learner, scaled, ask, seed=seed, folds=options.folds)
@@ -277,7 +353,6 @@ def _facts(
             f"of contexts: {overlap.weakest_cluster:.1%}; propensities too small by {overlap.miscalibration:.1f} errors"
         )
     yield from (f"warning: {warning}" for warning in overlap.warnings)
-    yield f"verdict: {overlap.verdict}"
 
 
 CAMPAIGNS: Mapping[str, str] = MappingProxyType(
@@ -322,18 +397,23 @@ def as_log(shown: data.OpenBandit) -> Log:
     )
 
 
-def read_policy(path: str, log: Log) -> np.ndarray:
-    """(n, k) columns probability_0, ... or probability_<name>, ... of a file."""
+def read_policy(path: str, log: Log) -> tuple[np.ndarray, np.ndarray | None]:
+    """(n, k) columns probability_0, ..., and predicted_0, ... or None, of a file; also probability_NAME."""
     table, _ = read_any_table(Path(path))
-    names = [f"probability_{i}" for i in range(table.shape[1])]
-    if log.action_names is not None and not set(names) <= set(table.columns):
-        names = [f"probability_{name}" for name in log.action_names]
-    if set(names) != set(table.columns):
-        raise ValueError(f"{path} must have the columns {names[0]} to {names[-1]}; got {', '.join(table.columns[:6])}")
+    names = [str(name) for name in (log.action_names or ())]
+    if not {f"probability_{name}" for name in names} & {*table}:
+        names = [str(index) for index in range(log.num_actions)]
+    groups = [[f"{kind}_{name}" for name in names] for kind in ("probability", "predicted")]
+    if {*table} not in ({*groups[0]}, {*groups[0], *groups[1]}):
+        raise ValueError(
+            f"{path} must have the columns {groups[0][0]} to {groups[0][-1]}, and may have {groups[1][0]} to "
+            f"{groups[1][-1]}; got {', '.join(map(str, table.columns[:6]))}"
+        )
     try:
-        return table[names].to_numpy(np.float64)
+        found = [table[group].to_numpy(np.float64) for group in groups if group[0] in table]
     except ValueError as error:
         raise ValueError(f"{path} must hold numbers: {error}") from error
+    return found[0], found[1] if len(found) > 1 else None
 
 
 def _is_vowpal_wabbit(path: str) -> bool:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from seqdec.ope.alignment import aligned
-from seqdec.ope.comparison import Comparison, Estimate, compare
+from seqdec.ope.comparison import LOGGED, Comparison, Estimate, compare
 from seqdec.ope.contract import (
     Estimator,
     Evidence,
@@ -46,7 +46,7 @@ from seqdec.ope.intervals import INTERVALS, Terms, bootstrap
 from seqdec.ope.learned import OBJECTIVES, learn, learn_by_classification
 from seqdec.ope.learning import cross_fit, expected_rewards, prequential
 from seqdec.ope.log import Log, inputs, make_log, standardized
-from seqdec.ope.pictures import estimates_figure, weights_figure
+from seqdec.ope.pictures import difference_figure, estimates_figure, weights_figure
 from seqdec.ope.propensities import estimate_propensities, estimated_policy
 from seqdec.ope.rewards import choose_model, held_out_likelihood, predict_rewards
 from seqdec.ope.selection import Selection, select, target_of, warm_start
@@ -57,6 +57,7 @@ __all__ = [
     "DR",
     "INTERVALS",
     "IPS",
+    "LOGGED",
     "MARK",
     "MIPS",
     "MRDR",
@@ -97,6 +98,7 @@ __all__ = [
     "choose_model",
     "compare",
     "cross_fit",
+    "difference_figure",
     "estimate_propensities",
     "estimated_policy",
     "estimates_figure",

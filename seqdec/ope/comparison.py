@@ -11,7 +11,7 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -136,7 +136,7 @@ def compare(
     checks.number("level", level, 0, 1, exclusive=True)
     given = evidence(log, target, predicted, seed=seed)
     logged = isinstance(baseline, str) and baseline == LOGGED
-    other = given if logged else evidence(log, policy("baseline", log, baseline), predicted, seed=seed)
+    other = given if logged else evidence(log, policy("baseline", log, cast(Any, baseline)), predicted, seed=seed)
     starts = _starts(log, window)
     bounds = _range(log, logged, reward_range) if checks.flag("anytime", anytime) else None
     settings: Any = {"seed": given.seed, "level": level, "samples": samples}

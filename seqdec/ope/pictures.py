@@ -1,5 +1,6 @@
 """Figures of off-policy evaluation."""
 
+import textwrap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,6 +33,37 @@ def estimates_figure(
     axis.set_xlabel("mean reward per decision, 95% intervals")
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
     return figures.titled(figure, title)
+
+
+def difference_figure(
+    difference: tuple[float, float, float],
+    windows: "pd.DataFrame",
+    sequence: "pd.DataFrame | None" = None,
+    title: str = "Difference of the policies",
+) -> "Figure":
+    """A difference (value, low, high) of `compare`, in all rows and in its windows; the sequence's ends beside it."""
+    from matplotlib.figure import Figure
+
+    from seqdec import figures
+
+    figure = Figure(figsize=(8.2, 4.2), dpi=140, layout="constrained")
+    axes = np.atleast_1d(figure.subplots(1, 1 if sequence is None else 2))
+    last = windows.index + windows["rows"]
+    rows = [f"{first + 1:,} to {stop:,}" for first, stop in zip(windows.index, last, strict=True)]
+    values = np.array([difference, *windows[["difference", "low", "high"]].to_numpy()])
+    errors = np.nan_to_num(np.maximum([values[:, 0] - values[:, 1], values[:, 2] - values[:, 0]], 0))
+    figures.intervals(axes[0], ["all rows", *rows], values[:, 0], errors)
+    axes[0].axvline(0, color="0.35", lw=1.2)
+    axes[0].set_xlabel("difference in reward per decision")
+    if sequence is not None:
+        shown = sequence[sequence.index >= sequence.index[-1] / 100]
+        axes[1].fill_between(shown.index, shown["low"], shown["high"], color="#0072B2", alpha=0.25, lw=0)
+        axes[1].axhline(0, color="0.35", lw=1.2)
+        axes[1].set_xscale("log")
+        axes[1].set_xlabel("rows read")
+        axes[1].set_title("interval at all times", fontsize=9)
+        axes[1].spines[["top", "right"]].set_visible(False)
+    return figures.titled(figure, textwrap.fill(title, 90))
 
 
 def weights_figure(weights: np.ndarray, title: str = "Weights of the rows") -> "Figure":
