@@ -31,6 +31,7 @@ from seqdec.commands.folder import read_manifest, save_figure, save_table, write
 from seqdec.core import Learner
 from seqdec.features import Encoder
 from seqdec.ope import Log, Overlap
+from seqdec.ope.comparison import check_window
 from seqdec.ope.estimators import parsed
 from seqdec.persistence import located, read_any_table, read_table, unpacked_name, write_table
 from seqdec.service.logs import is_database, read_log
@@ -129,6 +130,8 @@ class Evaluation(Located):
         else:
             choice("baseline", self.baseline, (ope.LOGGED, _UNIFORM))
         _range(self)
+        if self.window is not None:
+            check_window(self.window)
         if self.log not in CAMPAIGNS:
             check_path("log", self.log)
         if self.policy == "bts" and self.log not in CAMPAIGNS:
@@ -238,14 +241,13 @@ def evaluate(options: Evaluation) -> Result:
         predicted, law = _learn(log, options, policy if given is None else None)
         given = given or ope.check_target(log, law)
     settings: Any = {"seed": options.seed, "samples": options.samples}
-    window, reward_range = options.window, _range(options)
     comparison = ope.compare(
         log,
         given,
         predicted,
         baseline=baseline,
-        reward_range=reward_range,
-        window=int(window) if window is not None and window.isdecimal() else window,
+        reward_range=_range(options),
+        window=options.window,
         anytime=options.anytime,
         **settings,
     )

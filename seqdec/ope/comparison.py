@@ -6,6 +6,7 @@ Its error is that of the difference of the two influence functions. The noise th
 decide where the intervals of both overlap.
 """
 
+import datetime
 import itertools
 import math
 import warnings
@@ -215,32 +216,41 @@ def _interval(terms: Terms, rows: Sequence[Terms], settings: Any) -> Ends:
     return intervals.cautious([(terms, rows)], **settings)[0]
 
 
+def check_window(window: Any) -> int | np.timedelta64:
+    """A length of windows: a number of rows, or a time, also as text.
+
+    Raises TypeError or ValueError.
+    """
+    if not isinstance(window, str | datetime.timedelta | np.timedelta64):
+        return checks.count("window", window)
+    import pandas as pd
+
+    if isinstance(window, str) and window.isdecimal():
+        return checks.count("window", int(window))
+    try:
+        length = pd.Timedelta(window)
+    except ValueError:
+        length = pd.NaT
+    if not length > pd.Timedelta(0):
+        raise ValueError(f'window must be a number of rows, or a time above 0, such as "7D"; got {window!r}')
+    return length.to_timedelta64()
+
+
 def _starts(log: Log, window: Any) -> np.ndarray:
     """First row of each window."""
     count = len(log)
     if window is None:
         return np.linspace(0, count, max(1, min(_WINDOWS, count // _LEAST)), endpoint=False).astype(int)
-    if isinstance(window, int | np.integer):
-        starts = np.arange(0, count, checks.count("window", window))
+    length = check_window(window)
+    if isinstance(length, int):
+        starts = np.arange(0, count, length)
+    elif log.timestamp.dtype.kind == "M":
+        starts = np.unique((log.timestamp - log.timestamp[0]) // length, return_index=True)[1]
     else:
-        starts = _times(log, window)
+        raise ValueError(f"window must be a number of rows, because the times of the log are no dates; got {window!r}")
     if len(starts) > _MOST:
         raise ValueError(f"window must divide the log into at most {_MOST} parts; {window!r} makes {len(starts):,}")
     return starts
-
-
-def _times(log: Log, window: Any) -> np.ndarray:
-    import pandas as pd
-
-    if log.timestamp.dtype.kind != "M":
-        raise ValueError(f"window must be a number of rows, because the times of the log are no dates; got {window!r}")
-    try:
-        length = pd.Timedelta(window).to_timedelta64()
-    except (TypeError, ValueError) as error:
-        raise ValueError(f'window must be a number of rows, or a time such as "7D"; got {window!r}') from error
-    if not length > np.timedelta64(0):
-        raise ValueError(f"window must be above 0; got {window!r}")
-    return np.unique((log.timestamp - log.timestamp[0]) // length, return_index=True)[1]
 
 
 def _windows(log: Log, terms: Terms, starts: np.ndarray, settings: Any) -> "pd.DataFrame":
