@@ -234,12 +234,16 @@ def continuous() -> Iterator[World]:
         noise = rng.normal(size=len(x))
         return x.mean(axis=1) + 0.3 + noise, np.exp(-(noise**2) / 2) / math.sqrt(2 * math.pi)
 
+    def far(x: np.ndarray, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
+        noise = rng.normal(size=len(x))
+        return x @ coefficients[0] + bias + noise, np.exp(-(noise**2) / 2) / math.sqrt(2 * math.pi)
+
     def uniform(x: np.ndarray, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
         return rng.uniform(-3, 3, size=len(x)), np.full(len(x), 1 / 6)
 
     for rows in (300, 1000, 3000, 10_000):
         for kind, mean in means.items():
-            for logging in (normal, uniform):
+            for logging in (normal, uniform, far):
                 for aim, target in targets.items():
                     name = f"{kind}, {logging.__name__} logging, {aim} target, n = {rows:,}"
                     yield numeric(name, 5, rows, mean, logging, target)
@@ -412,8 +416,6 @@ VERDICTS = ("can decide", "only in part", "hardly", "too short", "cannot decide"
 
 def verdict(case: Case) -> str:
     """The words of the verdict that tell it from others."""
-    if not isinstance(case.log, ope.Log):
-        return ""
     said = ope.overlap(case.log, case.target, **case.options).verdict
     return next((words for words in VERDICTS if words in said), said)
 

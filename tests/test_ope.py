@@ -167,6 +167,7 @@ def test_an_estimator_that_breaks_its_contract_is_told(terms: Any, settings: Any
         testing.check_estimator(broken)
 
 
+@pytest.mark.filterwarnings("ignore:the log supports only a part")
 @pytest.mark.parametrize(
     ("log", "target", "predicted", "names"),
     [

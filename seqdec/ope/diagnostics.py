@@ -1,7 +1,7 @@
 """Overlap of a log with a policy."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -152,6 +152,47 @@ def _biases(log: Log, w: np.ndarray, law: np.ndarray) -> Iterator[str]:
             f"the log supports only a part of the policy, which plays with {share:.1%} probability actions that no row "
             f"has ({listed}): IPS counts these decisions as rewards of 0, SNIPS and Replay leave them out, "
             "estimators with a model rest on it in them"
+        )
+    elif abs(w.mean() - 1) > (margin := 4 * standard_error(w)) + checks.TOLERANCE:
+        yield (
+            f"the mean weight is {w.mean():.3f} and should be 1 within {margin:.3f}: the propensities are not those of "
+            "the logging policy, or the log supports only a part of the policy"
+        )
+
+
+def of_weights(w: np.ndarray, unsupported: float, told: Iterable[str], share: float) -> Overlap:
+    """The overlap by weights (n,) alone; of the rows that have one, at least a share must be effective."""
+    count, size, effective = len(w), float(np.abs(w).sum()), _effective(w)
+    largest, near = float(np.abs(w).max()), np.count_nonzero(w)
+    worth = f"{count:,} rows are worth {effective:,.1f} of the policy's own"
+    words, rare = list(told), max(_ENOUGH, share * near)
+    if hardly := effective < rare or largest > 0.05 * size:
+        words.append(f"the log hardly overlaps with the policy: {worth}; intervals are wide")
+        words.append(f"one row has {largest / size if size else 1:.0%} of all weight")
+    if not size:
+        verdict = "The log cannot decide about this policy: it never played what the policy would play."
+    elif unsupported > RARE:
+        verdict = (
+            f"The log decides only in part: {unsupported:.1%} of the policy's decisions are unlike all of its own."
+        )
+    elif abs(w.mean() - 1) > 4 * standard_error(w) + checks.TOLERANCE:
+        verdict = "The log decides only in part: weights show that it leaves out decisions of the policy."
+    elif hardly:
+        verdict = f"The log hardly decides: {worth}; only a large difference would show."
+    else:
+        verdict = f"The log can decide about this policy: {worth}."
+    mean, error = float(w.mean()), standard_error(w)
+    return Overlap(count, effective, largest, mean, error, unsupported, effective / count, 0.0, tuple(words), verdict)
+
+
+def biases_of_weights(w: np.ndarray, unsupported: float) -> Iterator[str]:
+    """Sources of bias that weights (n,) and a share of unsupported decisions show."""
+    if not w.any():
+        yield "the log has no support for the policy: no row has a weight"
+    elif unsupported > RARE:
+        yield (
+            f"the log supports only a part of the policy: {unsupported:.1%} of its decisions are unlike all that were "
+            "logged"
         )
     elif abs(w.mean() - 1) > (margin := 4 * standard_error(w)) + checks.TOLERANCE:
         yield (

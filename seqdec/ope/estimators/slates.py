@@ -1,5 +1,6 @@
 """Slates: several items at once."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from seqdec.boundary import checks
 from seqdec.ope.contract import Estimator, evidence
+from seqdec.ope.diagnostics import Overlap, biases, biases_of_weights, of_weights, overlap
 from seqdec.ope.estimators.continuous import finite
 from seqdec.ope.intervals import Terms
 from seqdec.rows import Rows
@@ -84,6 +86,25 @@ def _of_slates(log: SlateLog, target: Any, predicted: Any = None, *, seed: int) 
     return SlateEvidence(log, law, own / log.propensity, alone / log.marginal, known, checks.seed("seed", seed))
 
 
+@overlap.register
+def _overlap(log: SlateLog, target: Any) -> Overlap:
+    w, unsupported = _support(_of_slates(log, target, seed=0))
+    return of_weights(w, unsupported, biases_of_weights(w, unsupported), share=0.01)
+
+
+@biases.register
+def _biases(evidence: SlateEvidence) -> Iterator[str]:
+    return biases_of_weights(*_support(evidence))
+
+
+def _support(evidence: SlateEvidence) -> tuple[np.ndarray, float]:
+    """Weights of whole slates, and the largest share of the target's items in a slot that no row has there."""
+    law, action = evidence.probabilities, evidence.log.action
+    never = [np.setdiff1d(np.arange(law.shape[2]), action[:, slot]) for slot in range(law.shape[1])]
+    shares = [law[:, slot, items].sum(axis=1).mean() for slot, items in enumerate(never)]
+    return evidence.conditional.prod(axis=1), float(max(shares))
+
+
 _INTERACTIONS = ("standard", "independent", "cascade")
 
 
@@ -120,6 +141,13 @@ class SlateIPS(Estimator):
             w = np.repeat(w[:, -1:], w.shape[1], axis=1)
         return _terms(w, evidence.log.reward, self.normalized)
 
+    def references(self, evidence: SlateEvidence) -> tuple[Estimator, ...]:
+        own = self.normalized and self.interaction == "standard"
+        return () if own else _UNBIASED
+
+
+_UNBIASED = (SlateIPS(interaction="standard", normalized=True),)
+
 
 @dataclass(frozen=True, kw_only=True)
 class SlatePI(Estimator):
@@ -142,6 +170,9 @@ class SlatePI(Estimator):
     def terms(self, evidence: SlateEvidence) -> Terms:
         w = 1 + (evidence.marginal - 1).sum(axis=1, keepdims=True)
         return _terms(w, evidence.log.reward.sum(axis=1, keepdims=True), self.normalized)
+
+    def references(self, evidence: SlateEvidence) -> tuple[Estimator, ...]:
+        return _UNBIASED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +198,9 @@ class CascadeDR(Estimator):
         expected = (evidence.probabilities * q).sum(axis=2)
         value = (w * (evidence.log.reward - own) + before * expected).sum(axis=1)
         return Terms(value, np.ones_like(value))
+
+    def references(self, evidence: SlateEvidence) -> tuple[Estimator, ...]:
+        return _UNBIASED
 
 
 def _terms(w: np.ndarray, reward: np.ndarray, normalized: bool) -> Terms:
