@@ -293,6 +293,8 @@ class Agent(NamedTuple):
     """(key, state, observation) -> assessment of all actions; None for Box actions."""
     schema: Schema | None = None
     """Of the log that it was learned from; None without one."""
+    learned_from: bytes = b""
+    """Sorted hashes, of 8 bytes each, of the log rows that it has learned, see `seqdec.ope.unseen`."""
 
     def __hash__(self) -> int:
         return hash((self.init, self.act, self.update))

@@ -52,7 +52,8 @@ def test_gradients_are_finite_differences_of_the_estimator(name: str) -> None:
         law = jax.nn.softmax(z)
         w = law[rows, SIX["action"]] / jnp.asarray(SIX["propensity"])
         own, direct = PREDICTED[rows, SIX["action"]], jnp.sum(law * PREDICTED, axis=1)
-        return ope.OBJECTIVES[name](w, jnp.asarray(SIX["reward"]), jnp.asarray(own), direct)
+        above, below = ope.OBJECTIVES[name](w, jnp.asarray(SIX["reward"]), jnp.asarray(own), direct)
+        return jnp.sum(above) / jnp.sum(below)
 
     def numeric(z: np.ndarray) -> float:
         return estimate(name, log, softmax(z), PREDICTED)
@@ -104,6 +105,133 @@ def test_held_out_rows_choose_the_parameters_and_teach_none() -> None:
     np.testing.assert_array_equal(law(LOG, 20, 1), law(other, 20, 1))
 
 
+def by(name: str, log: ope.Log, **settings: Any) -> Agent:
+    """Learned by an objective, or by classification."""
+    if name == "classification":
+        return ope.learn_by_classification(log)
+    return ope.learn(log, seed=0, objective=name, **settings)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", [*ope.OBJECTIVES, "classification"])
+def test_neither_a_constant_added_to_the_rewards_nor_their_unit_changes_the_policy(name: str) -> None:
+    rng = np.random.default_rng(3)
+    for log, tolerance in ((LOG, 0), (LOG.replace(reward=LOG.reward * rng.lognormal(size=600)), 1e-3)):
+        short = log[:300]
+        target = ope.target_of(by(name, short, max_epochs=3), JUDGE[:200], seed=0)
+        for factor, added in ((1.0, 10.0), (1e-3, 0.0), (1e3, -7e4)):
+            other = by(name, short.replace(reward=factor * short.reward + added), max_epochs=3)
+            np.testing.assert_allclose(ope.target_of(other, JUDGE[:200], seed=0), target, atol=tolerance)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", [*ope.OBJECTIVES, "classification"])
+@pytest.mark.parametrize("mean", [100.0, -3.0])
+def test_the_best_action_is_played_wherever_the_rewards_lie(name: str, mean: float) -> None:
+    rng = np.random.default_rng(5)
+    action = rng.integers(3, size=500)
+    reward = mean + np.array([0, 0.5, 1])[action] + rng.normal(size=500) / 2
+    log = ope.make_log(action=action, reward=reward, propensity=np.full(500, 1 / 3), context=rng.normal(size=(500, 2)))
+    fresh = log.replace(context=rng.normal(size=(500, 2)))
+    assert ope.target_of(by(name, log, max_epochs=30), fresh, seed=0)[:, 2].mean() > 0.9
+
+
+def test_examples_of_a_classifier_add_up_to_the_value() -> None:
+    """The weight of the examples that a policy follows is unit sum((r - b) / propensity 1[h(x) = a]) + constant."""
+    rng, rows = np.random.default_rng(0), np.arange(40)
+    mask, action = rng.random((40, 3)) < 0.7, rng.integers(3, size=40)
+    mask[rows, action] = True
+    log = ope.make_log(action=action, reward=rng.normal(size=40), propensity=rng.uniform(0.2, 1, 40), mask=mask)
+    at, label, weight = ope.classification._examples(log)
+    assert mask[at, label].all() and (weight > 0).all() and (label == action[at]).any() and (label != action[at]).any()
+    equations, followed = [], []
+    for _ in range(8):
+        played = np.where(mask, rng.random((40, 3)), -1).argmax(axis=1)
+        own = (played == action) / log.propensity
+        equations.append([1, own @ log.reward, own.sum()])
+        followed.append(weight[played[at] == label].sum())
+    (_, unit, _), residual, *_ = np.linalg.lstsq(np.array(equations), np.array(followed), rcond=None)
+    assert unit > 0 and residual.sum() < 1e-18
+
+
+def test_pessimism_leaves_rare_high_rewards_and_regularization_keeps_to_the_logging_policy() -> None:
+    rng, chance = np.random.default_rng(0), np.array([0.9, 0.05, 0.05])
+    action = np.repeat([0, 1, 2], [810, 45, 45])
+    reward = np.where(action == 2, np.where(np.arange(900) % 5 == 0, 4.0, 0.0), 0.5)  # a mean of 0.8
+    log = ope.make_log(action=action, reward=reward, propensity=chance[action], context=rng.normal(size=(900, 1)))
+    fresh = log.replace(context=rng.normal(size=(900, 1)))
+    options: dict[str, Any] = {"seed": 0, "objective": "ips", "model": models.MLP(3, ()), "max_epochs": 60}
+
+    def law(**settings: Any) -> np.ndarray:
+        agent = ope.learn(log, **options, optimizer=optax.adam(0.05), patience=60, **settings)
+        return ope.target_of(agent, fresh, seed=0).mean(axis=0)
+
+    assert law()[2] > 0.7 and law(pessimism=4)[0] > 0.9
+    np.testing.assert_allclose(law(regularization=50), chance, atol=0.05)
+
+
+def test_the_direct_method_learns_without_propensities() -> None:
+    given = {"objective": "dm", "predicted": CHANCES, "max_epochs": 20}
+    agent = ope.learn(JUDGE.replace(propensity=np.full(2000, np.nan)), seed=0, **given)
+    fresh, means = made(500, 8)
+    assert (ope.target_of(agent, fresh, seed=0) * means).sum(axis=1).mean() > 0.8 * means.max(axis=1).mean()
+
+
+@pytest.mark.parametrize(
+    "learned",
+    [
+        lambda log: ope.learn(log, seed=0, objective="ips", max_epochs=1),
+        lambda log: ope.learn_by_classification(log, DecisionTreeClassifier(random_state=0), epsilon=0.1),
+        lambda log: ope.warm_start(seqdec.agents.linear(Spaces(Box(-99, 99, (4,)), Discrete(3))), log, seed=0),
+    ],
+)
+def test_rows_learned_from_are_refused_as_judges(learned: Any) -> None:
+    log = LOG[:200]
+    agent = learned(log)
+    for rows in (log, log[np.arange(200)[::-1]], LOG, ope.Log.from_pandas(log.to_pandas(), num_actions=3)[150:]):
+        other = rows.weighted({}) if rows is LOG else rows  # another reward, or propensity, makes no other row
+        for judged in (other, other.replace(propensity=0 * other.propensity + 0.5)):
+            with pytest.raises(ValueError, match=r"learned from \d+% of the rows.*cross_fit_policy"):
+                ope.target_of(agent, judged, seed=0)
+    with pytest.raises(ValueError, match="learned from 100% of the rows"):
+        ope.select(log, {"agent": agent, "uniform": np.full((200, 3), 1 / 3)}, seed=0)
+    assert ope.target_of(agent, LOG[200:], seed=0).shape == (400, 3)
+
+
+def test_rows_are_known_by_their_keys_and_not_by_what_chance_makes_alike() -> None:
+    rng = np.random.default_rng(0)
+    for contexts in (1, 4, 10**9):
+        x, action = rng.integers(contexts, size=(2, 500, 1)).astype(float), rng.integers(2, size=(2, 500))
+        train, judge = (
+            ope.make_log(action=a, reward=rng.random(500), propensity=np.full(500, 0.5), context=c, num_actions=2)
+            for a, c in zip(action, x, strict=True)
+        )
+        agent = ope.learn_by_classification(train)
+        assert ope.target_of(agent, judge, seed=0).shape == (500, 2)
+        with pytest.raises(ValueError, match="learned from"):
+            ope.target_of(agent, train, seed=0)
+    keys = np.array([f"decision {row}" for row in range(1000)], object)
+    agent = ope.learn_by_classification(train.replace(key=keys[:500]))
+    ope.target_of(agent, judge.replace(key=keys[500:]), seed=0)
+    with pytest.raises(ValueError, match="learned from 2% of the rows"):
+        ope.target_of(agent, judge.replace(key=keys[490:990]), seed=0)
+
+
+def test_a_cross_fitted_policy_is_played_in_rows_it_was_not_learned_from() -> None:
+    """A tree that remembers each row is worth, on these rows, what it is worth on others."""
+    log = LOG.replace(reward=np.random.default_rng(0).integers(2, size=600) * 1.0)  # nothing to learn
+    seen = []
+
+    def learned(rows: ope.Log) -> Agent:
+        seen.append(len(rows))
+        return ope.learn_by_classification(rows, DecisionTreeClassifier(random_state=0))
+
+    target = ope.cross_fit_policy(learned, log, seed=0, folds=3)
+    assert seen == [400] * 3
+    row = ope.evaluate(log, target, seed=0, estimators="snips").loc["snips"]
+    assert row["low"] < 0.5 < row["high"]
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["network", "classifier"])
 def test_the_agent_plays_and_serves(kind: str, tmp_path: Path) -> None:
@@ -133,11 +261,12 @@ def test_masks_action_features_and_logs_without_contexts() -> None:
     mask[:, 2] = LOG.action == 2
     features = np.random.default_rng(0).normal(size=(600, 3, 2))
     for changes in ({"mask": mask}, {"action_features": features}, {"context": None}):
-        log, _ = made(600, 0, **changes)
+        (log, _), (fresh, _) = made(600, 0, **changes), made(600, 2, **(changes | {"mask": None}))
         agents = [ope.learn(log, seed=0, objective="ips", max_epochs=2, epsilon=0.2)]
         agents += [] if "context" in changes else [ope.learn_by_classification(log, epsilon=0.2)]
         for agent in agents:
-            target = ope.target_of(agent, log, seed=0)
+            fresh = fresh.replace(mask=log.mask)
+            target = ope.target_of(agent, fresh, seed=0)
             assert (target[~log.mask] == 0).all() and np.allclose(target.sum(axis=1), 1)
     agent = ope.learn_by_classification(LOG)
     action = agent.act(jax.random.key(0), (), Masked(LOG.context[0], np.array([False, True, False])))
@@ -177,6 +306,8 @@ WRONG_SETTINGS: list[tuple[dict[str, Any], Any, str]] = [
     ({"epsilon": 1.5}, ValueError, r"epsilon must lie in \[0, 1\]"),
     ({"held_out": 1.0}, ValueError, "held_out"),
     ({"batch_size": 0}, ValueError, "batch_size"),
+    ({"pessimism": -1.0}, ValueError, "pessimism"),
+    ({"regularization": -1.0}, ValueError, "regularization"),
     ({"spaces": FIVE}, ValueError, "observations of 4 numbers and 3 actions"),
     ({"spaces": NAMED}, TypeError, "Box observations and Discrete actions"),
 ]
@@ -186,7 +317,7 @@ WRONG_SETTINGS: list[tuple[dict[str, Any], Any, str]] = [
 def test_settings_that_do_not_fit_are_refused_before_any_work(
     given: dict[str, Any], error: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ope.learned, "predict_rewards", None)
+    monkeypatch.setattr(ope.gradients, "predict_rewards", None)
     with pytest.raises(error, match=message):
         ope.learn(LOG, seed=0, **given)
 
@@ -196,7 +327,7 @@ def test_a_diverging_objective_is_told() -> None:
         ope.learn(LOG, seed=0, objective="ips", optimizer=optax.sgd(1e38))
 
 
-SHIFTED, NOTHING = LOG.replace(reward=LOG.reward - 1), LOG.replace(reward=0 * LOG.reward)
+NOTHING = LOG.replace(reward=0 * LOG.reward)
 UNKNOWN = LOG.replace(propensity=np.full(600, np.nan))
 OTHER: Any = seqdec.agents.random(FIVE)
 
@@ -209,7 +340,6 @@ OTHER: Any = seqdec.agents.random(FIVE)
         (ope.learn, (LOG.context,), TypeError, r"must be a seqdec\.ope\.Log"),
         (ope.learn_by_classification, (UNKNOWN,), ValueError, r"needs propensities.*estimate_propensities"),
         (ope.learn_by_classification, (LOG, KNeighborsClassifier()), TypeError, "takes sample_weight"),
-        (ope.learn_by_classification, (SHIFTED,), ValueError, r"be >= 0; got -1 in row \d+: pass log\.replace"),
         (ope.learn_by_classification, (NOTHING,), ValueError, "two actions"),
         (ope.learn_by_classification, (made(100, 0, context=None)[0],), ValueError, "no contexts"),
         (ope.select, (LOG, {}), ValueError, "at least one policy"),

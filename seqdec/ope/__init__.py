@@ -3,6 +3,7 @@
 from typing import Any
 
 from seqdec.ope.alignment import aligned
+from seqdec.ope.classification import learn_by_classification
 from seqdec.ope.comparison import LOGGED, Comparison, Estimate, compare
 from seqdec.ope.contract import (
     Estimator,
@@ -42,14 +43,14 @@ from seqdec.ope.estimators.slates import SlateLog, make_slate_log
 from seqdec.ope.evaluation import MARK, evaluate
 from seqdec.ope.files import LogFile, scan_log
 from seqdec.ope.formats import from_bandit_feedback
+from seqdec.ope.gradients import OBJECTIVES, learn
 from seqdec.ope.intervals import INTERVALS, Terms, bootstrap
-from seqdec.ope.learned import OBJECTIVES, learn, learn_by_classification
 from seqdec.ope.learning import cross_fit, expected_rewards, prequential
 from seqdec.ope.log import Log, inputs, make_log, standardized
 from seqdec.ope.pictures import difference_figure, estimates_figure, weights_figure
 from seqdec.ope.propensities import estimate_propensities, estimated_policy
 from seqdec.ope.rewards import choose_model, held_out_likelihood, predict_rewards
-from seqdec.ope.selection import Selection, select, target_of, warm_start
+from seqdec.ope.selection import Selection, cross_fit_policy, select, target_of, warm_start
 from seqdec.ope.vowpal_wabbit import load_vowpal_wabbit
 
 __all__ = [
@@ -98,6 +99,7 @@ __all__ = [
     "choose_model",
     "compare",
     "cross_fit",
+    "cross_fit_policy",
     "difference_figure",
     "estimate_propensities",
     "estimated_policy",

@@ -35,8 +35,10 @@ def predict_rewards(
         if weights is not None:
             raise ValueError("a Learner weighs all rows equally: leave weights out, or take a model of scikit-learn")
         return cross_fit(model, standardized(log), seed=seed, folds=folds)
-    member = folds_of(log, folds, seed)
-    if model is None:
+    member, low, unit = folds_of(log, folds, seed), 0.0, 1.0
+    if model is None:  # two rewards other than 0 and 1 have the same models, and a constant added changes nothing
+        low, unit = log.reward.min(), float(np.ptp(log.reward)) or 1.0
+        log = log.replace(reward=(log.reward - low) / unit)
         model = choose_model(log, seed=seed, folds=folds)
     _check(model, log)
     if weights is None:
@@ -47,7 +49,7 @@ def predict_rewards(
     for fold in range(folds):
         own, others = np.flatnonzero(member == fold), np.flatnonzero((member != fold) & (weights > 0))
         predicted[own] = _predicted(model, log, others, own, weights[others])
-    return predicted
+    return low + unit * predicted
 
 
 def choose_model(log: Log, *, seed: int, folds: int = 5) -> Any:

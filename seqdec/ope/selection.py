@@ -1,6 +1,6 @@
 """Agents on a log."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -14,7 +14,8 @@ from seqdec.ope.contract import Estimator, check_predicted, check_target
 from seqdec.ope.estimators import SNDR, SNIPS
 from seqdec.ope.evaluation import evaluate
 from seqdec.ope.learning import in_chunks, scanned
-from seqdec.ope.log import Log, check_log, inputs
+from seqdec.ope.log import Log, check_log, folds_of, inputs
+from seqdec.ope.unseen import check_unseen, row_hashes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,9 +57,11 @@ def target_of(agent: Agent, log: Log, *, seed: int, state: Any = None) -> np.nda
 
     Raises:
         TypeError: not an agent or not a log, or an agent without spaces or probabilities.
-        ValueError: other numbers of features or actions, or unknown probabilities.
+        ValueError: other numbers of features or actions, rows that the agent was learned from, or unknown
+            probabilities.
     """
     x, masked = _observations(agent, log), not log.mask.all()
+    check_unseen(agent, log)
     if (assess := agent.assess) is None:
         raise TypeError(f"{agent.name} must have assess, which tells the probabilities of actions")
     count = len(log.action)
@@ -110,7 +113,35 @@ def warm_start(agent: Agent, log: Log, *, seed: int) -> Agent:
     rows = (x, log.action, log.reward.astype(np.float32))
     state, _ = in_chunks(scanned(step), start, rows, "learning")
     learned = {**agent.settings, "warm_start": len(log.action)}
-    return agent._replace(init=lambda key: jax.tree.map(jnp.copy, state), settings=learned)
+    known = np.sort(np.concatenate([np.frombuffer(agent.learned_from, np.uint64), row_hashes(log)])).tobytes()
+    return agent._replace(init=lambda key: jax.tree.map(jnp.copy, state), settings=learned, learned_from=known)
+
+
+def cross_fit_policy(learn: Callable[[Log], Agent], log: Log, *, seed: int, folds: int = 5) -> np.ndarray:
+    """(n, k) probabilities in each row of the agent learned from the other random folds.
+
+    They have the value of a policy learned from a share 1 - 1 / folds of the rows, judged by all rows.
+
+    >>> from seqdec import ope
+    >>> log = ope.make_log(action=[0, 1] * 10, reward=[0.0, 1.0] * 10, propensity=[0.5] * 20)
+    >>> ope.cross_fit_policy(lambda rows: ope.learn(rows, seed=0), log, seed=0).shape
+    (20, 2)
+
+    Args:
+        learn: function of a log to an agent, such as `learn` with its settings.
+        log: rows to learn from and to judge by.
+        seed: of the random folds and `target_of`.
+        folds: from 2 to the number of rows.
+
+    Raises:
+        TypeError: not a log, or not an agent.
+        ValueError: an impossible number of folds, and what `target_of` refuses.
+    """
+    check_log(log)
+    member, target = folds_of(log, folds, seed), np.zeros(log.mask.shape)
+    for fold in range(folds):
+        target[member == fold] = target_of(learn(log[member != fold]), log[member == fold], seed=seed)
+    return target
 
 
 def select(

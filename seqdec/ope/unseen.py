@@ -1,0 +1,55 @@
+"""Whether rows of a log were learned from: a policy that is judged by them looks better than it is.
+
+A row is known by its key; in a log without keys, by time, context, action and the action's features.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from seqdec.core import Agent
+from seqdec.ope.log import Log
+
+_NEGLIGIBLE = 0.01
+"""Share of rows that may be shared."""
+
+
+def row_hashes(log: Log) -> np.ndarray:
+    """(n,) sorted uint64 of what the rows are known by."""
+    return np.sort(_hashes(log)[0])
+
+
+def check_unseen(agent: Agent, log: Log) -> None:
+    """Raise ValueError for more rows that the agent was learned from than chance makes alike."""
+    if not agent.learned_from:
+        return
+    own, alike = _hashes(log)
+    shared = np.isin(own, np.frombuffer(agent.learned_from, np.uint64)).mean()
+    if shared > alike + 4 * np.sqrt(alike * (1 - alike) / len(log)) + _NEGLIGIBLE:
+        raise ValueError(
+            f"{agent.name} was learned from {shared:.0%} of the rows of this log, on which it looks better than it is: "
+            "learn from a part, log[::2], and judge by the rest, log[1::2], or take the probabilities of "
+            "seqdec.ope.cross_fit_policy; a log of other decisions needs times or keys of its own"
+        )
+
+
+def _hashes(log: Log) -> tuple[np.ndarray, float]:
+    """Hashes (n,), and the share of other decisions that would have the same by chance.
+
+    Times may be row numbers, so this is how often a row's context and action are those of the next row.
+    """
+    from pandas import DataFrame, util
+
+    hashing: Any = util
+
+    if log.key is not None:
+        return hashing.hash_array(np.asarray(log.key), categorize=False), 0.0
+    parts = [log.context, log.action[:, None]]
+    if log.action_features is not None:
+        parts.append(log.action_features[np.arange(len(log)), log.action])
+    content = np.concatenate(parts, axis=1, dtype=np.float32) + 0.0  # -0.0 is 0.0
+    found = hashing.hash_pandas_object(DataFrame(content), index=False).to_numpy()
+    time = log.timestamp.astype("datetime64[ns]" if log.timestamp.dtype.kind == "M" else np.float64)
+    return found * np.uint64(3) + hashing.hash_array(time), float((found[1:] == found[:-1]).mean()) if len(
+        log
+    ) > 1 else 0.0
