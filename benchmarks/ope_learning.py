@@ -77,6 +77,11 @@ POLICIES: dict[str, Policy] = {
     'learn(objective="ips")': learned(lambda log: ope.learn(log, seed=0, objective="ips")),
     'learn(objective="dr")': learned(lambda log: ope.learn(log, seed=0)),
     'learn(objective="snips")': learned(lambda log: ope.learn(log, seed=0, objective="snips")),
+    'learn(objective="dm")': learned(lambda log: ope.learn(log, seed=0, objective="dm")),
+    'learn(objective="ips", pessimism=3)': learned(lambda log: ope.learn(log, seed=0, objective="ips", pessimism=3)),
+    'learn(objective="ips", regularization=0.1)': learned(
+        lambda log: ope.learn(log, seed=0, objective="ips", regularization=0.1)
+    ),
     "learn_by_classification": learned(ope.learn_by_classification),
     "learn_by_classification, random forest": learned(
         lambda log: ope.learn_by_classification(log, RandomForestClassifier(random_state=0))
