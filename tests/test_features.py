@@ -3,6 +3,7 @@
 import json
 import math
 import pickle
+import warnings
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
@@ -30,9 +31,13 @@ from seqdec.features import (
     HashedTags,
     Numeric,
     Ordered,
+    Quantiles,
     Tags,
     Text,
+    Vector,
 )
+from seqdec.features.kinds import NAMES
+from seqdec.findings import Finding
 from tests.boundary.test_fuzz import fuzz
 
 WORDS = ("red shoe", "the blue SHOE", "a", "", "shoe shoe shoe Größe", "x-ray 12")
@@ -54,6 +59,8 @@ KINDS_OF_TABLE = {"query": "text"}
 ENCODER = Encoder.fit(TABLE, kinds=KINDS_OF_TABLE)
 DECLARED: dict[str, Any] = {
     "numeric": Numeric(2.0, 3.0),
+    "quantiles": Quantiles((-2.0, 0.0, 1e3), (-1.5, 0.25, 3.0)),
+    "vector": Vector((0.5, -1.0), (2.0, 1e-3)),
     "bool": Bool(),
     "date": Date(738_000.0, 100.0),
     "categorical": Categorical(("a", "3", "True")),
@@ -178,6 +185,212 @@ def test_levels_are_compared_as_text() -> None:
     assert_same(encoder.transform(frame)[0], encoder({"code": 3}))
 
 
+# What is read, and what is said of it
+
+
+def said_of(column: str, cells: list[Any], warned: str | None = None, **options: Any) -> tuple[Encoder, Finding]:
+    """The encoder of a column, and its finding; all warnings are `warned`."""
+    table = pd.DataFrame({column: pd.Series(cells, dtype=object)})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        encoder = Encoder.fit(table, **options)
+    assert [str(one.message) for one in caught] == [] if warned is None else warned in str(caught[0].message)
+    (finding,) = encoder.report
+    assert bool(finding.suspicion) == (warned is not None) and finding.name == column
+    return encoder, finding
+
+
+@pytest.mark.parametrize(
+    ("cells", "warned"),
+    [
+        (["1,200", "2,100", "900"], "its texts look like numbers ('1,200'): read the file with pandas.read_csv"),
+        (["12,5", "3,25", "7"], "its texts look like numbers"),
+        (["1.234,5", "-1.000,25", "0,5"], "its texts look like numbers"),
+        (["$5.00", "$ 12", "($3)"], "its texts look like numbers"),
+        (["5%", "12.5 %", "100%"], "its texts look like numbers"),
+        (["1 200", "3\u00a0400", "12'000"], "its texts look like numbers"),
+        ([*map(str, range(30)), "30+"], "its texts look like numbers ('30+')"),
+        (["31/12/2024", "01/02/2025"], "pandas.to_datetime(table['x'], dayfirst=True)"),
+        (["12/31/2024", "01/02/2025"], "pandas.to_datetime(table['x'], dayfirst=False)"),
+        (
+            ["01/02/2025", "03/04/2025"],
+            "both orders of day and month fit; convert them with pandas.to_datetime(table['x']",
+        ),
+        (["31.12.2024 10:30", "1.2.2025 9:15"], "dayfirst=True"),
+        (["2024/05/01", "2024/06/01"], "its texts look like dates ('2024/05/01')"),
+        (["May 5, 2024", "Tue, 31 Dec 2024", "1st June 2024"], "its texts look like dates"),
+        ([20240501, 20240602], "its numbers look like dates, year, month and day"),
+        ([1_700_000_000, 1_700_086_400], "its numbers look like times since 1970"),
+        ([1_700_000_000_123, 1_700_086_400_456], "its numbers look like times since 1970"),
+        (["1.5", "2.5", "10"], "kinds={'x': 'numeric'} reads numbers"),
+        ([[1, 2], [3, 4]], "kinds={'x': 'vector'} reads numbers"),
+    ],
+)
+def test_a_guess_that_may_surprise_is_warned_of_with_its_remedy(cells: list[Any], warned: str) -> None:
+    encoder, finding = said_of("x", cells, warned)
+    assert f"  ! {finding.suspicion}" in repr(encoder.report) and f"\n  x: {finding.suspicion}" not in repr(encoder)
+    kind = type(encoder.kinds["x"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Encoder.fit(pd.DataFrame({"x": cells}), kinds={"x": NAMES[kind]}).report[0].why == "declared"
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        (["007", "012", "100"], Categorical),
+        (["1.2.3", "1.10.0"], Categorical),
+        (["192.168.1.10", "10.0.0.1"], Categorical),
+        (["12:30", "9:15"], Categorical),
+        (["18-24", "25-34", "65+"], Categorical),
+        (["?", "NA"], Categorical),
+        (["may", "june"], Categorical),
+        (["1", "?", " 3 "], Numeric),
+        (["1", None, "-"], Numeric),
+        ([1.5, "?", "2"], Numeric),
+        ([str(value) for value in range(200)], Numeric),
+        ([1999, 2024], Numeric),
+        ([3, 1_700_000_000], Numeric),
+        ([[1.0, 2.0], None, [3.0, 4.0]], Vector),
+        ([np.float32([1, 2]), np.float32([3, 4])], Vector),
+        ([[1], [2, 3]], Tags),
+        ([["a", "b"], ["c", "d"]], Tags),
+        ([[], ["a"]], Tags),
+    ],
+)
+def test_what_anybody_would_read_so_is_read_without_a_word(cells: list[Any], kind: type) -> None:
+    assert type(said_of("x", cells)[0].kinds["x"]) is kind
+
+
+def test_numbers_in_text_are_read_alike_when_fitted_and_when_served() -> None:
+    table = pd.DataFrame({"age": ["31", " 40 ", "?", "5e1"], "pay": ["1.5", "2.5", "n/a", "10"]})
+    encoder = Encoder.fit(table)
+    plain = Encoder.fit(pd.DataFrame({"age": [31, 40, None, 50], "pay": [1.5, 2.5, None, 10]}))
+    assert encoder == plain
+    served = pd.DataFrame({"age": [31, 40.0, "-", "50"], "pay": [1.5, "2.50", "NA", " 10"]})
+    assert_same(encoder.transform(table), plain.transform(served))
+    assert encoder.report[0].missing == 0.25 and "plain numbers in text, '?' as missing" in repr(encoder.report)
+
+
+def test_one_warning_names_all_columns() -> None:
+    table = pd.DataFrame({"a": ["1,200", "5"], "b": ["31.12.2024", "1.1.2024"], "c": ["x", "y"]})
+    with pytest.warns(UserWarning, match="some columns may not be what they seem") as caught:
+        encoder = Encoder.fit(table)
+    assert len(caught) == 1 and caught[0].filename == __file__
+    assert "\n  a: its texts" in str(caught[0].message) and "\n  b: its texts" in str(caught[0].message)
+    shown = encoder.report.to_pandas()
+    assert shown["name"].tolist() == ["a", "b", "c"] and shown["suspicion"].astype(bool).tolist() == [True, True, False]
+    assert "c: Categorical(levels=('x', 'y')) (text with few distinct values): 'x', 'y'" in repr(encoder.report)
+    assert [finding.why for finding in Encoder.from_json(encoder.to_json()).report] == ["declared"] * 3
+
+
+def test_vectors_are_numbers_of_one_length() -> None:
+    rows = np.random.default_rng(0).normal(3, 2, (50, 4))
+    encoder = Encoder.fit(pd.DataFrame({"v": list(rows)}))
+    np.testing.assert_allclose(
+        encoder.transform(pd.DataFrame({"v": list(rows)}))[:, :4], StandardScaler().fit_transform(rows), atol=1e-6
+    )
+    near, far = encoder({"v": rows[0] + 1e-6}) - encoder({"v": rows[0]}), encoder({"v": rows[0] + 1e300})
+    assert np.abs(near).max() < 1e-5 and far.tolist() == [5, 5, 5, 5, 0]
+    assert encoder.names == ("v 0", "v 1", "v 2", "v 3", "v missing")
+    assert Encoder.fit(pd.DataFrame({"v": [[1, 2], [3, 4]]}), kinds={"v": "vector"}).kinds["v"] == Vector(
+        (2, 3), (1, 1)
+    )
+    with pytest.raises(
+        ValueError, match=r"column v holds lists of 1 and 2 numbers: vectors have one length, .*'tags'}"
+    ):
+        Encoder.fit(pd.DataFrame({"v": [[1.5], [1.5, 2.5]]}))
+    with pytest.raises(ValueError, match=r"column v: .* has an entry that is not finite"):
+        Encoder.fit(pd.DataFrame({"v": [[1.5, 1.0], [1.5, math.nan]]}))
+
+
+LISTS = pa.table({
+    "v": pa.array([[0.5, 1.0], None, [2.0, 4.0]], pa.list_(pa.float32(), 2)),
+    "w": pa.array([[0.5, 1.0], [1.0, 2.0], None], pa.list_(pa.float64())),
+    "t": pa.array([["a", "b"], None, []], pa.large_list(pa.large_string())),
+    "c": pa.array(["x", None, "y"]).dictionary_encode(),
+    "n": pa.array([1, None, 3], pa.int16()),
+    "d": pa.array([0, None, 86_400_000], pa.timestamp("ms", tz="UTC")),
+})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda table: table,
+        lambda table: pa.Table.from_batches(table.to_batches(max_chunksize=2)),
+        lambda table: table.to_batches()[0],
+        lambda table: table.to_pandas(),
+        lambda table: table.to_pandas(types_mapper=pd.ArrowDtype),
+        lambda table: pytest.importorskip("polars").from_arrow(table),
+        lambda table: table.to_pylist(),
+    ],
+)
+def test_arrow_columns_are_read_in_every_table(convert: Any) -> None:
+    kinds: Any = {"c": "categorical"}
+    reference, table = Encoder.fit(LISTS, kinds=kinds), convert(LISTS)
+    assert [type(kind) for kind in reference.kinds.values()] == [Vector, Vector, Tags, Categorical, Numeric, Date]
+    encoder = Encoder.fit(table, kinds=kinds)
+    assert encoder == reference
+    assert_same(encoder.transform(table), reference.transform(LISTS))
+
+
+SKEWED = {
+    "lognormal": lambda random, n: random.lognormal(3, 3, n),
+    "Pareto": lambda random, n: random.pareto(1, n),
+    "mostly zero": lambda random, n: random.lognormal(3, 2, n) * (random.random(n) < 0.1),
+    "Cauchy": lambda random, n: random.standard_cauchy(n),
+    "with a sentinel": lambda random, n: np.where(np.arange(n) % 100 == 0, 1e9, random.normal(size=n)),
+}
+PLAIN = {
+    "normal": lambda random, n: random.normal(5, 3, n),
+    "uniform": lambda random, n: random.random(n),
+    "exponential": lambda random, n: random.exponential(1, n),
+    "Student, 4": lambda random, n: random.standard_t(4, n),
+    "counts": lambda random, n: random.poisson(0.1, n),
+    "two groups": lambda random, n: random.normal(5, 1, n) * random.choice([-1, 1], n),
+    "flag": lambda random, n: random.random(n) < 0.01,
+}
+
+
+@pytest.mark.parametrize("name", [*SKEWED, *PLAIN])
+def test_skewed_numbers_and_no_others_are_normal_scores(name: str) -> None:
+    for seed in range(20):
+        for n in (200, 2000):
+            table = pd.DataFrame({"x": {**SKEWED, **PLAIN}[name](np.random.default_rng(seed), n).astype(float)})
+            assert isinstance(Encoder.fit(table).kinds["x"], Quantiles) == (name in SKEWED)
+
+
+def test_normal_scores_are_monotone_bounded_and_those_of_the_logarithm() -> None:
+    random = np.random.default_rng(0)
+    table = pd.DataFrame({"x": random.lognormal(3, 3, 20_000)})
+    encoder = Encoder.fit(table)
+    at = np.sort(random.lognormal(3, 3, 1000))
+    scores = encoder.transform(pd.DataFrame({"x": at}))[:, 0]
+    np.testing.assert_allclose(scores, np.clip((np.log(at) - 3) / 3, -3, 3), atol=0.15)
+    assert (np.diff(scores) >= 0).all()
+    extreme = [encoder({"x": value})[0] for value in (-1e308, -1, 0, 1e12, 1.7e308)]
+    assert extreme == [-3, -3, -3, 3, 3]
+    wide = Encoder({"x": Quantiles((-1.7e308, 1.7e308), (-1, 1))})
+    assert [wide({"x": value})[0] for value in (-1.7e308, 0, 1.7e308)] == [-1, 0, 1]
+    tied = Encoder.fit(pd.DataFrame({"x": [0.0] * 90 + [*np.exp(np.arange(1, 11))]}))
+    assert tied({"x": 0})[0] == -0.625 < tied({"x": math.e})[0] < 1.5 < tied({"x": math.exp(9)})[0]
+
+
+def test_the_best_action_of_a_skewed_price_is_found() -> None:
+    """Least squares for each of two actions, whose rewards cross at the median price."""
+    random, found = np.random.default_rng(1), {}
+    price = random.lognormal(3, 3, 2000)
+    rewards = np.stack([np.tanh((np.log(price) - 3) / 3), np.zeros_like(price)], 1) + random.normal(0, 0.5, (2000, 2))
+    table, new = pd.DataFrame({"price": price}), pd.DataFrame({"price": random.lognormal(3, 3, 4000)})
+    for kind in (None, "numeric"):
+        encoder = Encoder.fit(table, kinds=None if kind is None else {"price": kind})
+        inputs = [np.c_[np.ones(len(rows)), encoder.transform(rows)[:, 0]] for rows in (table, new)]
+        weights = np.linalg.lstsq(inputs[0], rewards, rcond=None)[0]
+        found[kind] = np.mean((inputs[1] @ weights).argmax(1) == (np.log(new["price"]) < 3))
+    assert found[None] > 0.95 > 0.75 > found["numeric"]
+
+
 # The same bits in every container
 
 
@@ -203,8 +416,14 @@ def test_every_table_gives_the_same_encoder_and_features(convert: Any) -> None:
 unknown = st.sampled_from([None, math.nan, pd.NA, pd.NaT, np.float32("nan"), np.datetime64("NaT"), Decimal("nan")])
 levels = st.one_of(st.text(max_size=3), st.integers(-3, 3), st.booleans(), st.floats(-3, 3))
 dates = st.datetimes(datetime(1800, 1, 1), datetime(2200, 1, 1))
+finite = st.floats(allow_nan=False, allow_infinity=False)
+numbers = st.one_of(
+    finite, st.integers(), st.decimals(-9, 9), finite.map(str), st.sampled_from([" 3 ", "?", "NA", "n/a", "-", "+.5e3"])
+)
 CELLS = {
-    "numeric": st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(), st.decimals(-9, 9)),
+    "numeric": numbers,
+    "quantiles": numbers,
+    "vector": st.one_of(st.tuples(finite, finite), st.tuples(finite, finite).map(np.array)),
     "bool": st.booleans(),
     "date": st.one_of(dates, dates.map(datetime.isoformat), dates.map(lambda at: at.replace(tzinfo=UTC))),
     "categorical": levels,
@@ -251,7 +470,23 @@ def test_a_missing_value_is_marked_in_every_kind(name: str) -> None:
 
 
 WRONG = {
-    "numeric": ["3.5", 1j, [1.0], {}, math.inf, 10**400, np.array([1.0, 2.0]), datetime(2024, 1, 1)],
+    "numeric": [
+        "3,5",
+        "1,200",
+        "inf",
+        "1_000",
+        "$5",
+        "٣",
+        1j,
+        [1.0],
+        {},
+        math.inf,
+        10**400,
+        np.array([1.0, 2.0]),
+        datetime(2024, 1, 1),
+    ],
+    "quantiles": ["3,5", [1.0], math.inf, 10**400],
+    "vector": [3.0, "1,2", [1.0], [1.0, 2.0, 3.0], [1.0, None], [1.0, math.nan], ["1", "2"], [[1.0, 2.0]], np.eye(2)],
     "bool": ["true", 2, 0.5, [True]],
     "date": ["noon", "", "NaT", "now", 1_700_000_000, True, [], "2024-13-01", np.datetime64(10**18, "s"), "03/04/2024"],
     "categorical": [["a"], {}, b"a", 1j, datetime(2024, 1, 1)],
@@ -352,6 +587,11 @@ def test_json_is_plain_and_lossless() -> None:
         '{"format": "seqdec encoder 1", "columns": [{"name": "x", "kind": "numeric", "mean": 0, "std": NaN}]}',
         '{"format": "seqdec encoder 1", "columns": [{"name": "x", "kind": "bool"}, {"name": "x", "kind": "bool"}]}',
         '{"format": "seqdec encoder 1", "columns": [{"name": "x", "kind": ["bool"]}]}',
+        '{"format": "seqdec encoder 1", "columns": [{"name": "x", "kind": "vector", "means": [], "stds": []}]}',
+        Encoder({"x": Quantiles((1, 2), (0, 1))}).to_json().replace("[1.0, 2.0]", "[1.0, 1.0]"),
+        Encoder({"x": Quantiles((1, 2), (0, 1))}).to_json().replace("[1.0, 2.0]", "[1.0]"),
+        Encoder({"x": Quantiles((1, 2), (0, 1))}).to_json().replace("[0.0, 1.0]", "[0.0, 6.0]"),
+        '{"format": "seqdec encoder 1", "columns": [{"name": "x", "kind": "vector", "means": [0], "stds": [0]}]}',
     ],
 )  # fmt: skip
 def test_other_json_is_refused(text: Any) -> None:
@@ -377,9 +617,9 @@ def test_a_pipeline_of_scikit_learn_is_an_encoder() -> None:
     assert encoder == Encoder.of(pipeline, ["age", "visits", "city"]) != ENCODER
     assert pickle.loads(pickle.dumps(encoder)).names == encoder.names
     assert encoder.transform([]).shape == (0, len(encoder.names))
-    for act in (encoder.to_json, lambda: encoder.digest):
-        with pytest.raises(TypeError, match="has no JSON form: save the transformer by its own means"):
-            act()
+    with pytest.raises(TypeError, match="has no JSON form: save the transformer by its own means"):
+        encoder.to_json()
+    assert repr(encoder.report).startswith("age: ColumnTransformer")
 
 
 def test_transformers_that_are_no_encoders_are_refused() -> None:

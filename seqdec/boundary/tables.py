@@ -29,6 +29,10 @@ def frame(table: Any) -> "narwhals.DataFrame[Any]":
     """
     import narwhals
 
+    if hasattr(table, "to_struct_array"):  # a record batch of pyarrow, or a table
+        import pyarrow
+
+        table = pyarrow.Table.from_batches([table]) if isinstance(table, pyarrow.RecordBatch) else table
     names = list(map(str, getattr(table, "column_names", getattr(table, "columns", ()))))
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)

@@ -11,8 +11,10 @@ from seqdec.features.kinds import (
     Kind,
     Numeric,
     Ordered,
+    Quantiles,
     Tags,
     Text,
+    Vector,
 )
 
 __all__ = [
@@ -26,6 +28,8 @@ __all__ = [
     "Kind",
     "Numeric",
     "Ordered",
+    "Quantiles",
     "Tags",
     "Text",
+    "Vector",
 ]

@@ -11,8 +11,8 @@ from gymnasium import spaces
 
 from seqdec.boundary import checks
 from seqdec.boundary.tables import AS_DICT, check_keys, columns_of
-from seqdec.features import values
 from seqdec.features.kinds import KINDS, NAMES, Kind, Ordered, fitted
+from seqdec.findings import Finding, Report, examples_of, warn_of
 from seqdec.introspection import brief, counted, described
 from seqdec.registry import unknown
 
@@ -30,6 +30,9 @@ class Encoder:
     >>> dict(zip(encoder.names, encoder({"city": "Rome", "age": 40}).tolist()))
     {'city=Oslo': 0.0, 'city=Rome': 1.0, 'city other': 0.0, 'city missing': 0.0, 'age': 1.0, 'age missing': 0.0}
     """
+
+    _findings: tuple[Finding, ...] = ()
+    """of `fit`"""
 
     def __init__(self, kinds: Mapping[str, Kind]):
         """An encoder of declared columns, such as {"age": Numeric(mean=40, std=12), "city": Categorical(("Rome",))}.
@@ -54,7 +57,7 @@ class Encoder:
             write = kind.writer(name, len(features))
             features += kind.features(name)
             limits += [kind.bounds] * (len(features) - len(limits))
-            self._writers.append((name, write, len(features)))
+            self._writers.append((name, kind.missing, write, len(features)))
             features.append(f"{name} missing")
             limits.append((0.0, 1.0))
             origins += [name] * (len(features) - len(origins))
@@ -78,8 +81,9 @@ class Encoder:
     ) -> "Encoder":
         """The encoder of a table's columns, by their values.
 
-        Text is a date if all is ISO 8601, else categorical up to `max_levels`, else free text if mostly of several
-        words, else hashed.
+        Text is a number or a date if all is plain, as "1.5" or in ISO 8601, else categorical up to `max_levels`, else
+        free text if mostly of several words, else hashed. Skewed numbers become normal scores, lists of numbers with
+        decimals vectors. `report` says what was read and why; a warning names what a reader may not expect.
 
         Args:
             table: of pandas, polars or pyarrow, or a list of dicts.
@@ -103,16 +107,28 @@ class Encoder:
         if not rows:
             raise ValueError("the table has no rows to fit an encoder to: declare the columns, Encoder({...})")
         chosen: dict[str, Kind] = {}
+        findings = []
         for name, column in found.items():
-            kind = given.get(name, column.kind)
+            kind, why, suspicion = given.get(name, column.kind), "declared", ""
             if isinstance(kind, Kind):
                 chosen[name] = kind
             elif kind == "ordered" and column.levels:
                 chosen[name] = Ordered(column.levels)
             else:
-                known = [cell for cell in column.values if not values.missing(cell)]
-                chosen[name] = fitted(name, kind, known, max_levels=max_levels, buckets=buckets)
-        return cls(chosen)
+                chosen[name], why, suspicion = fitted(name, kind, column.values, max_levels=max_levels, buckets=buckets)
+            why = "the type of the column" if name not in given and column.kind else why
+            known = [cell for cell in column.values if not chosen[name].missing(cell)]
+            findings.append(
+                Finding(name, brief(chosen[name]), why, 1 - len(known) / rows, examples_of(known), suspicion)
+            )
+        warn_of(
+            findings,
+            "some columns may not be what they seem; kinds={...} of Encoder.fit declares them, without this warning:",
+            stacklevel=2,
+        )
+        encoder = cls(chosen)
+        encoder._findings = tuple(findings)
+        return encoder
 
     @classmethod
     def of(cls, transformer: Any, columns: Iterable[str], *, example: Mapping[str, Any] | None = None) -> "Encoder":
@@ -141,9 +157,9 @@ class Encoder:
         """
         self._check_row(row)
         encoded, get = np.zeros(len(self.names), np.float32), row.get
-        for name, write, last in self._writers:
+        for name, missing, write, last in self._writers:
             value = get(name)
-            if values.missing(value):
+            if missing(value):
                 encoded[last] = 1.0
             else:
                 write(encoded, value)
@@ -156,16 +172,22 @@ class Encoder:
         """
         rows, found = columns_of(table, list(self.kinds))
         encoded = np.zeros((rows, len(self.names)), np.float32)
-        for name, write, last in self._writers:
+        for name, missing, write, last in self._writers:
             for place, value in enumerate(found[name].values):
                 try:
-                    if values.missing(value):
+                    if missing(value):
                         encoded[place, last] = 1.0
                     else:
                         write(encoded[place], value)
                 except (TypeError, ValueError) as error:
                     raise type(error)(f"row {place}, {error}") from None
         return encoded
+
+    @property
+    def report(self) -> Report:
+        """How `fit` read each column and why, missing values, examples, and suspicions with their remedies."""
+        declared = (Finding(name, brief(kind), "declared") for name, kind in self.kinds.items())
+        return Report(self._findings or declared)
 
     def to_json(self) -> str:
         """The columns as JSON, for `from_json`."""

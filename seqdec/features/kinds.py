@@ -1,23 +1,25 @@
 """Kinds of columns. Levels are compared as text: 3, 3.0 and "3" are one level."""
 
 import abc
+import bisect
 import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
-from decimal import Decimal
+from datetime import datetime
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from seqdec.boundary import checks
 from seqdec.features import values
+from seqdec.features.inference import recognized
 from seqdec.registry import unknown
 
 CUT = 5.0
 """Standard deviations at which numbers are clipped."""
 _MOST = 2**20
+_SCORES = np.linspace(-3, 3, 25)
 _CYCLES = ("hour", "weekday", "yearday")
 _DAY, _YEAR = 86_400.0, 365.25
 _WORD = re.compile(r"(?u)\b\w\w+\b")
@@ -32,6 +34,8 @@ class Kind(abc.ABC):
 
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     """of each feature"""
+    missing = staticmethod(values.missing)
+    """(value) -> whether it is missing"""
 
     def checked(self, column: str) -> "Kind":
         """With normalized settings. Raises ValueError or TypeError for invalid ones."""
@@ -48,7 +52,7 @@ class Kind(abc.ABC):
 
 @dataclass(frozen=True)
 class Numeric(Kind):
-    """clip((x - mean) / std, -5, 5) of a number x; 0 where missing."""
+    """clip((x - mean) / std, -5, 5) of a number x, also as plain text; 0 where missing, as "?" and "NA" are, too."""
 
     mean: float
     """subtracted"""
@@ -56,6 +60,7 @@ class Numeric(Kind):
     """divides; above zero"""
 
     bounds = (-CUT, CUT)
+    missing = staticmethod(values.missing_number)
 
     @classmethod
     def fit(cls, column: str, known: list[Any]) -> Self:
@@ -95,6 +100,8 @@ class Date(Numeric):
     2 pi (w + f) / 7 and 2 pi (y + f) / 365.25; the trend is clip((t - mean) / std, -5, 5), mean and std in days.
     """
 
+    missing = staticmethod(values.missing)
+
     @staticmethod
     def number(column: str, value: Any) -> float:
         return _day(values.moment(column, value))
@@ -112,6 +119,106 @@ class Date(Numeric):
             for place, turn in enumerate(turns):
                 row[at + 2 * place], row[at + 2 * place + 1] = math.sin(math.tau * turn), math.cos(math.tau * turn)
             row[at + 2 * len(turns)] = _clipped((_day(when) - mean) / std)
+
+        return write
+
+
+@dataclass(frozen=True)
+class Quantiles(Kind):
+    """Normal scores of a skewed number x: linear between z_j at x = q_j, constant beyond the ends; 0 where missing.
+
+    q_j is the quantile Phi(z_j) of the column, z_j = -3, -2.75, ..., 3 as far as the rows resolve them; equal quantiles
+    have the mean of their z_j. Outliers and the unit of x do not matter.
+    """
+
+    quantiles: Sequence[float]
+    """ascending"""
+    scores: Sequence[float]
+    """ascending, in [-5, 5]"""
+
+    bounds = (-CUT, CUT)
+    missing = staticmethod(values.missing_number)
+
+    @classmethod
+    def fit(cls, column: str, known: list[Any]) -> Self:
+        """Quantiles of the numbers, at least one."""
+        from scipy.special import ndtr
+
+        chances = ndtr(_SCORES)
+        resolved = np.minimum(chances, 1 - chances) >= 0.5 / len(known)
+        resolved |= _SCORES == 0
+        numbers = [values.number(column, value) for value in known]
+        found, places = np.unique(np.quantile(numbers, chances[resolved]), return_inverse=True)
+        scores = np.bincount(places, _SCORES[resolved]) / np.bincount(places)
+        return cls(tuple(found.tolist()), tuple(scores.tolist()))
+
+    def checked(self, column: str) -> "Quantiles":
+        lists = [checks.ordered(f"{name} of column {column}", getattr(self, name), "a list") for name in vars(self)]
+        x, z = (values.vector(column, given) for given in lists)
+        ascending = all((one[:-1] < one[1:]).all() for one in (x, z))
+        if not len(x) or len(x) != len(z) or not ascending or (np.abs(z) > CUT).any():
+            raise ValueError(
+                f"column {column} needs ascending quantiles, each with a score in [-5, 5]; got {self!r:.200}"
+            )
+        return type(self)(tuple(x.tolist()), tuple(z.tolist()))
+
+    def writer(self, column: str, at: int) -> values.Write:
+        x, z = self.quantiles, self.scores
+        last = len(x) - 1
+
+        def write(row: np.ndarray, value: Any) -> None:
+            number = values.number(column, value)
+            place = bisect.bisect_right(x, number) - 1
+            if place < 0 or place == last:
+                row[at] = z[max(place, 0)]
+            else:
+                share = (number / 2 - x[place] / 2) / (x[place + 1] / 2 - x[place] / 2)  # without overflow
+                row[at] = z[place] + share * (z[place + 1] - z[place])
+
+        return write
+
+
+@dataclass(frozen=True)
+class Vector(Kind):
+    """Entries of a list of numbers, each standardized and clipped as in `Numeric`; 0 where the list is missing."""
+
+    means: Sequence[float]
+    """subtracted"""
+    stds: Sequence[float]
+    """divide; above zero"""
+
+    bounds = (-CUT, CUT)
+
+    @classmethod
+    def fit(cls, column: str, known: list[Any]) -> Self:
+        """Mean and standard deviation of each entry."""
+        vectors = [values.vector(column, value) for value in known]
+        if len(lengths := sorted({*map(len, vectors)})) > 1 or not lengths[0]:
+            raise ValueError(
+                f"column {column} holds lists of {' and '.join(map(str, lengths[:3]))} numbers: vectors have one "
+                f"length, and None where they are missing; as tags, kinds={{{column!r}: 'tags'}}"
+            )
+        table = np.stack(vectors)
+        stds = table.std(axis=0)
+        return cls(tuple(table.mean(axis=0).tolist()), tuple(np.where(stds > 0, stds, 1.0).tolist()))
+
+    def checked(self, column: str) -> "Vector":
+        means, stds = (values.vector(column, list(part)) for part in (self.means, self.stds))
+        if len(means) != len(stds) or not len(means) or not (stds > 0).all():
+            raise ValueError(f"column {column} needs a mean and a std above zero for each entry; got {self!r:.200}")
+        return type(self)(tuple(means.tolist()), tuple(stds.tolist()))
+
+    def features(self, column: str) -> list[str]:
+        return [f"{column} {entry}" for entry in range(len(self.means))]
+
+    def writer(self, column: str, at: int) -> values.Write:
+        means, stds = np.array(self.means), np.array(self.stds)
+
+        def write(row: np.ndarray, value: Any) -> None:
+            found = values.vector(column, value)
+            if len(found) != len(means):
+                raise ValueError(f"column {column}: a vector has {len(means)} numbers; got {len(found)}")
+            row[at : at + len(means)] = np.clip((found - means) / stds, -CUT, CUT)
 
         return write
 
@@ -274,6 +381,8 @@ class Text(Hashed):
 
 KINDS: dict[str, type[Kind]] = {
     "numeric": Numeric,
+    "quantiles": Quantiles,
+    "vector": Vector,
     "bool": Bool,
     "date": Date,
     "categorical": Categorical,
@@ -288,69 +397,28 @@ KINDS: dict[str, type[Kind]] = {
 NAMES = {kind: name for name, kind in KINDS.items()}
 
 
-def fitted(column: str, kind: str | None, known: list[Any], *, max_levels: int, buckets: int) -> Kind:
-    """A kind fitted to present values, or chosen for None. Many levels are hashed."""
+def fitted(column: str, kind: str | None, cells: list[Any], *, max_levels: int, buckets: int) -> tuple[Kind, str, str]:
+    """A kind fitted to the present ones of the cells, or chosen for None, why, and what is suspected.
+
+    Many levels are hashed.
+    """
     if kind is not None and not (isinstance(kind, str) and kind in KINDS):
         raise ValueError(unknown(f"kind of column {column}", kind, KINDS))
-    if not known and kind not in ("bool", "hashed", "text", "hashed_tags"):
+    known, why, suspicion = [cell for cell in cells if not values.missing(cell)], "declared", ""
+    if kind is None and known:
+        kind, why, suspicion = recognized(column, known, max_levels)
+    chosen: Any = KINDS[kind or "numeric"]
+    if issubclass(chosen, Hashed):
+        return chosen(buckets), why, suspicion
+    known = [cell for cell in known if not chosen.missing(cell)]
+    if not known and chosen is not Bool:
         raise ValueError(
             f"column {column} has only missing values: leave it out, or declare it, as with Numeric(mean=0, std=1)"
         )
-    chosen = KINDS[kind or _kind_of(column, known, max_levels)]
-    if issubclass(chosen, Hashed):
-        return chosen(buckets)
-    fit: Any = chosen
-    found = fit.fit(column, known)
+    found = chosen.fit(column, known)
     if isinstance(found, Categorical) and not 0 < len(found.levels) <= max_levels:
-        return HashedTags(buckets) if isinstance(found, Tags) else Hashed(buckets)
-    return found
-
-
-def _kind_of(column: str, known: list[Any], max_levels: int) -> str:
-    first = {}
-    for value in known:
-        first.setdefault(_family(value), value)
-    if first.keys() == {"bool", "numeric"}:
-        return "numeric"
-    shown = ", ".join(f"{value!r:.40}" for value in first.values())
-    if None in first:
-        raise TypeError(
-            f"column {column} holds values of no known kind ({shown}): convert them, as with str(), or leave the "
-            "column out"
-        )
-    if len(first) > 1:
-        raise TypeError(
-            f"column {column} holds values of several kinds ({shown}): convert them, leave the column out, or name its "
-            f"kind: kinds={{{column!r}: 'categorical'}}"
-        )
-    (family,) = first
-    if family != "text":
-        return str(family)
-    if all(_is_date(text) for text in known):
-        return "date"
-    if len({str(text) for text in known}) <= max_levels:
-        return "categorical"
-    return "text" if 2 * sum(" " in text.strip() for text in known) > len(known) else "hashed"
-
-
-def _family(value: Any) -> str | None:
-    """The kind of one value, "text" for str; None if none accepts it."""
-    if isinstance(value, str):
-        return "text"
-    if isinstance(value, bool | np.bool_):
-        return "bool"
-    if checks.is_number(value) or isinstance(value, Decimal):
-        return "numeric"
-    if isinstance(value, date | np.datetime64):
-        return "date"
-    return "tags" if isinstance(value, list | tuple | set | frozenset | np.ndarray) else None
-
-
-def _is_date(text: str) -> bool:
-    try:
-        return "-" in text and bool(values.moment("", text))
-    except (TypeError, ValueError):
-        return False
+        found = HashedTags(buckets) if isinstance(found, Tags) else Hashed(buckets)
+    return found, why, suspicion
 
 
 def _checked_levels(column: str, levels: Iterable[Any]) -> tuple[str, ...]:

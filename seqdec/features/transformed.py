@@ -13,6 +13,7 @@ from seqdec.boundary.checks import dense
 from seqdec.boundary.tables import columns_of
 from seqdec.features import values
 from seqdec.features.encoder import Encoder
+from seqdec.findings import Finding
 from seqdec.introspection import brief, counted, described
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ class Transformed(Encoder):
         self.columns = tuple(checks.ordered("columns", columns, "a list of names"))
         """Its inputs."""
         self.kinds = {}
+        read_as = " ".join(brief(transformer).split())
+        self._findings = tuple(Finding(name, read_as, "scikit-learn") for name in self.columns)
         self.names = self.column_of = self._names(example)
         self.space = spaces.Box(-np.inf, np.inf, (len(self.names),), np.float32)
 

@@ -22,6 +22,10 @@ _LOWEST = -(2**31)
 _KNOWN = frozenset({str, int, bool, datetime, date, list, tuple})
 """Types without missing values."""
 _WORDS = 2**14
+PLAIN = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+"""A number as text, without spaces around."""
+_ABSENT = frozenset({"", "?", "-", "--", ".", "na", "n/a", "#n/a", "nan", "<na>", "null", "none", "missing", "unknown"})
+"""Words for a missing number, in lower case."""
 
 Write = Callable[[np.ndarray, Any], None]
 """(row (F,) of zeros, value) -> None, filling the row"""
@@ -42,10 +46,17 @@ def missing(value: Any) -> bool:
     return type(value).__name__ in ("NAType", "NaTType")
 
 
+def missing_number(value: Any) -> bool:
+    """Whether a value is missing, or a word for a missing number, such as "?" and "NA"."""
+    return value.strip().lower() in _ABSENT if isinstance(value, str) else missing(value)
+
+
 def number(column: str, value: Any) -> float:
-    """A finite real number as a float."""
+    """A finite real number, also as plain text such as "1.5", as a float."""
+    if isinstance(value, str) and PLAIN.fullmatch(value.strip()):
+        value = float(value)
     if not (checks.is_number(value) or isinstance(value, Decimal)):
-        raise TypeError(f"column {column}: {value!r:.80} is not a number: convert it, as with float()")
+        raise TypeError(f"column {column}: {value!r:.80} is not a number: convert it, as with pandas.to_numeric")
     try:
         plain = float(value)
     except OverflowError:
@@ -90,6 +101,19 @@ def tags(column: str, value: Any) -> list[str]:
     if not isinstance(value, list | tuple | set | frozenset):
         raise TypeError(f"column {column}: {value!r:.80} is not a list of tags: convert it, as with list() or split()")
     return [level(column, tag) for tag in value if not missing(tag)]
+
+
+def vector(column: str, value: Any) -> np.ndarray:
+    """(n,) finite numbers of a list or array."""
+    try:
+        found = np.asarray(value)
+    except ValueError:  # lists of several lengths
+        found = np.array(None)
+    if found.ndim != 1 or found.dtype.kind not in "iuf":
+        raise TypeError(f"column {column}: {value!r:.80} is not a list of numbers: give None where it is missing")
+    if not np.isfinite(found).all():
+        raise ValueError(f"column {column}: {value!r:.80} has an entry that is not finite: fill it in, or give None")
+    return found.astype(np.float64)
 
 
 def moment(column: str, value: Any) -> datetime:
