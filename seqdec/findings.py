@@ -1,19 +1,15 @@
 """What readers found: for each part of a table what it was read as, why, and what is suspected."""
 
-import reprlib
 import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from seqdec.introspection import html
+from seqdec.introspection import brief, html
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _EXAMPLES = 3
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = 24
-_SHORT.maxlist = _SHORT.maxtuple = 3
 
 
 class Finding(NamedTuple):
@@ -68,7 +64,7 @@ def warn_of(findings: Iterable[Finding], remedy: str, *, stacklevel: int) -> Non
 
 def _lines(finding: Finding) -> Iterable[str]:
     missing = f"; {finding.missing:.1%} missing" if finding.missing else ""
-    examples = ", ".join(map(_SHORT.repr, finding.examples))
+    examples = ", ".join(map(brief, finding.examples))
     yield f"{finding.name}: {finding.read_as} ({finding.why}{missing}){f': {examples}' if examples else ''}"
     if finding.suspicion:
         yield f"  ! {finding.suspicion}"
