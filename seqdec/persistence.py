@@ -143,7 +143,8 @@ def write_file(path: Path, write: Callable[[Path], Any]) -> None:
     Raises OSError, also where `path` is no file.
     """
     with _replacing(path) as (target, temporary):
-        mode = temporary.stat().st_mode  # that of the process's umask, which not every library respects
+        known = target if target.exists() else temporary
+        mode = known.stat().st_mode  # as it was, or of the process's umask, which not every library respects
         write(temporary)
         temporary.chmod(mode)
         with temporary.open("rb+") as file:

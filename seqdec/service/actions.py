@@ -53,6 +53,9 @@ class Actions(Protocol):
 
     restore: follow the log, with a model of so many outputs.
     ask, ask_many: check a call's arguments. Raise TypeError or ValueError.
+    identities: contexts of a call, as bytes; identity_of: that of a logged context.
+    some: a call for those at some places. Raises ValueError for a part of a slate.
+    shown: a logged action, for the caller.
     choose: actions of the decisions from a number on. Raises TypeError or ValueError.
     lesson: output or point that a model learns of a logged action; None: its output is gone.
     explain: (context) -> explanation, from a copy of the belief, in any thread.
@@ -64,6 +67,10 @@ class Actions(Protocol):
     def restore(self, store: Store, outputs: int) -> None: ...
     def ask(self, context: Any, mask: Any, items: Any) -> Any: ...
     def ask_many(self, stacked: Any, masks: Any, items: Any) -> Any: ...
+    def identities(self, asked: Any) -> Sequence[bytes]: ...
+    def identity_of(self, context: bytes) -> bytes: ...
+    def some(self, asked: Any, places: Sequence[int]) -> Any: ...
+    def shown(self, action: Any) -> Any: ...
     def choose(self, model: Model, number: int, asked: Any) -> Chosen: ...
     def lesson(self, action: Any) -> Any: ...
     def explain(self, store: Store, model: Model, asked: Any) -> Callable[[Any], Explanation]: ...
@@ -100,6 +107,15 @@ class OfContexts:
         rows = self._contexts.many(stacked)
         return Asked(rows, masks, (len(rows.packed),))
 
+    def identities(self, asked: Asked) -> Sequence[bytes]:
+        return asked.rows.packed
+
+    def identity_of(self, context: bytes) -> bytes:
+        return context
+
+    def some(self, asked: Asked, places: Sequence[int]) -> Asked:
+        return Asked(asked.rows.some(places), asked.mask, (len(places),))
+
     def records_of(self, log: Log) -> tuple[np.ndarray, list[np.ndarray]]:
         return self._contexts.of_log(log), []
 
@@ -130,7 +146,9 @@ class Points(OfContexts):
         return Chosen(points, rows.packed, none, written, propensities.tolist(), none, rows.clipped)
 
     def lesson(self, action: bytes) -> np.ndarray:
-        return np.frombuffer(action, np.float32).reshape(self._shape)
+        return np.frombuffer(action, np.float32).reshape(self._shape)  # not to be written to
+
+    shown = lesson
 
     def explain(self, store: Store, model: Model, asked: Asked) -> Callable[[Any], Explanation]:
         raise TypeError(
@@ -208,6 +226,13 @@ class Arms(OfContexts):
             by_id[:, list(self._owners.values())] = every[:, list(self._owners)]
             probabilities = list(map(tuple, by_id.tolist()))
         return Chosen(actions, rows.packed, shown, written, propensities.tolist(), probabilities, rows.clipped)
+
+    def some(self, asked: Asked, places: Sequence[int]) -> Asked:
+        mask = None if asked.mask is None else self._allowed(asked.mask, asked.lead)[places]
+        return super().some(asked, places)._replace(mask=mask)
+
+    def shown(self, action: int) -> Label:
+        return self.arms[action].name
 
     def lesson(self, action: int) -> int | None:
         return self.arms[action].output

@@ -30,6 +30,11 @@ class Rows(NamedTuple):
     clipped: int
     """number of rows beyond the bounds"""
 
+    def some(self, places: Sequence[int]) -> "Rows":
+        """Those at some places, of which `clipped` is at most what it says."""
+        x = {name: part[places] for name, part in self.x.items()} if isinstance(self.x, Mapping) else self.x[places]
+        return Rows(x, [self.packed[place] for place in places], min(self.clipped, len(places)))
+
 
 class Contexts:
     """The contexts of a Box, a Discrete space or a Dict of them. Raises TypeError for another space.

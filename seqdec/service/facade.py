@@ -6,6 +6,7 @@ FOLDER/.lock                keeps others away
 """
 
 import functools
+import math
 import os
 import secrets
 import threading
@@ -17,6 +18,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from seqdec import agents
@@ -36,8 +38,8 @@ from seqdec.service.identity import check_arms, check_facts, described_encoder, 
 from seqdec.service.items import ROWS, Catalog, Id, Items
 from seqdec.service.learner import Learner, Result
 from seqdec.service.model import Maker, identity_of
-from seqdec.service.rewards import Rewards, make_rule, worth
-from seqdec.service.store import FORMAT, Entry, Store
+from seqdec.service.rewards import Rewards, make_rule, place_of, worth
+from seqdec.service.store import FORMAT, Entry, Logged, Store, check_keys
 from seqdec.service.transactions import Transactions
 
 _PATIENCE = 10.0
@@ -148,7 +150,10 @@ class OnlineAgent:
         try:
             if self._folder is not None:
                 check_folder_name(self._folder)
+                is_new = not self._folder.exists()
                 check_writable(self._folder)
+                if is_new:
+                    self._folder.chmod(0o700)  # contexts are data of persons
                 self._held.enter_context(locked(self._folder))
             self._store = Store(self._folder, fsync=fsync)
             self._held.callback(self._store.close)
@@ -227,7 +232,9 @@ class OnlineAgent:
         """Compile all programs."""
         self._transact(lambda: self._actions.warm_up(self._learner.model))
 
-    def decide(self, context: Any = None, mask: Any = None, *, items: Iterable[Id] | None = None) -> Decision:
+    def decide(
+        self, context: Any = None, mask: Any = None, *, items: Iterable[Id] | None = None, key: str | None = None
+    ) -> Decision:
         """Choose an action and commit it to the log.
 
         Args:
@@ -236,14 +243,22 @@ class OnlineAgent:
             mask: arms that may be played: a set or list of names, a dict of bools by name, or bools for all arms that
                 ever were, in the order of their ids; None: all. Arms beyond the length of bools are not allowed.
             items: ids of a `Catalog`'s items to choose from; None: all.
+            key: your name of the decision, such as "ann/17": a retry with the same key and context returns the first
+                decision, also after a restart. `forget` takes it, or what stands before a "/" of it.
 
-        Raises TypeError or ValueError for a context, mask or id of another kind, shape or range, and OSError where the
-        log cannot be written; the log is unchanged.
+        Raises TypeError or ValueError for a context, mask, id or key of another kind, shape or range, or a key of
+        another context, and OSError where the log cannot be written; the log is unchanged.
         """
-        return self._transact(self._decide, self._actions.ask(context, mask, items), urgent=True)[0]
+        keys = () if key is None else check_keys([key])
+        return self._transact(self._decide, self._actions.ask(context, mask, items), keys, urgent=True)[0]
 
     def decide_many(
-        self, stacked: Any, masks: Any = None, *, items: Iterable[Iterable[Id] | None] | None = None
+        self,
+        stacked: Any,
+        masks: Any = None,
+        *,
+        items: Iterable[Iterable[Id] | None] | None = None,
+        keys: Sequence[str] | None = None,
     ) -> list[Decision]:
         """Choose an action for each of several contexts, as `decide`, by the present belief.
 
@@ -252,15 +267,22 @@ class OnlineAgent:
             masks: (n, number of ids) bool, a table with a column for each name, or a list of masks as in `decide`;
                 None: all arms.
             items: ids of items for each context; None: all.
+            keys: one for each context; None: none.
         """
-        return self._transact(self._decide, self._actions.ask_many(stacked, masks, items), urgent=True)
+        given = () if keys is None else check_keys(checks.ordered("keys", keys, "a list of texts"))
+        return self._transact(self._decide, self._actions.ask_many(stacked, masks, items), given, urgent=True)
 
-    def decide_slate(self, count: int, context: Any = None, *, items: Iterable[Id] | None = None) -> list[Decision]:
+    def decide_slate(
+        self, count: int, context: Any = None, *, items: Iterable[Id] | None = None, key: str | None = None
+    ) -> list[Decision]:
         """Choose `count` different items of a `Catalog` for a context, by the present belief.
 
-        Each has its own token, and its propensity among the items not yet chosen.
+        Each has its own token, and its propensity among the items not yet chosen. With a key the decisions have the
+        keys key/0, key/1, ....
         """
-        return self._transact(self._decide, self._items().ask_slate(count, context, items), urgent=True)
+        asked = self._items().ask_slate(count, context, items)
+        keys = () if key is None else [f"{check_keys([key])[0]}/{place}" for place in range(count)]
+        return self._transact(self._decide, asked, keys, urgent=True)
 
     def explain(self, context: Any = None, mask: Any = None, *, items: Iterable[Id] | None = None) -> Explanation:
         """Belief about every arm or item in a context, with probabilities and contributions; nothing is logged.
@@ -280,7 +302,7 @@ class OnlineAgent:
         Returns:
             "learned"; "collected": to be combined and learned later; "repeated": the decision keeps its first reward;
             "expired"; "unknown" token; "rejected": logged, but would make the belief infinite; "removed": logged, but
-            the arm has no output any more.
+            the arm has no output any more; "withdrawn": the decision was.
 
         Raises TypeError or ValueError for a token that is no str, a reward that is no finite number, or wrong names,
         and OSError where the log cannot be written; the log is unchanged.
@@ -292,6 +314,35 @@ class OnlineAgent:
         results = self._transact(self._rewards.report, self._rewards.parse(pairs))
         self._learner.snapshot_if_due(self._transact)
         return results
+
+    def withdraw(self, token: str) -> Result:
+        """Log that a decision was never shown: it is learned as nothing, not with the default reward either.
+
+        Returns "withdrawn", now or before; "repeated": it has a reward, which stays; "unknown" token. Raises TypeError
+        for a token that is no str, OSError where the log cannot be written.
+        """
+        return self._transact(self._rewards.withdraw, *place_of(token))
+
+    def forget(self, keys: Iterable[str] = (), *, older_than: float | None = None) -> int:
+        """Erase contexts, masks, keys, tokens and probabilities from the log's files; returns of how many decisions.
+
+        Their time, action, propensity and reward stay, for sums; those without a reward are withdrawn. The belief keeps
+        what it learned, in a snapshot written before, and with it the memory of an agent that has one; learning the log
+        again is without them, with a RuntimeWarning.
+
+        Args:
+            keys: tokens, keys of decisions, or what stands before a "/" of keys, such as a person.
+            older_than: also all decisions from so many seconds ago and before, those of imported logs by their time
+                of import.
+
+        Raises TypeError or ValueError for keys that are no texts, OSError where a file cannot be written.
+        """
+        if isinstance(keys, str):
+            raise TypeError(f"keys must be a list of texts; got {keys!r:.80}")
+        if older_than is not None:
+            checks.positive("older_than", older_than)
+        names = [(key, *place_of(key)) for key in check_keys(keys)]
+        return self._slowly(self._learner.forget, self._transact, names, older_than)
 
     def warm_start(self, log: Log) -> None:
         """Import a log and learn it row by row, all or nothing, while other calls go on. Ends with a snapshot.
@@ -384,14 +435,39 @@ class OnlineAgent:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _decide(self, asked: Any) -> list[Decision]:
+    def _decide(self, asked: Any, keys: Sequence[str]) -> list[Decision]:
+        """Decide, or return the first decisions of these keys."""
+        if not keys:
+            return self._decide_anew(asked, [])
+        first: dict[str, bytes] = {}
+        known: dict[str, Decision] = {}
+        contexts = self._actions.identities(asked)
+        if len(contexts) != len(keys):
+            raise ValueError(f"keys must be one for each of {len(contexts)} contexts; got {len(keys)}")
+        for key, context in zip(keys, contexts, strict=True):
+            if key not in first and (found := self._store.keyed(key)) is not None and found.context is not None:
+                first[key] = self._actions.identity_of(found.context)
+                known[key] = _decision(found, self._actions.shown(found.action))
+            if first.setdefault(key, context) != context:
+                raise ValueError(f"the key {key!r} is of a decision in another context: give this one a key of its own")
+        new = {key: place for place, key in reversed(list(enumerate(keys))) if key not in known}
+        places = sorted(new.values())
+        if places:
+            own = [keys[place] for place in places]
+            asked = asked if len(places) == len(keys) else self._actions.some(asked, places)
+            known |= zip(own, self._decide_anew(asked, own), strict=True)
+        return [known[key] for key in keys]
+
+    def _decide_anew(self, asked: Any, keys: Sequence[str]) -> list[Decision]:
         chosen = self._actions.choose(self._learner.model, self._store.decisions + 1, asked)
         count = len(chosen.actions)
         if not count:
             return []
         content = secrets.token_bytes(8 * count)
         nonces = [content[8 * place : 8 * place + 8] for place in range(count)]
-        entries = list(map(Entry, nonces, chosen.contexts, chosen.masks, chosen.written, chosen.propensities))
+        laws = [None if law is None else np.array(law, "<f4").tobytes() for law in chosen.probabilities]
+        parts = nonces, chosen.contexts, chosen.masks, chosen.written, chosen.propensities, keys or [None] * count, laws
+        entries = list(map(Entry, *parts))
         first = self._store.append_decisions(entries)
         if chosen.clipped:
             self._rewards.counts["clipped"] += chosen.clipped
@@ -428,6 +504,12 @@ class OnlineAgent:
             self._transact.is_open = self._learner.is_open = False
             self._free.detach()
             _close(self._held)
+
+
+def _decision(found: Logged, action: Any) -> Decision:
+    law = None if found.logging is None else tuple(np.frombuffer(found.logging, "<f4").tolist())
+    propensity = math.nan if found.propensity is None else found.propensity
+    return Decision(action, propensity, str(found.token), law)
 
 
 def _factory(make: str | Callable[[HasSpaces], Agent]) -> Callable[[HasSpaces], Agent]:

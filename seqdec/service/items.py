@@ -27,7 +27,7 @@ from seqdec.ope.log import Log
 from seqdec.runtime import step_options
 from seqdec.service import explanation
 from seqdec.service.actions import NOTHING, Chosen, Imported, label
-from seqdec.service.contexts import ITEM, USER, WHOLE, Contexts, Rows, sized
+from seqdec.service.contexts import ITEM, USER, WHOLE, Contexts, Rows, sized, unpacked
 from seqdec.service.explanation import Explanation
 from seqdec.service.model import Maker, Model
 from seqdec.service.store import Store, Transact, portion
@@ -182,6 +182,24 @@ class Items:
         if users is not None:
             users = Rows(np.repeat(users.x, count, 0), users.packed * count, users.clipped * count)
         return AskedItems(users, [None if items is None else list(items)] * count, different=True)
+
+    def identities(self, asked: AskedItems) -> Sequence[bytes]:
+        return [b""] * len(asked.items) if asked.users is None else [user.tobytes() for user in asked.users.x]
+
+    def identity_of(self, context: bytes) -> bytes:
+        return b"" if self._users is None else unpacked([context], self._contexts.record)[USER][0, 0].tobytes()
+
+    def some(self, asked: AskedItems, places: Sequence[int]) -> AskedItems:
+        if asked.different and len(places) < len(asked.items):
+            raise ValueError(
+                f"the slate with this key has {len(asked.items) - len(places)} items, not {len(asked.items)}: ask for "
+                "as many as before, or give another key"
+            )
+        users = None if asked.users is None else asked.users.some(places)
+        return AskedItems(users, [asked.items[place] for place in places], asked.different)
+
+    def shown(self, action: int) -> Id:
+        return self.inventory.ids[action]
 
     def choose(self, model: Model, number: int, asked: AskedItems) -> Chosen:
         inventory, users = self.inventory, asked.users

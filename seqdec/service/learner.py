@@ -4,9 +4,11 @@ A wider model learns the same log beside it, and takes over in one transaction.
 """
 
 import math
+import sys
 import threading
+import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -31,8 +33,10 @@ _BATCHES, _STEP = 256, 16
 """Most batches learned at once: in one call, and while other calls wait for the lock."""
 _FEW, _SOME = 16, 64
 """Most batches learned when a wider model takes over; batches read at once before."""
-_MANY = 10_000
-Result = Literal["learned", "repeated", "expired", "unknown", "rejected", "removed", "collected"]
+_MANY, _READ = 10_000, 4096
+_PAUSE, _TRIES = 0.2, 10
+"""Seconds between attempts to empty a WAL that another process reads."""
+Result = Literal["learned", "repeated", "expired", "unknown", "rejected", "removed", "collected", "withdrawn"]
 
 
 class Learner:
@@ -58,7 +62,7 @@ class Learner:
         self._store, self._actions, self._contexts, self._maker = store, actions, contexts, maker
         self._worth, self._facts, self._every = worth, facts, every
         self._snapshot = None if folder is None else folder / SNAPSHOT
-        self._saved, self._due, self.is_open = (0, 0), every, True
+        self._saved, self._due, self.is_open, self._erased = (0, 0), every, True, 0
         self.writing = threading.RLock()
 
     def begin(self, capacity: int | None) -> None:
@@ -79,6 +83,7 @@ class Learner:
         if not relearn:
             self._load()
         self.catch_up()
+        self._say_erased()
         self.use(self.model, self._store.arms())
 
     def use(self, model: Model, arms: Mapping[int, Arm], **facts: Any) -> None:
@@ -120,6 +125,7 @@ class Learner:
         arms.warm_up(model)
         while (lessons := transact(self._ahead, model, plan, arms)) is not None:
             model.learn(lessons)
+        self._say_erased()
         self.try_snapshot(transact)
         return plan.name
 
@@ -140,6 +146,34 @@ class Learner:
             warnings.warn(
                 f"{error}; the log has everything, and a later call tries again", RuntimeWarning, stacklevel=5
             )
+
+    def forget(self, transact: Transact, names: Sequence[tuple[str, int, bytes]], older_than: float | None) -> int:
+        """Erase the contexts of decisions, in steps, in one thread at a time; returns of how many.
+
+        `names`: keys, with number and nonce of those that are tokens.
+        """
+        numbers = {number for name in names for number in transact(self._store.numbers, *name, urgent=True)}
+        after = None if older_than is None else -sys.maxsize
+        moment = transact(self._store.now, urgent=True) - int(1e9 * (older_than or 0))
+        while after is not None:
+            older, after = transact(self._store.older, moment, after, _READ, urgent=True)
+            numbers.update(older)
+        if numbers:
+            self.snapshot(transact)  # which has learned them
+        asked, count = sorted(numbers), 0
+        for start in range(0, len(asked), _SOME):
+            count += transact(self._store.erase, asked[start : start + _SOME], urgent=True)
+        for pause in (*[_PAUSE] * _TRIES, 0):
+            if transact(self._store.settle_erasure, urgent=True):
+                return count
+            time.sleep(pause)
+        warnings.warn(
+            f"another process reads {self._store.path}, so that what was erased is in its -wal until the next call of "
+            "forget or close",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+        return count
 
     def finish(self) -> None:
         """Write a last snapshot; the caller holds both locks."""
@@ -177,9 +211,10 @@ class Learner:
         for _, found in batches:
             known, before = [], len(actions)
             for context, action, reward in found:
-                learned = lesson(action)
+                learned = None if context is None else lesson(action)
+                self._erased += context is None
                 known.append(learned is not None)
-                if learned is not None:
+                if context is not None and learned is not None:
                     contexts.append(context)
                     actions.append(learned)
                     rewards.append(reward if isinstance(reward, float) else self._worth(reward))
@@ -187,6 +222,16 @@ class Learner:
         kind = np.float32 if actions and isinstance(actions[0], np.ndarray) else np.int32
         x = self._contexts.unpack(contexts)
         return Lessons(x, np.array(actions, kind), np.array(rewards, np.float32), sizes, batches[-1][0]), known
+
+    def _say_erased(self) -> None:
+        if self._erased:
+            warnings.warn(
+                f"{self._erased:,} rewards in {self._store.path} were not learned again, because the contexts of their "
+                "decisions were erased",
+                RuntimeWarning,
+                stacklevel=5,
+            )
+        self._erased = 0
 
     def _planned(self, arms: Arms, name: Label | None) -> tuple[Plan, Belief | None]:
         """Another arm's output and a copy of the belief; None: it has an output already."""
@@ -253,7 +298,10 @@ class Learner:
             return  # a later one has been written
         if self._snapshot is not None:
             self._store.flush()  # a snapshot must not outlast what it has learned
+            is_new = not self._snapshot.exists()
             save(self._snapshot, marked, agent)
+            if is_new:
+                self._snapshot.chmod(0o600)
         self._saved, self._due = place, place[1] + self._every
 
     def _claim(self) -> bool:

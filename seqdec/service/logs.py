@@ -29,12 +29,14 @@ from seqdec.service.store import (
     COLUMNS,
     FILE,
     WIDTHS,
+    WITHDRAWN,
     Database,
     Entry,
     Store,
     Transact,
     lowest_of,
     portion,
+    token_of,
     wal,
 )
 
@@ -63,7 +65,11 @@ def import_log(
         return None
     (contexts, masks, written), count = transact(actions.imported, log, records, urgent=True), len(records)
     nonces = split(secrets.token_bytes(8 * count), count)
-    entries = list(map(Entry, nonces, contexts.packed, masks, written, map(float, propensities)))
+    keys = [None] * count if log.key is None else list(map(str, log.key))
+    laws: list[bytes | None] = [None] * count
+    if log.logging is not None:
+        laws = [None if np.isnan(row).any() else row.tobytes() for row in np.asarray(log.logging, "<f4")]
+    entries = list(map(Entry, nonces, contexts.packed, masks, written, map(float, propensities), keys, laws))
     stored = list(map(encoded, parts))
     while transact(store.drop_staged, portion(1), urgent=True):
         pass
@@ -104,11 +110,12 @@ def from_bytes(content: bytes) -> Database:
 def log_of(database: Database) -> Log:
     """Decisions with known reward and propensity. Raises ValueError where there is none."""
     pairs = database.rewarded("WHERE rewards.number >= ? ORDER BY rewards.number", (lowest_of(database.inserted()),))
-    rows = [(decision[1], *decision[3:], reward[3]) for reward, decision in pairs if decision[-1] is not None]
-    rows.sort(key=lambda row: row[0])
+    # Without those whose context was erased.
+    rows = [(*decision, reward[3]) for reward, decision in pairs if None not in (decision[3], decision[6])]
+    rows.sort(key=lambda row: row[1])
     if not rows:
         raise ValueError(f"{database.path} has no decision with a propensity and a reward yet")
-    moments, contexts, masks, actions, propensities, stored = zip(*rows, strict=True)
+    numbers, moments, nonces, contexts, masks, actions, propensities, keys, laws, stored = zip(*rows, strict=True)
     facts = database.facts()
     times, weights, record = (
         np.array(moments, "datetime64[ns]"),
@@ -116,6 +123,7 @@ def log_of(database: Database) -> Log:
         record_from(facts["record"]),
     )
     given = {"action": actions, "propensity": propensities, "timestamp": times}
+    own = [key or token_of(number, nonce) for key, number, nonce in zip(keys, numbers, nonces, strict=True)]
     given |= {"reward": [rewards.worth(reward, weights) for reward in stored]}
     given |= {"reward_parts": rewards.columns(stored, weights)}
     if items := database.items():
@@ -123,7 +131,8 @@ def log_of(database: Database) -> Log:
         mask = np.array([unpack_mask(shown, len(items)) for shown in masks])
         users = unpacked(contexts, record)[USER][:, 0] if USER in (record.names or ()) else None
         given |= {} if users is None else _columns(database, USER)
-        return make_log(**given, context=users, mask=mask, action_features=known.features, action_names=known.names)
+        log = make_log(**given, context=users, mask=mask, action_features=known.features, action_names=known.names)
+        return log.replace(key=np.array(own, object))
     if isinstance(actions[0], bytes):
         raise ValueError("a log for off-policy evaluation has actions with an index; these are points of a box")
     size = max(map(len, masks))
@@ -140,7 +149,19 @@ def log_of(database: Database) -> Log:
         action_features=None if whole else joined,
         mask=np.frombuffer(b"".join(mask.ljust(size, b"\0") for mask in masks), bool).reshape(len(rows), size),
     )
-    return log.replace(action_names=None if names == tuple(range(size)) else names)
+    known = None if names == tuple(range(size)) else names
+    return log.replace(action_names=known, key=np.array(own, object), logging=_laws(laws, size))
+
+
+def _laws(laws: Sequence[bytes | None], size: int) -> np.ndarray | None:
+    """(n, size) probabilities, 0 of later arms, NaN where unknown; None where all are."""
+    if not any(laws):
+        return None
+    found = np.zeros((len(laws), size))
+    for row, law in zip(found, laws, strict=True):
+        given = np.full(size, np.nan, np.float32) if law is None else np.frombuffer(law, "<f4")
+        row[: len(given)] = given
+    return found
 
 
 def _columns(database: Database, part: str | None = None) -> dict[str, Any]:
@@ -164,6 +185,7 @@ def history_of(database: Database) -> "pd.DataFrame":
     items, facts = database.items(), database.facts()
     record = record_from(facts["record"])
     weights, names = facts.get("reward_weights"), feature_names(facts.get("encoder"))
+    gone = {number for number, _ in database.rows("withdrawn")}
     found = database.execute(
         f"SELECT {COLUMNS['decisions']}, {COLUMNS['rewards']} FROM decisions LEFT JOIN rewards "
         "USING (number) WHERE decisions.number >= ? ORDER BY decisions.number",
@@ -180,11 +202,13 @@ def history_of(database: Database) -> "pd.DataFrame":
     rows.sort(key=lambda row: row[0][1])  # by time
     decided = list(zip(*(row for row, _ in rows), strict=True)) or [()] * (width - 1)
     rewarded = list(zip(*(row for _, row in rows), strict=True)) or [()] * 3
-    number, moment, nonce, context, _, action, propensity = decided
+    number, moment, nonce, context, _, action, propensity, own_key, _ = decided
+    source = [WITHDRAWN if key in gone else kind for key, kind in zip(number, rewarded[2], strict=True)]
     columns: dict[str, Any] = {
         "number": np.array(number, np.int64),
         "time": _times(moment),
-        "token": pd.array([f"{key}-{salt.hex()}" for key, salt in zip(number, nonce, strict=True)], "string"),
+        "token": pd.array(list(map(token_of, number, nonce)), "string"),
+        "key": pd.array(own_key, "string"),
     }
     if rows and isinstance(action[0], bytes):
         points = np.array([np.frombuffer(point, np.float32) for point in action])
@@ -198,12 +222,14 @@ def history_of(database: Database) -> "pd.DataFrame":
         "reward": np.array([None if one is None else rewards.worth(one, weights) for one in rewarded[0]], float),
         **{part_column(name): part for name, part in rewards.columns(rewarded[0], weights).items()},
         "reward_time": _times(rewarded[1]),
-        "source": pd.array(rewarded[2], "string"),
+        "source": pd.array(source, "string"),
     }
-    records = unpacked(context, record)
+    erased = np.array([one is None for one in context], bool)
+    records = unpacked([bytes(record.itemsize) if one is None else one for one in context], record)
     for field in record.names or ():
         part = records[field][:, 0] if items else records[field]  # of the item that was chosen
         flat = part.reshape(len(rows), math.prod(part.shape[1:]))
+        flat = np.where(erased[:, None], np.nan, flat) if erased.any() else flat
         own = names.get(field) or [f"{field}_{place}" for place in range(flat.shape[1])]
         columns |= {f"context {name}" if name in columns else name: flat[:, i] for i, name in enumerate(own)}
     return pd.DataFrame(columns)
@@ -248,10 +274,11 @@ def read_log(path: str | os.PathLike[str]) -> Log:
 def read_history(path: str | os.PathLike[str]) -> "pd.DataFrame":
     """All decisions of an `OnlineAgent` as a table, also without a reward, and while it is in use.
 
-    Columns: number (below 0 for a `warm_start`), time (UTC), token, action (action_0, ... of a point), propensity (NaN
-    where unknown), reward and named parts (reward[click]), reward_time (of the last report), source ("reported",
-    "default", "collected", "history"), and the context: the encoder's features or context_0, ... `path` and errors as
-    in `read_log`.
+    Columns: number (below 0 for a `warm_start`), time (UTC), token, key (if the client gave one), action (action_0, ...
+    of a point), propensity (NaN where unknown), reward and named parts (reward[click]), reward_time (of the last
+    report), source ("reported", "default", "collected", "history"; "withdrawn" without a reward), and the context: the
+    encoder's features or context_0, ...; where it was erased neither token nor key nor context. `path` and errors as in
+    `read_log`.
     """
     return _read(path, history_of)
 

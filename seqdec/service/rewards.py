@@ -17,7 +17,7 @@ from seqdec.ope.columns import part_column
 from seqdec.ope.log import Log
 from seqdec.registry import unknown
 from seqdec.service.learner import Learner, Result
-from seqdec.service.store import COLLECTED, DEFAULT, REPORTED, Logged, Store, Stored
+from seqdec.service.store import COLLECTED, DEFAULT, REPORTED, WITHDRAWN, Logged, Store, Stored
 
 _PLAIN = ""
 _LARGEST = float(np.finfo(np.float32).max)
@@ -116,7 +116,7 @@ class Rewards:
     def parse(self, pairs: Iterable[tuple[Any, Any]]) -> list[tuple[int, bytes, Parts]]:
         """Number, nonce and reward of (token, reward). Raises TypeError or ValueError."""
         parse = self._rule.parse
-        return [(*_parsed(token), parse(reward)) for token, reward in map(_pair, pairs)]
+        return [(*place_of(token), parse(reward)) for token, reward in map(_pair, pairs)]
 
     def report(self, asked: Sequence[tuple[int, bytes, Parts]]) -> list[Result]:
         """Log and learn what is new; returns the result of each."""
@@ -130,6 +130,8 @@ class Rewards:
             found = self._store.find(number)
             if found is None or found.nonce != nonce:
                 results[index] = "unknown"
+            elif found.source == WITHDRAWN:
+                results[index] = "withdrawn"
             elif found.source == REPORTED or number in new or (found.source == COLLECTED and keeps_first):
                 results[index] = "repeated"
             elif found.source is not None or found.time < oldest:
@@ -152,6 +154,19 @@ class Rewards:
                 results[index] = result
         self.counts.update(results)
         return results
+
+    def withdraw(self, number: int, nonce: bytes) -> Result:
+        """Log that a decision is never learned, unless it has a reward."""
+        found = self._store.find(number)
+        result: Result = "repeated"
+        if found is None or found.nonce != nonce:
+            result = "unknown"
+        elif found.source in (None, WITHDRAWN):
+            result = "withdrawn"
+            if found.source is None:
+                self._store.withdraw([number])
+        self.counts[result] += 1
+        return result
 
     def settle(self, *, few: bool) -> None:
         """Learn the rewards of due decisions, or of the next few."""
@@ -273,7 +288,7 @@ def _pair(given: Any) -> tuple[Any, Any]:
     return given[0], given[1]
 
 
-def _parsed(token: Any) -> tuple[int, bytes]:
+def place_of(token: Any) -> tuple[int, bytes]:
     """Number and nonce of a token; 0 for an invalid str. Raises TypeError for others."""
     if not isinstance(token, str):
         raise TypeError(f"a token is the text that `decide` returned; got {token!r:.60}")

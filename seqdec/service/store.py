@@ -1,15 +1,18 @@
 """The log of a service: one SQLite file in WAL mode, written before anything is acknowledged.
 
-    decisions   number, time (ns since 1970), nonce, context (`Contexts.pack`) and mask (bytes), action, propensity
+    decisions   number, time (ns since 1970), nonce, context (`Contexts.pack`) and mask (bytes), action, propensity, key
+                of the client (NULL: none), probabilities of all arms (float32, NULL: unknown)
     rewards     sequence, number of the decision, batch in which it is learned, reward (a number or a JSON object),
                 time, source: "reported", "default", "collected" (combined reports) or "history" (imported)
     reports     sequence, number of the decision, reward, time: combined later
+    withdrawn   number of a decision that is never learned, time
     arms        id, output of the model (NULL: none any more), whether it is removed
     items       number, id (as JSON), features (bytes), number of the change that removes it, from 1 (0: none)
     facts       what the log belongs to, and the names of the arms by id, as JSON
 
 Imported rows have numbers below 0, equal to their sequence and batch, and count once the fact "inserted" names them;
-items and removals count up to the fact "catalog". Each row ends with a CRC-32 of its other columns. A committed
+items and removals count up to the fact "catalog". A decision whose context was erased has no nonce, context, mask, key
+and probabilities. Each row ends with a CRC-32 of its other columns. A committed
 transaction survives the end of the process at any point; with `fsync` also a loss of power.
 """
 
@@ -21,30 +24,31 @@ import sqlite3
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from seqdec.core import Schema
 from seqdec.persistence import check_format
 
-FORMAT = "seqdec decisions 2"
+FORMAT = "seqdec decisions 3"
 FILE = "decisions.sqlite"
-REPORTED, DEFAULT, COLLECTED, HISTORY = "reported", "default", "collected", "history"
+REPORTED, DEFAULT, COLLECTED, HISTORY, WITHDRAWN = "reported", "default", "collected", "history", "withdrawn"
 TABLES = {
     "facts": ("name TEXT PRIMARY KEY", "value TEXT"),
     "arms": ("id INTEGER PRIMARY KEY", "output INTEGER", "removed INTEGER"),
     "items": ("number INTEGER PRIMARY KEY", "id TEXT", "features BLOB", "removed INTEGER"),
     "decisions": (
         "number INTEGER PRIMARY KEY", "time INTEGER", "nonce BLOB", "context BLOB", "mask BLOB", "action",
-        "propensity REAL",
+        "propensity REAL", "key TEXT", "logging BLOB",
     ),
     "rewards": (
         "sequence INTEGER PRIMARY KEY", "number INTEGER UNIQUE", "batch INTEGER", "reward REAL", "time INTEGER",
         "source TEXT",
     ),
     "reports": ("sequence INTEGER PRIMARY KEY", "number INTEGER", "reward REAL", "time INTEGER"),
+    "withdrawn": ("number INTEGER PRIMARY KEY", "time INTEGER"),
 }  # fmt: skip
 COLUMNS = {
     table: ", ".join(f"{table}.{column.split()[0]}" for column in (*columns, "checksum"))
@@ -56,6 +60,7 @@ _SCHEMA = [
     "CREATE INDEX IF NOT EXISTS reports_of ON reports (number)",
     "CREATE INDEX IF NOT EXISTS rewards_of ON rewards (batch)",
     "CREATE INDEX IF NOT EXISTS removals_of ON items (removed)",
+    "CREATE INDEX IF NOT EXISTS keys_of ON decisions (key) WHERE key IS NOT NULL",
 ]  # fmt: skip
 _WRITE = {
     table: f"INSERT{' OR REPLACE' if table in ('facts', 'arms', 'items') else ''} INTO {table} VALUES "
@@ -63,8 +68,11 @@ _WRITE = {
     for table, width in WIDTHS.items()
 }
 _WITH_DECISION = f"SELECT {COLUMNS['rewards']}, {COLUMNS['decisions']} FROM rewards LEFT JOIN decisions USING (number)"
-_WITH_SOURCE = f"SELECT {COLUMNS['decisions']}, source FROM decisions LEFT JOIN rewards USING (number)"
+SOURCE = f"coalesce(source, (SELECT '{WITHDRAWN}' FROM withdrawn WHERE withdrawn.number = decisions.number))"
+"""Of a decision's reward; NULL without one."""
+_WITH_SOURCE = f"SELECT {COLUMNS['decisions']}, {SOURCE} FROM decisions LEFT JOIN rewards USING (number)"
 _DROPPED = 10_000
+LONGEST_KEY = 200
 _PORTION, _BYTES = 128, 2**18
 """Most rows, and bytes, written while other calls wait."""
 
@@ -85,6 +93,10 @@ class Entry(NamedTuple):
     """id of an arm, number of an item, or bytes of a point"""
     propensity: float
     """NaN where unknown"""
+    key: str | None = None
+    """of the client"""
+    logging: bytes | None = None
+    """probabilities of all arms as float32, if known"""
 
 
 class Logged(NamedTuple):
@@ -92,17 +104,26 @@ class Logged(NamedTuple):
 
     number: int
     time: int
-    nonce: bytes
-    context: bytes
+    nonce: bytes | None
+    context: bytes | None
+    """None where it was erased"""
     action: Any
+    propensity: float | None
+    logging: bytes | None
     source: str | None
     """of its reward, if any"""
+
+    @property
+    def token(self) -> str | None:
+        """None where it was erased."""
+        return token_of(self.number, self.nonce)
 
 
 class Reward(NamedTuple):
     """A decision's reward, to be learned."""
 
-    context: bytes
+    context: bytes | None
+    """None where it was erased"""
     action: Any
     reward: Stored
 
@@ -135,6 +156,22 @@ def checksum(row: Sequence[Any]) -> int:
     """CRC-32 of a row's values as SQLite returns them, without the sign of 0.0."""
     parts = (value + 0.0 if type(value) is float else value for value in row)
     return zlib.crc32(b"".join([part if type(part) is bytes else repr(part).encode() for part in parts]))
+
+
+def token_of(number: int, nonce: bytes | None) -> str | None:
+    """The caller's name of a decision."""
+    return None if nonce is None else f"{number}-{nonce.hex()}"
+
+
+def check_keys(keys: Iterable[Any]) -> list[str]:
+    """Keys of decisions. Raises TypeError or ValueError."""
+    given = list(keys)
+    for key in given:
+        if not isinstance(key, str):
+            raise TypeError(f"a key must be a text; got {key!r:.80}")
+        if not key.isprintable() or not 0 < len(key) <= LONGEST_KEY:
+            raise ValueError(f"a key must have 1 to {LONGEST_KEY} printable characters; got {key!r:.80}")
+    return given
 
 
 def wal(path: Path) -> Path:
@@ -295,6 +332,9 @@ class Store:
     def __init__(self, folder: Path | None, *, fsync: bool = False) -> None:
         self.path = Path(":memory:") if folder is None else folder / FILE
         self._time, self._ahead = 0, 0
+        if folder is not None and not self.path.exists():
+            with suppress(OSError):  # as SQLite will say
+                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))  # -wal and -shm get this mode too
         self.database = Database(self.path, str(self.path), isolation_level=None, check_same_thread=False)
         self.check_place, self.facts, self.close = self.database.check_place, self.database.facts, self.database.close
         self.arms = self.database.arms
@@ -302,6 +342,7 @@ class Store:
         try:
             self.database.execute("PRAGMA journal_mode = WAL")
             self.database.execute(f"PRAGMA synchronous = {'FULL' if fsync else 'NORMAL'}")
+            self.database.execute("PRAGMA secure_delete = ON")  # what `erase` leaves is zeros
             self.database.described()
             for statement in _SCHEMA:
                 self.database.execute(statement)
@@ -346,8 +387,55 @@ class Store:
         self._commit(("reports", [(sequence, *row, self.now()) for sequence, row in enumerate(rows, last + 1)]))
 
     def find(self, number: int) -> Logged | None:
-        rows = self.database.execute(f"{_WITH_SOURCE} WHERE decisions.number = ?", (number,))
+        rows = self._found(number)
         return self._logged(rows[0]) if rows else None
+
+    def keyed(self, key: str) -> Logged | None:
+        """The decision with a client's key."""
+        rows = self.database.execute(f"{_WITH_SOURCE} WHERE decisions.key = ? AND decisions.number > 0", (key,))
+        return self._logged(rows[0]) if rows else None
+
+    def withdraw(self, numbers: Sequence[int]) -> None:
+        """Commit that decisions without a reward are never learned."""
+        self._commit(("withdrawn", [(number, self.now()) for number in numbers]))
+
+    def numbers(self, name: str, number: int, nonce: bytes) -> list[int]:
+        """Decisions with a key, with one that begins with it and "/", or with that token."""
+        found = self.find(number)
+        condition = "SELECT number FROM decisions WHERE number >= ? AND (key = ? OR key >= ? AND key < ?)"
+        rows = self.database.execute(condition, (lowest_of(self._inserted), name, f"{name}/", f"{name}0"))  # "0": next
+        return [key for (key,) in rows] + ([number] if found and found.nonce == nonce else [])
+
+    def older(self, moment: int, after: int, most: int) -> tuple[list[int], int | None]:
+        """Of at most `most` decisions after that number: those with a context before that time; the last number.
+
+        None instead of the last number: no other is as old.
+        """
+        condition = "WHERE number > ? AND number >= ? ORDER BY number LIMIT ?"
+        given = (after, lowest_of(self._inserted), most)
+        rows = self.database.execute(f"SELECT number, time, context IS NOT NULL FROM decisions {condition}", given)
+        over = not rows or (rows[-1][0] > 0 and rows[-1][1] >= moment)  # from 1 on times increase
+        return [number for number, time, whole in rows if whole and time < moment], None if over else rows[-1][0]
+
+    def erase(self, numbers: Sequence[int]) -> int:
+        """Commit that decisions lose what belongs to a person, and are not learned any more; returns how many did."""
+        rows = [row for number in numbers for row in self._found(number)]
+        known = [(self.database.verified("decisions", row[:-1]), row[-1]) for row in rows]
+        known = [(row, source) for row, source in known if row[3] is not None]
+        with self._transaction():
+            for row, _ in known:
+                self.database.execute("DELETE FROM decisions WHERE number = ?", row[:1])
+            self.database.write("decisions", [(*row[:2], *[None] * 3, *row[5:7], None, None) for row, _ in known])
+            self.database.write("withdrawn", [(row[0], self.now()) for row, source in known if source is None])
+        self._latest = None
+        return len(known)
+
+    def settle_erasure(self) -> bool:
+        """Write the WAL back and empty it; False where a reader in another process holds it."""
+        self.database.execute("PRAGMA busy_timeout = 0")
+        ((busy, *_),) = self.database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self.database.execute("PRAGMA busy_timeout = 5000")
+        return not busy
 
     def reports(self, number: int) -> list[Stored]:
         return [row[2] for row in self.database.rows("reports", "WHERE number = ? ORDER BY sequence", (number,))]
@@ -380,7 +468,7 @@ class Store:
 
     def latest(self, count: int) -> list[bytes]:
         """Contexts of the last decisions, imported ones after others."""
-        condition = "WHERE number >= ? ORDER BY number DESC LIMIT ?"
+        condition = "WHERE number >= ? AND context IS NOT NULL ORDER BY number DESC LIMIT ?"
         return [row[3] for row in self.database.rows("decisions", condition, (lowest_of(self._inserted), count))]
 
     def describe(self, facts: Mapping[str, Any], arms: Mapping[int, Arm]) -> None:
@@ -459,9 +547,12 @@ class Store:
     def content(self) -> bytes | None:
         return self.database.content() if self._in_memory else None
 
+    def _found(self, number: int) -> list[Any]:
+        return self.database.execute(f"{_WITH_SOURCE} WHERE decisions.number = ?", (number,))
+
     def _logged(self, row: Sequence[Any]) -> Logged:
-        number, moment, nonce, context, _, action, _ = self.database.verified("decisions", row[:-1])
-        return Logged(number, moment, nonce, context, action, row[-1])
+        number, moment, nonce, context, _, action, propensity, _, law = self.database.verified("decisions", row[:-1])
+        return Logged(number, moment, nonce, context, action, propensity, law, row[-1])
 
     def _stored(self, batch: int, most: int) -> tuple[int, int, int]:
         """Number after which the next batches are stored, up to which, and the shift to theirs."""
@@ -479,7 +570,7 @@ class Store:
         self._time += max(len(entries) - 1, 0)
         return [
             # SQLite makes NULL of a NaN
-            (first + place, moment + place, *entry[:-1], None if math.isnan(entry.propensity) else entry.propensity)
+            (first + place, moment + place, *entry[:4], None if math.isnan(entry[4]) else entry[4], *entry[5:])
             for place, entry in enumerate(entries)
         ]
 

@@ -123,6 +123,8 @@ ONLINE: dict[str, Callable[[Any], Any]] = {
     "decide_many": lambda one: one.decide_many([X]),
     "learn": lambda one: one.learn("1-00", 1.0),
     "learn_many": lambda one: one.learn_many([("1-00", 1.0)]),
+    "withdraw": lambda one: one.withdraw("1-00"),
+    "forget": lambda one: one.forget(["ann"]),
     "warm_up": lambda one: one.warm_up(),
     "warm_start": lambda one: one.warm_start(LOG),
     "add_arm": lambda one: one.add_arm(),

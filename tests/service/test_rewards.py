@@ -140,7 +140,7 @@ def test_a_log_of_another_format_is_refused(tmp_path: Path) -> None:
     database.close()
     for use in (service, read_log):
         with pytest.raises(
-            ValueError, match=r"'seqdec decisions 1', not 'seqdec decisions 2'; read it with the seqdec"
+            ValueError, match=r"'seqdec decisions 1', not 'seqdec decisions 3'; read it with the seqdec"
         ):
             use(tmp_path)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from seqdec.core import Schema
 from seqdec.service import read_history, read_log, store
 from seqdec.service.store import COLLECTED, DEFAULT, REPORTED, Arm, Entry, Store
 from tests.service.services import Clock, X, service
@@ -79,8 +80,8 @@ def test_reports_and_facts() -> None:
     log.append_reports([(4, 2.0)])
     assert log.reports(4) == [1.0, 2.0] and log.reports(6) == ['{"click": 1.0}']
     assert log.facts() == {} and log.arms() == {}
-    log.describe({"format": store.FORMAT, "record": [], "seed": 3}, {0: Arm(0, False), 1: Arm(None, True)})
-    assert log.facts()["seed"] == 3 and log.arms() == {0: Arm(0, False), 1: Arm(None, True)}
+    log.describe({"format": store.FORMAT, "record": [], "seed": 3}, {0: Arm(0, 0, False), 1: Arm(1, None, True)})
+    assert log.facts()["seed"] == 3 and log.arms() == {0: Arm(0, 0, False), 1: Arm(1, None, True)}
 
 
 def test_rows_of_another_log_count_once_all_are_there(tmp_path: Path) -> None:
@@ -90,7 +91,7 @@ def test_rows_of_another_log_count_once_all_are_there(tmp_path: Path) -> None:
     log.stage(0, [entry(1), entry(2)], [1.0, 2.0], 3)
     assert seen(log) == before
     log.stage(2, [entry(3)], [3.0], 3)
-    log.show_history(3, "digest")
+    log.show_history(3, "digest", Schema())
     assert (log.decisions, log.rewards, log.batches, log.histories()) == (9, 7, 5, ["digest"])
     assert [rows[0].reward for _, rows in log.batches_after(2, 9)] == [1.0, 2.0, 3.0]
     assert log.append_decisions([entry(6)]) == 7
@@ -132,11 +133,16 @@ BATCHES, FIRST = stored(lambda log: log.batches_after(0, 9)), stored(lambda log:
 FLIPPED: list[tuple[str, str, list[Callable[[Path], Any]]]] = [
     ("facts", "value checksum", [stored(lambda log: log.facts())]),
     ("arms", "id output removed checksum", [stored(lambda log: log.arms())]),
-    ("decisions", "number time nonce context mask action propensity checksum", [BATCHES, read_log, read_history]),
-    ("decisions", "time nonce context action checksum", [FIRST]),
+    (
+        "decisions",
+        "number time nonce context mask action propensity logging checksum",
+        [BATCHES, read_log, read_history],
+    ),
+    ("decisions", "time nonce context action logging checksum", [FIRST]),
     ("rewards", "sequence number batch reward time source checksum", [BATCHES, read_log]),
     ("rewards", "sequence batch reward time source checksum", [read_history]),
     ("reports", "sequence reward time checksum", [stored(lambda log: log.reports(1)), read_history]),
+    ("withdrawn", "time checksum", [read_history]),
 ]
 
 
@@ -151,7 +157,7 @@ def test_a_bit_that_flips_in_the_log_is_noticed(tmp_path: Path, clock: Clock) ->
     with service(tmp_path / "log", rewards="sum", reward_after=60) as one:
         one.learn(one.decide(X[0]).token, 1.0)
         clock.seconds += 61
-        one.decide(X[1])
+        one.withdraw(one.decide(X[1], key="ann").token)
     for table, columns, reads in FLIPPED:
         for column in columns.split():
             folder = tmp_path / f"{table} {column} {len(reads)}"
