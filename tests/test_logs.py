@@ -261,7 +261,7 @@ def test_a_log_without_propensities_serves_the_direct_method_alone() -> None:
     log = a_log(propensity=None)
     assert not log.known_propensities and "propensity: unknown" in repr(log)
     table = ope.evaluate(log, UNIFORM, np.ones((ROWS, 3)), seed=0)
-    assert list(table.index) == ["dm"] and table.loc["dm", "value"] == 1
+    assert list(table.index) == ["auto", "dm"] and table.loc["dm", "value"] == 1
     assert table.loc["dm", "interval"] == "without the error of the model"
     assert "the log has no propensities" in ope.overlap(log, UNIFORM).warnings[0]
     with pytest.raises(ValueError, match=r"the log has no propensities: .*estimate_propensities.*direct method"):

@@ -10,7 +10,7 @@ import pytest
 from seqdec import ope
 
 NAMES = ("no", "blue", "red")
-ESTIMATORS = [*ope.STANDARD[:9], ope.Auto(), ope.SubGaussianDR(), ope.IPS(max_weight="slope")]
+ESTIMATORS = [*ope.STANDARD[:10], ope.SubGaussianDR(), ope.IPS(max_weight="slope")]
 
 
 def policy(log: ope.Log) -> np.ndarray:

@@ -21,7 +21,7 @@ from seqdec.introspection import described, html
 from seqdec.ope import intervals, sequences
 from seqdec.ope.contract import Estimator, Evidence, evidence, missing, policy
 from seqdec.ope.diagnostics import RARE, SIGMAS, Overlap, overlap
-from seqdec.ope.estimators import DM, SNDR, SNIPS, STANDARD, Auto
+from seqdec.ope.estimators import DM, SNDR, SNIPS, STANDARD
 from seqdec.ope.evaluation import evaluate, extra_rows
 from seqdec.ope.intervals import Ends, Terms
 from seqdec.ope.log import Log, check_log
@@ -170,8 +170,7 @@ def _unbiased(given: Evidence) -> list[Estimator]:
 
 def _listed(given: Evidence) -> list[Estimator]:
     absent = missing(given)
-    listed = [one for one in STANDARD if one.log is Log and not any(need in absent for need in one.needs)]
-    return [Auto(), *listed] if listed else [Auto()]
+    return [one for one in STANDARD if one.log is Log and not any(need in absent for need in one.needs)]
 
 
 def _row(table: "pd.DataFrame") -> Estimate:

@@ -160,12 +160,14 @@ def _biases(log: Log, w: np.ndarray, law: np.ndarray) -> Iterator[str]:
         )
 
 
-def of_weights(w: np.ndarray, unsupported: float, told: Iterable[str], share: float) -> Overlap:
+def of_weights(w: np.ndarray, unsupported: float, told: Iterable[str], share: float, groups: Any = None) -> Overlap:
     """The overlap by weights (n,) alone; of the rows that have one, at least a share must be effective."""
-    count, size, effective = len(w), float(np.abs(w).sum()), _effective(w)
+    count, size = len(w), float(np.abs(w).sum())
+    together = w if groups is None else np.bincount(np.unique(groups, return_inverse=True)[1], w)
+    effective = _effective(together)
     largest, near = float(np.abs(w).max()), np.count_nonzero(w)
     worth = f"{count:,} rows are worth {effective:,.1f} of the policy's own"
-    words, rare = list(told), max(_ENOUGH, share * near)
+    words, rare = list(told), max(_ENOUGH, share * min(near, len(together)))
     if hardly := effective < rare or largest > 0.05 * size:
         words.append(f"the log hardly overlaps with the policy: {worth}; intervals are wide")
         words.append(f"one row has {largest / size if size else 1:.0%} of all weight")

@@ -10,7 +10,7 @@ from seqdec.boundary import checks
 from seqdec.ope import intervals
 from seqdec.ope.contract import Estimator, Evidence, check_needs, evidence, missing
 from seqdec.ope.diagnostics import biases
-from seqdec.ope.estimators import STANDARD, parsed
+from seqdec.ope.estimators import STANDARD, Auto, parsed
 from seqdec.ope.intervals import Terms
 
 if TYPE_CHECKING:
@@ -87,7 +87,10 @@ def evaluate(
     names = pd.Index(list(terms), name="estimator")
     table = pd.DataFrame(rows, index=names, columns=["value", "low", "high", "std_error", "interval"])
     if given.log.estimated:
-        table[MARK] = ["estimated" if "propensities" in one.needs else "not used" for one in chosen.values()]
+        table[MARK] = [
+            "estimated" if "propensities" in one.needs or isinstance(one, Auto) else "not used"
+            for one in chosen.values()
+        ]
     return table
 
 
@@ -96,9 +99,10 @@ def _chosen(
 ) -> dict[str, Estimator]:
     if estimators is None:
         standard = [one for one in STANDARD if isinstance(given.log, one.log)]
-        if chosen := [one for one in standard if not any(need in absent for need in one.needs)]:
+        chosen = [one for one in standard if not any(need in absent for need in one.needs)]
+        if any(one.needs for one in chosen):
             return {one.name: one for one in chosen}
-        check_needs(standard[0], given)  # raises
+        check_needs(next(one for one in standard if one.needs), given)  # raises
     listed = [estimators] if isinstance(estimators, str) else checks.ordered("estimators", estimators, "a list")
     made = [part for one in listed for part in (parsed(one) if isinstance(one, str) else [one])]
     for one in made:

@@ -76,6 +76,7 @@ def _value(node: ast.expr) -> Any:
 
 
 STANDARD: tuple[Estimator, ...] = (
+    Auto(),
     IPS(),
     SNIPS(),
     IPS(max_weight="bound"),

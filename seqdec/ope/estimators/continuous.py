@@ -213,10 +213,10 @@ def _correction(evidence: ContinuousEvidence, h: float, kernel: str) -> np.ndarr
 
 
 @overlap.register
-def _overlap(log: ContinuousLog, target: Any) -> Overlap:
+def _overlap(log: ContinuousLog, target: Any, *, reward_range: Any = None, groups: Any = None) -> Overlap:
     given = _of_numbers(log, target, seed=0)
     w, unsupported = _support(given)
-    return of_weights(w, unsupported, biases_of_weights(w, unsupported), share=_EVEN)
+    return of_weights(w, unsupported, biases_of_weights(w, unsupported), share=_EVEN, groups=groups)
 
 
 @biases.register

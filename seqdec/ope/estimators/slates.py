@@ -87,9 +87,9 @@ def _of_slates(log: SlateLog, target: Any, predicted: Any = None, *, seed: int) 
 
 
 @overlap.register
-def _overlap(log: SlateLog, target: Any) -> Overlap:
+def _overlap(log: SlateLog, target: Any, *, reward_range: Any = None, groups: Any = None) -> Overlap:
     w, unsupported = _support(_of_slates(log, target, seed=0))
-    return of_weights(w, unsupported, biases_of_weights(w, unsupported), share=0.01)
+    return of_weights(w, unsupported, biases_of_weights(w, unsupported), share=0.01, groups=groups)
 
 
 @biases.register
