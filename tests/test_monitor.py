@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_history_has_every_decision(folder: Path) -> None:
     history: Any = read_history(folder)
     assert len(history) == 200 and list(history["number"]) == list(range(1, 201))
-    assert list(history.columns[8:]) == list(ENCODER.names)
+    assert list(history.columns[9:]) == list(ENCODER.names)
     assert history["reward"].isna().sum() == history["source"].isna().sum() == history["reward_time"].isna().sum() == 50
     known = history.dropna(subset="reward")
     assert np.all(known["reward"] == (known["action"] == 1)) and set(known["source"]) == {"reported"}
@@ -107,6 +107,23 @@ def test_the_command_prints_tables_and_makes_a_page(folder: Path, tmp_path: Path
     assert pd.read_csv(tmp_path / "out" / "arms.csv")["decisions"].sum() == 200
     assert cli.main(["report", str(tmp_path / "out")]) == 0
     assert "200 decisions from" in capsys.readouterr().out
+
+
+def test_what_was_withdrawn_or_erased_is_left_out(tmp_path: Path, capsys: Any) -> None:
+    """Of the decisions, and of the drift of contexts."""
+    with seqdec.OnlineAgent("random", SITE, seed=0, encoder=ENCODER, folder=tmp_path / "log") as service:
+        for number in range(12):
+            decision = service.decide({"age": 30 + number, "city": "Rome"}, key=f"{number}")
+            if number < 4:
+                service.withdraw(decision.token)
+            else:
+                service.learn(decision.token, 1.0)
+        service.forget(["4", "5"])
+    assert cli.main(["monitor", str(tmp_path / "log"), "--out", str(tmp_path / "out")]) == 0
+    assert "8 decisions from" in capsys.readouterr().out
+    assert pd.read_csv(tmp_path / "out" / "drift.csv")["distance"].notna().all()
+    history = read_history(tmp_path / "log")
+    assert not len(_drift(history[history["token"].isna()][["age"]], history[["age"]]))
 
 
 def test_what_is_no_service_is_refused(tmp_path: Path, capsys: Any) -> None:

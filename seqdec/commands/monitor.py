@@ -21,7 +21,7 @@ from seqdec.commands.base import Choice, Located, check_minimum, check_path
 from seqdec.commands.folder import read_manifest, save_figure, save_table, write_manifest
 from seqdec.persistence import read_table, write_table
 from seqdec.service.logs import is_database, read_history
-from seqdec.service.store import COLLECTED, REPORTED
+from seqdec.service.store import COLLECTED, REPORTED, WITHDRAWN
 from seqdec.statistics import mean_and_margin
 
 _SHARE = 4
@@ -51,6 +51,7 @@ class Monitor(Located):
 
     def play(self, plan: None, finished: Sequence[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         history = read_history(self.folder)
+        history = history[history["source"].ne(WITHDRAWN).fillna(True)].reset_index(drop=True)
         if history.empty:
             raise ValueError(f"the log of {self.folder} has no decisions yet")
         yield history
@@ -157,7 +158,9 @@ def _arms(history: Any, first: Any, last: Any) -> pd.DataFrame | None:
 def _drift(first: Any, last: Any) -> pd.DataFrame:
     rows = {}
     for name in first:
-        before, after = first[name].to_numpy(float), last[name].to_numpy(float)
+        before, after = (part[name].dropna().to_numpy(float) for part in (first, last))  # without erased contexts
+        if not len(before) or not len(after):
+            continue
         distance = _distance(before, after)
         chance = special.kolmogorov(distance * np.sqrt(len(before) / 2))  # of as large a distance without drift
         std = before.std() or after.std()
