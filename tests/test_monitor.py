@@ -10,12 +10,13 @@ from gymnasium import spaces
 
 import seqdec
 from seqdec import cli
-from seqdec.commands.monitor import _drift, monitor_figure, summary
+from seqdec.commands.monitor import _arm, _drift, monitor_figure, summary
 from seqdec.core import Spaces
 from seqdec.features import Categorical, Encoder, Numeric
 from seqdec.ope import make_log
 from seqdec.service import read_history
 from tests.service.services import Clock
+from tests.test_ope_comparison import adaptive
 
 ENCODER = Encoder({"age": Numeric(40, 12), "city": Categorical(("Oslo", "Rome"))})
 SITE = Spaces(ENCODER.space, spaces.Discrete(3))
@@ -91,11 +92,37 @@ def test_a_summary_finds_arms_rewards_and_drift(folder: Path) -> None:
     assert list(periods["decisions"]) == [40] * 5 and periods["known"].between(0.7, 0.8).all()
     arms: Any = found.arms
     assert arms["decisions"].sum() == 200 and arms.loc[1, "reward"] == 1 and arms.loc[0, "reward"] == 0
+    assert 0.8 < arms.loc[1, "low"] < arms.loc[1, "high"] == 1  # never of width 0
+    assert arms.loc[0, "low"] == 0 < arms.loc[0, "high"] < 0.2
+    assert (periods["low"] < periods["reward"]).all() and (periods["reward"] < periods["high"]).all()
+    daily: Any = summary(history, 5, anytime=True).arms
+    assert (daily["low"] <= arms["low"]).all() and daily.loc[1, "low"] > 0.4
+    with pytest.raises(ValueError, match="reward_range"):
+        summary(history.assign(reward=2 * history["reward"]), anytime=True)
     drift: Any = found.drift
     assert drift.index[0] == "age" and drift.loc["age", "beyond chance"] and drift.loc["age", "shift"] > 5
     assert not drift.drop("age")["beyond chance"].any()
     shuffled = history.sample(frac=1, random_state=0)
     assert not summary(shuffled.assign(time=history["time"].to_numpy())).drift["beyond chance"].any()
+
+
+@pytest.mark.parametrize("rows", [400])
+def test_the_reward_of_an_arm_holds_in_logs_of_an_agent_that_learns(rows: int) -> None:
+    actions, rewards, laws, means = adaptive(300, rows, 1)
+    plain, weighted, held, always = [], [], [], []
+    for action, reward, law in zip(actions, rewards, laws, strict=True):
+        chance = np.take_along_axis(law, action[:, None], 1)[:, 0]
+        found = [_arm(action == arm, reward, chance, 3, (0.0, 1.0), False) for arm in range(3)]
+        plain.append([reward[action == arm].mean() for arm in range(3)])
+        weighted.append([value for value, _, _ in found])
+        held.append([low <= mean <= high for (_, low, high), mean in zip(found, means, strict=True)])
+    for action, reward, law in zip(actions[:40], rewards, laws, strict=False):
+        chance = np.take_along_axis(law, action[:, None], 1)[:, 0]
+        ends = [_arm(action == arm, reward, chance, 3, (0.0, 1.0), True)[1:] for arm in range(3)]
+        always.append([low <= mean <= high for (low, high), mean in zip(ends, means, strict=True)])
+    bias, before = (np.abs(np.mean(part, axis=0) - means) for part in (weighted, plain))
+    assert np.mean(held, axis=0).min() > 0.93 and np.mean(always) > 0.97
+    assert bias.max() < 0.6 * before.max()
 
 
 def test_the_command_prints_tables_and_makes_a_page(folder: Path, tmp_path: Path, capsys: Any) -> None:

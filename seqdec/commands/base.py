@@ -127,6 +127,19 @@ def split_names(kind: str, text: str) -> list[str]:
     return names
 
 
+def number_range(option: str, text: str | None) -> tuple[float, float] | None:
+    """Two numbers separated by a comma. Raises ValueError."""
+    if text is None:
+        return None
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError as error:
+        raise ValueError(f"{option} must be two numbers, such as 0,1; got {text!r}") from error
+    if not low < high:
+        raise ValueError(f"{option} must be two increasing numbers; got {text!r}")
+    return low, high
+
+
 def check_choices(options: Any) -> None:
     """Refuse names outside `options.choices`, with a suggestion; None passes."""
     for field, (kind, known, several, free) in options.choices.items():

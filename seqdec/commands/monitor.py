@@ -17,16 +17,19 @@ from matplotlib.figure import Figure
 from scipy import special
 
 from seqdec import figures, pages
-from seqdec.commands.base import Choice, Located, check_minimum, check_path
+from seqdec.commands.base import Choice, Located, check_minimum, check_path, number_range
 from seqdec.commands.folder import read_manifest, save_figure, save_table, write_manifest
+from seqdec.ope import Terms, intervals, sequences
+from seqdec.ope.intervals import Ends
 from seqdec.persistence import read_table, write_table
 from seqdec.service.logs import is_database, read_history
 from seqdec.service.store import COLLECTED, REPORTED, WITHDRAWN
-from seqdec.statistics import mean_and_margin
 
 _SHARE = 4
 """The first and the last 1 / `_SHARE` of the log are compared."""
 _SHOWN = 12
+_RECENT = 100
+_MISS = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +43,16 @@ class Monitor(Located):
     """Folder of an OnlineAgent, or its decisions.sqlite."""
     periods: int = 20
     """Parts of equally many decisions."""
+    reward_range: str | None = None
+    """Least and largest possible reward, separated by a comma; by default 0,1 if no other rewards occur."""
+    anytime: bool = False
+    """Make the intervals of the arms hold however often the growing log is read."""
     out: Path = Path("results/monitor")
     """Folder for the tables, the figure and the page."""
 
     def check(self) -> None:
         check_minimum(self, periods=1)
+        number_range("reward_range", self.reward_range)
         check_path("folder", str(self.folder))
         if not is_database(self.folder):
             raise ValueError(f"{self.folder} is not the folder of an OnlineAgent: it has no decisions.sqlite")
@@ -54,6 +62,7 @@ class Monitor(Located):
         history = history[history["source"].ne(WITHDRAWN).fillna(True)].reset_index(drop=True)
         if history.empty:
             raise ValueError(f"the log of {self.folder} has no decisions yet")
+        summary(history, self.periods, number_range("reward_range", self.reward_range), self.anytime)  # refuses
         yield history
 
     def save(self, parts: list[pd.DataFrame]) -> None:
@@ -64,7 +73,8 @@ class Monitor(Located):
     def report(folder: Path) -> str:
         options = read_manifest(folder)["options"]
         history = read_table(folder / "history.parquet")[0]
-        found = summary(history, options["periods"])
+        bounds = number_range("reward_range", options["reward_range"])
+        found = summary(history, options["periods"], bounds, options["anytime"])
         for name, table in (("periods", found.periods), ("arms", found.arms), ("drift", found.drift)):
             if table is not None:
                 save_table(folder / f"{name}.csv", table)
@@ -82,21 +92,37 @@ class Summary(NamedTuple):
 
     facts: tuple[str, ...]
     periods: pd.DataFrame
-    """by period: start, decisions, known (share with a reward), reward and margin (95%), least and mean propensity"""
+    """by period: start, decisions, known (share with a reward), reward, low, high (95%), least and mean propensity"""
     arms: pd.DataFrame | None
-    """by arm: decisions, shares in the first and last part, reward and margin, least propensity; None for points"""
+    """by arm: decisions, shares in the first and last part, reward, low, high (95%), least propensity; None for points.
+
+    The reward is what the arm would earn in all decisions, weighted by propensities where they are known:
+
+        sum_t h_t 1[a_t = a] r_t / p_t  /  sum_t h_t 1[a_t = a] / p_t,  h_t^2 = share of a in 100 decisions before t
+
+    The agent plays an arm less after bad luck, so that the plain mean is too low; h_t keeps the variance of the terms
+    stable (Hadad, Hirshberg, Zhan, Wager, Athey, "Confidence intervals for policy evaluation in adaptive experiments",
+    2021). It does not depend on the context of t, which would change what is estimated.
+    """
     drift: pd.DataFrame
     """by context number, the largest first: shift of the mean between the parts in standard deviations of the first,
     Kolmogorov-Smirnov distance, and whether it is beyond chance at 1% over all numbers together
     """
 
 
-def summary(history: Any, periods: int = 20) -> Summary:
-    """The tables of a log with at least one decision."""
+def summary(
+    history: Any, periods: int = 20, reward_range: tuple[float, float] | None = None, anytime: bool = False
+) -> Summary:
+    """The tables of a log with at least one decision.
+
+    `anytime`: intervals of the arms hold at all lengths of the log at once (`seqdec.ope.sequences`). Raises ValueError
+    for rewards outside the range, and with `anytime` for an unknown range or propensity.
+    """
     rows, own = len(history), list(history.columns).index("source") + 1  # columns of contexts follow
     reward, source, numbers = history["reward"], history["source"], list(history.columns[own:])
     cuts = np.array_split(np.arange(rows), min(periods, rows))
-    times = pd.DataFrame([_period(history.iloc[cut]) for cut in cuts]).rename_axis("period")
+    bounds = _range(reward.dropna().to_numpy(float), reward_range)
+    times = pd.DataFrame([_period(history.iloc[cut], bounds) for cut in cuts]).rename_axis("period")
     share = max(1, rows // _SHARE)
     first, last = history.iloc[:share], history.iloc[-share:]
     reported = history[source.isin([REPORTED, COLLECTED])]  # others come by themselves
@@ -108,51 +134,110 @@ def summary(history: Any, periods: int = 20) -> Summary:
         f"rewards: {kinds}; {int(reward.isna().sum()):,} decisions have none yet",
     ]
     for name in ("reward", *(name for name in history.columns[:own] if name.startswith("reward["))):
-        mean, margin = _mean(history[name])
-        facts += [] if np.isnan(mean) else [f"mean {name} {mean:.5g} ± {margin:.2g} (95%)"]
+        mean, low, high = _mean(history[name], bounds if name == "reward" else None)
+        facts += [] if np.isnan(mean) else [f"mean {name} {mean:.5g} ({low:.5g} to {high:.5g}, 95%)"]
     if not reward.notna().any():
         facts.append("no reward is known yet")
     if len(delay):
         middle, late = np.quantile(delay, [0.5, 0.95])
         facts.append(f"a reported reward comes after {middle:.3g} s in the median, 95% of them within {late:.3g} s")
-    return Summary(tuple(facts), times, _arms(history, first, last), _drift(first[numbers], last[numbers]))
+    arms = _arms(history, first, last, bounds, anytime) if "action" in history else None
+    return Summary(tuple(facts), times, arms, _drift(first[numbers], last[numbers]))
 
 
-def _period(part: Any) -> dict[str, object]:
-    mean, margin = _mean(part["reward"])
+def _period(part: Any, bounds: Ends | None) -> dict[str, object]:
+    mean, low, high = _mean(part["reward"], bounds)
     return {
         "start": part["time"].iloc[0].floor("s"),
         "decisions": len(part),
         "known": float(part["reward"].notna().mean()),
         "reward": mean,
-        "margin": margin,
+        "low": low,
+        "high": high,
         "least propensity": float(part["propensity"].min()),
         "mean propensity": float(part["propensity"].mean()),
     }
 
 
-def _mean(rewards: Any) -> tuple[float, float]:
-    known = rewards.dropna().to_numpy()
-    mean, margin = mean_and_margin(known) if len(known) else (np.nan, np.nan)
-    return float(mean), float(margin)
+def _mean(rewards: Any, bounds: Ends | None) -> tuple[float, float, float]:
+    """Mean of the known rewards, and its interval."""
+    known = rewards.dropna().to_numpy(float)
+    if not len(known):
+        return np.nan, np.nan, np.nan
+    return float(known.mean()), *_interval(Terms(known, np.ones(len(known))), bounds)
 
 
-def _arms(history: Any, first: Any, last: Any) -> pd.DataFrame | None:
-    if "action" not in history:
-        return None
-    rows = {}
+def _range(rewards: np.ndarray, given: Ends | None) -> Ends | None:
+    """The range of the rewards: as given, 0 and 1 if there are no others, else unknown."""
+    if given is None:
+        return (0.0, 1.0) if np.isin(rewards, (0, 1)).all() else None
+    if rewards.size and not given[0] <= rewards.min() <= rewards.max() <= given[1]:
+        raise ValueError(f"reward_range must hold all rewards, {rewards.min():.6g} to {rewards.max():.6g}; got {given}")
+    return given
+
+
+def _interval(terms: Terms, bounds: Ends | None) -> Ends:
+    """Of a weighted mean; in a known range quantiles of Beta(m p, m (1 - p)), of mean p and the variance of the mean.
+
+    Both have a further row, of the mean weight E[w^2] / E[w] and the worst reward: for equal weights, the interval of
+    Clopper and Pearson.
+    """
+    if bounds is None:
+        return intervals.cautious([(terms, [])], seed=0, level=1 - _MISS, samples=1000)[0]
+    (low, high), w = bounds, terms.denominator
+    usual, ends = (w**2).sum() / w.sum(), []
+    for reward, tail in ((low, _MISS / 2), (high, 1 - _MISS / 2)):
+        own = Terms(np.append(terms.numerator, usual * reward), np.append(w, usual))
+        p, v = (own.value - low) / (high - low), (own.influence**2).mean() / len(w) / (high - low) ** 2
+        size = max(p * (1 - p) / v, 1.0) if v else 1.0
+        end = special.betaincinv(size * p, size * (1 - p), tail) if 0 < p < 1 else p
+        ends.append(low + (high - low) * float(end))
+    return ends[0], ends[1]
+
+
+def _arms(history: Any, first: Any, last: Any, bounds: Ends | None, anytime: bool) -> pd.DataFrame:
+    known = history[history["reward"].notna()]
+    action, reward, chance = (known[name].to_numpy() for name in ("action", "reward", "propensity"))
+    if anytime and (bounds is None or not np.isfinite(chance.astype(float)).all()):
+        raise ValueError("anytime needs known propensities, and rewards of 0 and 1 or reward_range")
+    rows, kinds = {}, history["action"].nunique()
     for arm, part in history.groupby("action"):
-        mean, margin = _mean(part["reward"])
+        value, low, high = _arm(action == arm, reward.astype(float), chance.astype(float), kinds, bounds, anytime)
         rows[arm] = {
             "decisions": len(part),
             "first share": float((first["action"] == arm).mean()),
             "last share": float((last["action"] == arm).mean()),
-            "reward": mean,
-            "margin": margin,
+            "reward": value,
+            "low": low,
+            "high": high,
             "least propensity": float(part["propensity"].min()),
         }
     table: Any = pd.DataFrame.from_dict(rows, orient="index")
     return table.rename_axis("arm")
+
+
+def _arm(
+    played: np.ndarray, reward: np.ndarray, chance: np.ndarray, kinds: int, bounds: Ends | None, anytime: bool
+) -> tuple[float, float, float]:
+    """Mean reward of an arm and its ends, from decisions with a reward."""
+    if not played.any():
+        return np.nan, np.nan, np.nan
+    weighted = np.isfinite(chance[played]).all()
+    weights = np.divide(1.0, chance, out=np.zeros(len(chance)), where=played) if weighted else played * 1.0
+    before = np.concatenate([[0], np.cumsum(played)])[:-1]
+    window = np.minimum(np.arange(len(played)), _RECENT)
+    recent = before - np.concatenate([np.zeros(_RECENT), before])[: len(played)]
+    stable = weights * np.sqrt((recent + 1) / (window + kinds)) if weighted else weights
+    own = Terms(stable * reward, stable)
+    if anytime and bounds is not None:
+        r = (reward - bounds[0]) / (bounds[1] - bounds[0])
+        at = np.array([len(r) - 1])
+        low = max(sequences.lower(weights * r, 0.0, _MISS / 2, at=at)[0], 0.0)
+        high = min(1 - sequences.lower(weights * (1 - r), 0.0, _MISS / 2, at=at)[0], 1.0)
+        low, high = (bounds[0] + (bounds[1] - bounds[0]) * end for end in (low, high))
+    else:
+        low, high = _interval(own, bounds)
+    return own.value, min(low, own.value), max(high, own.value)
 
 
 def _drift(first: Any, last: Any) -> pd.DataFrame:
@@ -187,8 +272,10 @@ def monitor_figure(history: pd.DataFrame, found: Summary, title: str) -> Figure:
     figure = Figure(figsize=(12, 7.2), dpi=110, layout="constrained")
     rewards, shares, chances, drift = figure.subplots(2, 2).ravel()
     ends = np.cumsum(found.periods["decisions"])
-    mean, margin = found.periods["reward"].to_numpy(), found.periods["margin"].to_numpy()
-    rewards.errorbar(ends, mean, yerr=np.nan_to_num(margin), fmt="o-", color="#0072B2", capsize=2, lw=1.2, ms=4)
+    mean, low, high = (found.periods[name].to_numpy(float) for name in ("reward", "low", "high"))
+    errors = np.array([mean - low, high - mean])
+    errors[~np.isfinite(errors)] = 0  # an end without a limit is not drawn
+    rewards.errorbar(ends, mean, yerr=errors, fmt="o-", color="#0072B2", capsize=2, lw=1.2, ms=4)
     figures.finish_axis(rewards, "Mean reward", "decisions", "reward", "no reward is known yet")
     if found.arms is not None:
         most = found.arms.nlargest(6, "decisions").index

@@ -26,7 +26,16 @@ import tyro
 from seqdec import data, filters, likelihoods, models, ope, policies
 from seqdec import params as parameters
 from seqdec.boundary.checks import choice
-from seqdec.commands.base import Choice, Located, check_choices, check_minimum, check_path, check_seeds, split_names
+from seqdec.commands.base import (
+    Choice,
+    Located,
+    check_choices,
+    check_minimum,
+    check_path,
+    check_seeds,
+    number_range,
+    split_names,
+)
 from seqdec.commands.folder import read_manifest, save_figure, save_table, write_manifest
 from seqdec.core import Learner
 from seqdec.features import Encoder
@@ -129,7 +138,7 @@ class Evaluation(Located):
             check_path("baseline", self.baseline)
         else:
             choice("baseline", self.baseline, (ope.LOGGED, _UNIFORM))
-        _range(self)
+        number_range("reward_range", self.reward_range)
         if self.window is not None:
             check_window(self.window)
         if self.log not in CAMPAIGNS:
@@ -246,7 +255,7 @@ def evaluate(options: Evaluation) -> Result:
         given,
         predicted,
         baseline=baseline,
-        reward_range=_range(options),
+        reward_range=number_range("reward_range", options.reward_range),
         window=options.window,
         anytime=options.anytime,
         **settings,
@@ -270,16 +279,6 @@ def _needs_model(log: Log, options: Evaluation) -> bool:
     listed = [] if options.estimators is None else parsed(options.estimators)
     wanted = options.model is not None or any("predicted" in one.needs for one in listed)
     return wanted or not log.known_propensities
-
-
-def _range(options: Evaluation) -> tuple[float, float] | None:
-    if options.reward_range is None:
-        return None
-    try:
-        low, high = map(float, options.reward_range.split(","))
-    except ValueError as error:
-        raise ValueError(f"reward_range must be two numbers, such as 0,1; got {options.reward_range!r}") from error
-    return low, high
 
 
 def _learn(log: Log, options: Evaluation, policy: str | None) -> tuple[np.ndarray, Any]:

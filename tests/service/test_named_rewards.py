@@ -182,8 +182,8 @@ def test_the_monitor_tells_the_mean_of_each_name(clock: Clock, tmp_path: Path) -
         for number, decision in enumerate(one.decide_many(X[:8])):
             one.learn(decision.token, {"click": number % 2, "revenue": 8.0})
     found = summary(read_history(tmp_path), 2)
-    assert any(fact.startswith("mean reward[click] 0.5 ±") for fact in found.facts)
-    assert any(fact.startswith("mean reward[revenue] 8 ±") for fact in found.facts)
+    assert any(fact.startswith("mean reward[click] 0.5 (") for fact in found.facts)
+    assert any(fact.startswith("mean reward[revenue] 8 (") for fact in found.facts)
     assert set(found.drift.index) == {"context_0", "context_1"}
 
 
