@@ -91,4 +91,6 @@ def fixed(
 
     start, played, told = checks.keyed(lambda key: ()), checks.keyed(act), checks.keyed(assess)
     known = row_hashes(log).tobytes()
-    return Agent(start, played, update, "learned", True, settings, spaces=own, assess=told, learned_from=known)
+    return Agent(
+        start, played, update, "learned", True, settings, spaces=own, assess=told, schema=log.schema, learned_from=known
+    )
