@@ -165,6 +165,8 @@ def of_ope() -> Lines:
         "kernel": (numbers, np.full(rows, 0.4), np.full(rows, 0.2)),
     }
     others["cascade"] = others["slate"]
+    sessions = ope.EpisodeLog(log, np.arange(rows) // 3)
+    others["pdis"] = others["sequential"] = (sessions, target, predicted)
     settings: dict[str, dict[str, Any]] = {
         "mips": {"embedding": action // 2, "law": [[1, 0], [1, 0], [0, 1], [0, 1]], "logging": law},
         "balanced_loggers": {"mixture": (chance + 0.25) / 2},

@@ -31,7 +31,7 @@ from seqdec.core import (
 )
 from seqdec.envs import check as check_environment
 from seqdec.likelihoods import Likelihood
-from seqdec.ope import ContinuousLog, Estimator, Evidence, Log, SlateLog, Terms
+from seqdec.ope import ContinuousLog, EpisodeLog, Estimator, Evidence, Log, SlateLog, Terms
 
 __all__ = [
     "check_agent",
@@ -563,7 +563,13 @@ def _evidence(kind: type) -> Any:
         action, reward = rng.integers(0, 3, (ROWS, 2)), rng.random((ROWS, 2))
         log = ope.make_slate_log(action=action, reward=reward, propensity=np.full((ROWS, 2), 1 / 3))
         return ope.evidence(log, policy, rng.random((ROWS, 2, 3)), seed=0)
-    assert kind is Log, f"an estimator is for a Log, a SlateLog or a ContinuousLog; got {kind}"
+    if kind is EpisodeLog:
+        member = np.repeat(np.arange(ROWS), 1 + np.arange(ROWS) % 3)
+        decisions: dict[str, Any] = {"action": rng.integers(0, 3, len(member)), "reward": rng.random(len(member))}
+        steps = ope.make_log(**decisions, propensity=np.full(len(member), 1 / 3), num_actions=3)
+        law = rng.dirichlet(np.ones(3), len(member))
+        return ope.evidence(EpisodeLog(steps, member), law, rng.random(law.shape), seed=0)
+    assert kind is Log, f"an estimator is for a Log, SlateLog, ContinuousLog or EpisodeLog; got {kind}"
     action = np.arange(ROWS) % 3
     log = ope.make_log(
         action=action,
@@ -576,7 +582,7 @@ def _evidence(kind: type) -> Any:
 
 
 def _arrays(evidence: Any) -> list[np.ndarray]:
-    parts = [*evidence, *evidence.log, *(getattr(evidence, "target", None) or ())]
+    parts = [*evidence, *vars(evidence.log).values(), *(getattr(evidence, "target", None) or ())]
     return [part.copy() for part in parts if isinstance(part, np.ndarray)]
 
 

@@ -90,6 +90,11 @@ SLATES = ope.make_slate_log(
 )  # weights (3/2, 3/2), (1/2, 1/2), (3, 1/2), (1/2, 3/2), (3/2, 3/2), (1/2, 1/2)
 SLATE_TARGET = np.tile([[0.75, 0.25], [0.25, 0.75]], (6, 1, 1))
 SLATE_PREDICTED = np.tile([[1.0, 2.0], [0.5, 0.5]], (6, 1, 1))
+SESSIONS = ope.EpisodeLog(make_log(action=[1, 0, 0], reward=[1, 2, 4], propensity=[0.5] * 3), np.array([0, 0, 1]))
+SESSION_TARGET, SESSION_PREDICTED = (
+    np.tile([0.25, 0.75], (3, 1)),
+    np.tile([1.0, 2.0], (3, 1)),
+)  # weights (3/2, 3/4), 1/2
 NUMBERS = ope.make_continuous_log(
     action=[0, 1, 2, 3, 4, 5], reward=[1, 2, 0, -1, 3, 5], density=[0.5, 0.25, 0.5, 1, 0.5, 0.25]
 )
@@ -105,6 +110,14 @@ HAND |= {
     "kernel_ips": ("kernel_ips", {"bandwidth": 2, "kernel": "triangular"}, 7.5 / 6),  # weights 3/4, 2, 3/4, 1/4, 1, 0
     "kernel_ips, normalized": ("kernel_ips", {"bandwidth": 2, "kernel": "triangular", "normalized": True}, 7.5 / 4.75),
     "kernel_ips, epanechnikov": ("kernel_ips", {"bandwidth": 2}, 5.671875 / 6),
+    "pdis": ("pdis", {"gamma": 0.5}, 4.25 / 2),  # 3/2 + 3/4, 2
+    "pdis, normalized": ("pdis", {"gamma": 0.5, "normalized": True}, 3.5 / 2 + 0.75 / 1.25),
+    "sequential_dr": ("sequential_dr", {"gamma": 0.5}, 5.1875 / 2),  # 7/4 - 3/16 + 3/8, 7/4 + 3/2
+    "sequential_dr, normalized": (
+        "sequential_dr",
+        {"gamma": 0.5, "normalized": True},
+        1.75 + 1.3125 / 2 + 0.375 / 1.25,
+    ),
     "kernel_dr": ("kernel_dr", {"bandwidth": 2, "kernel": "triangular"}, 7.75 / 6),
 }
 
@@ -128,9 +141,12 @@ def test_every_estimator_is_tried_and_is_an_attribute_by_its_name() -> None:
 @pytest.mark.parametrize("row", HAND)
 def test_an_estimator_by_hand(row: str) -> None:
     name, settings, value = HAND[row]
-    given = {ope.SlateLog: (SLATES, SLATE_TARGET, SLATE_PREDICTED), Log: (six(), TARGET, PREDICTED)}.get(
-        ope.REGISTRY[name].log, (NUMBERS, NUMBER_TARGET, NUMBER_PREDICTED)
-    )
+    given = {
+        Log: (six(), TARGET, PREDICTED),
+        ope.ContinuousLog: (NUMBERS, NUMBER_TARGET, NUMBER_PREDICTED),
+        ope.EpisodeLog: (SESSIONS, SESSION_TARGET, SESSION_PREDICTED),
+        ope.SlateLog: (SLATES, SLATE_TARGET, SLATE_PREDICTED),
+    }[ope.REGISTRY[name].log]
     assert abs(estimate(name, *given, **settings) - value) < 1e-12
 
 

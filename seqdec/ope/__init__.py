@@ -20,6 +20,7 @@ from seqdec.ope.estimators import (
     IPS,
     MIPS,
     MRDR,
+    PDIS,
     REGISTRY,
     SNDR,
     SNIPS,
@@ -31,6 +32,7 @@ from seqdec.ope.estimators import (
     KernelDR,
     KernelIPS,
     Replay,
+    SequentialDR,
     SlateIPS,
     SlatePI,
     SubGaussianDR,
@@ -39,6 +41,7 @@ from seqdec.ope.estimators import (
     WeightedLoggers,
 )
 from seqdec.ope.estimators.continuous import ContinuousLog, make_continuous_log
+from seqdec.ope.estimators.sessions import EpisodeLog, effective_sessions, predict_returns
 from seqdec.ope.estimators.slates import SlateLog, make_slate_log
 from seqdec.ope.evaluation import MARK, evaluate
 from seqdec.ope.files import LogFile, scan_log
@@ -63,6 +66,7 @@ __all__ = [
     "MIPS",
     "MRDR",
     "OBJECTIVES",
+    "PDIS",
     "REGISTRY",
     "SNDR",
     "SNIPS",
@@ -73,6 +77,7 @@ __all__ = [
     "CascadeDR",
     "Comparison",
     "ContinuousLog",
+    "EpisodeLog",
     "Estimate",
     "Estimator",
     "Evidence",
@@ -83,6 +88,7 @@ __all__ = [
     "Overlap",
     "Replay",
     "Selection",
+    "SequentialDR",
     "SlateIPS",
     "SlateLog",
     "SlatePI",
@@ -101,6 +107,7 @@ __all__ = [
     "cross_fit",
     "cross_fit_policy",
     "difference_figure",
+    "effective_sessions",
     "estimate_propensities",
     "estimated_policy",
     "estimates_figure",
@@ -117,6 +124,7 @@ __all__ = [
     "make_log",
     "make_slate_log",
     "overlap",
+    "predict_returns",
     "predict_rewards",
     "prequential",
     "scan_log",

@@ -48,7 +48,7 @@ def predict_rewards(
     predicted = np.zeros(log.mask.shape)
     for fold in range(folds):
         own, others = np.flatnonzero(member == fold), np.flatnonzero((member != fold) & (weights > 0))
-        predicted[own] = _predicted(model, log, others, own, weights[others])
+        predicted[own] = predictions(model, log, others, own, weights[others])
     return low + unit * predicted
 
 
@@ -64,7 +64,7 @@ def choose_model(log: Log, *, seed: int, folds: int = 5) -> Any:
         found = np.zeros(len(log.action))
         for fold in range(folds):
             own, others = np.flatnonzero(member == fold), np.flatnonzero(member != fold)
-            found[own] = _predicted(option, log, others, own, np.ones(len(others)), logged=True)
+            found[own] = predictions(option, log, others, own, np.ones(len(others)), logged=True)
         scores.append(held_out_likelihood(log, found))
     return options[int(np.argmax(scores))]
 
@@ -136,7 +136,7 @@ def _candidates(binary: bool) -> list[Any]:
     return [DummyRegressor(), Ridge(), HistGradientBoostingRegressor(**boosting)]
 
 
-def _predicted(
+def predictions(
     model: Any, log: Log, fitted: np.ndarray, at: np.ndarray, weights: np.ndarray, *, logged: bool = False
 ) -> np.ndarray:
     """(rows of `at`, k) predictions by a model of other rows, or (rows of `at`,) for logged actions."""

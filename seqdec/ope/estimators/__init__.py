@@ -10,6 +10,7 @@ from seqdec.ope.estimators.doubly_robust import DM, DR, SNDR, SubGaussianDR, Swi
 from seqdec.ope.estimators.embeddings import MIPS
 from seqdec.ope.estimators.fitted import MRDR, BalancedIPW
 from seqdec.ope.estimators.loggers import BalancedLoggers, WeightedLoggers
+from seqdec.ope.estimators.sessions import PDIS, SequentialDR
 from seqdec.ope.estimators.slates import CascadeDR, SlateIPS, SlatePI
 from seqdec.ope.estimators.weighting import IPS, SNIPS, Replay, SubGaussianIPS
 from seqdec.registry import Registry
@@ -28,7 +29,9 @@ REGISTRY: Registry[Estimator] = Registry(
         "kernel_ips": KernelIPS,
         "mips": MIPS,
         "mrdr": MRDR,
+        "pdis": PDIS,
         "replay": Replay,
+        "sequential_dr": SequentialDR,
         "slate_ips": SlateIPS,
         "slate_pi": SlatePI,
         "sndr": SNDR,
@@ -94,5 +97,9 @@ STANDARD: tuple[Estimator, ...] = (
     KernelIPS(),
     KernelIPS(normalized=True),
     KernelDR(),
+    PDIS(),
+    PDIS(normalized=True),
+    SequentialDR(),
+    SequentialDR(normalized=True),
 )
 """Defaults of `seqdec.ope.evaluate`."""
