@@ -42,9 +42,9 @@ class EpisodeLog:
     def __getitem__(self, sessions: Any) -> "EpisodeLog":
         """Sessions by a slice, bools, indices, or one index."""
         chosen = np.arange(len(self))[row_index(sessions)]
-        first, count = self._first, self.lengths[chosen]
-        rows = np.concatenate([np.arange(first[one], first[one + 1]) for one in chosen] or [np.zeros(0, int)])
-        return EpisodeLog(self.steps[rows], np.repeat(np.arange(len(chosen)), count))
+        every = np.split(np.arange(len(self.session)), self._first[1:-1])
+        rows = np.concatenate([every[one] for one in chosen] or [np.zeros(0, int)])
+        return EpisodeLog(self.steps[rows], np.repeat(np.arange(len(chosen)), self.lengths[chosen]))
 
     @property
     def lengths(self) -> np.ndarray:
