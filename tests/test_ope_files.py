@@ -84,7 +84,7 @@ def test_actions_are_those_of_the_whole_file(path: Path) -> None:
 
 def test_without_propensities_there_is_the_direct_method(log: ope.Log, path: Path) -> None:
     table = ope.evaluate(ope.scan_log(path, propensity=None), policy, model, seed=0, samples=50)
-    assert list(table.index) == ["dm"] and table.loc["dm", "value"] == pytest.approx(
+    assert list(table.index) == ["auto", "dm"] and table.loc["dm", "value"] == pytest.approx(
         (policy(log) * model(log)).sum(1).mean()
     )
 

@@ -118,7 +118,7 @@ def test_default_intervals_hold_where_percentiles_are_too_short(draw: Any) -> No
     share = {name: np.mean(hits, axis=0) for name, hits in found.items()}
     table = ope.evaluate(log, target, predicted, seed=0)
     known = (
-        np.isin(table.index, ["dm", "dr", "sndr", "switch_dr"]) if draw is nearly_deterministic else np.ones(9, bool)
+        np.isin(table.index, ["dm", "dr", "sndr", "switch_dr"]) if draw is nearly_deterministic else np.ones(10, bool)
     )
     unbiased = np.isin(table.index, ["snips", "dr"])
     assert share["cautious"][known].min() > 0.88 and share["percentile"][unbiased].min() < 0.85
