@@ -60,8 +60,8 @@ class Actions(Protocol):
     lesson: output or point that a model learns of a logged action; None: its output is gone.
     explain: (context) -> explanation, from a copy of the belief, in any thread.
     schema: what the numbers of another log have to stand for; `learned`: those of logs before.
-    records_of: contexts and what else identifies another log. Raises ValueError.
-    imported: rows of another log. Raises ValueError for an unknown action.
+    imported: rows of another log. Raises ValueError for contexts that do not fit, or an unknown action.
+    compared: (n, ...) the part of logged contexts by which rows are known.
     """
 
     def restore(self, store: Store, outputs: int) -> None: ...
@@ -75,8 +75,8 @@ class Actions(Protocol):
     def lesson(self, action: Any) -> Any: ...
     def explain(self, store: Store, model: Model, asked: Any) -> Callable[[Any], Explanation]: ...
     def schema(self, log: Log, learned: Schema) -> Schema: ...
-    def records_of(self, log: Log) -> tuple[np.ndarray, list[np.ndarray]]: ...
-    def imported(self, log: Log, records: np.ndarray) -> Imported: ...
+    def imported(self, log: Log) -> Imported: ...
+    def compared(self, contexts: Sequence[bytes]) -> np.ndarray: ...
     def warm_up(self, model: Model) -> None: ...
 
 
@@ -116,8 +116,8 @@ class OfContexts:
     def some(self, asked: Asked, places: Sequence[int]) -> Asked:
         return Asked(asked.rows.some(places), asked.mask, (len(places),))
 
-    def records_of(self, log: Log) -> tuple[np.ndarray, list[np.ndarray]]:
-        return self._contexts.of_log(log), []
+    def compared(self, contexts: Sequence[bytes]) -> np.ndarray:
+        return self._contexts.records(contexts)
 
 
 class Points(OfContexts):
@@ -159,7 +159,7 @@ class Points(OfContexts):
     def schema(self, log: Log, learned: Schema) -> Schema:
         return log.schema
 
-    def imported(self, log: Log, records: np.ndarray) -> Imported:
+    def imported(self, log: Log) -> Imported:
         raise ValueError(f"the log has {log.num_actions} actions; this agent has 0 arms")
 
     def warm_up(self, model: Model) -> None:
@@ -264,10 +264,11 @@ class Arms(OfContexts):
             wanted = learned.action_names or given  # names outside the service of its arms, in their order
         return self._contexts.schema(learned)._replace(action_names=wanted)
 
-    def imported(self, log: Log, records: np.ndarray) -> Imported:
+    def imported(self, log: Log) -> Imported:
+        rows = self._contexts.clipped(self._contexts.of_log(log))
         if log.num_actions > len(self.arms):
             raise ValueError(f"the log has {log.num_actions} actions; this agent has {len(self.arms)} arms")
-        return Imported(self._contexts.clipped(records), split(log.mask.tobytes(), len(records)), log.action.tolist())
+        return Imported(rows, split(log.mask.tobytes(), len(log)), log.action.tolist())
 
     def warm_up(self, model: Model) -> None:
         model.warm_up(self._contexts.zeros(), np.int32(0))

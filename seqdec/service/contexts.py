@@ -105,7 +105,11 @@ class Contexts:
         return _packed(records.tobytes(), len(records), self.record.itemsize)
 
     def unpack(self, contents: Sequence[bytes]) -> Any:
-        return self._tree(unpacked(contents, self.record))
+        return self._tree(self.records(contents))
+
+    def records(self, contents: Sequence[bytes]) -> np.ndarray:
+        """(n,) of logged contexts."""
+        return unpacked(contents, self.record)
 
     def checked(self, value: Any, rows: int | None = None) -> np.ndarray:
         """An observation as records (1,), or stacked ones as (rows,), not yet clipped."""

@@ -12,7 +12,7 @@ import secrets
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
@@ -222,8 +222,9 @@ class OnlineAgent:
     def counts(self) -> Mapping[str, int]:
         """Numbers of decisions and rewards in the log and, in this process, of results of `learn` and other events.
 
-        "clipped": contexts beyond the bounds of their Box; "default": decisions that learned the default reward;
-        "incomplete": decisions with some of their named rewards. "learned" includes combined rewards.
+        "clipped": contexts beyond the bounds of their Box; "known": rows of `warm_start` that the log had; "default":
+        decisions that learned the default reward; "incomplete": decisions with some of their named rewards. "learned"
+        includes combined rewards.
         """
         store, counts = self._store, self._rewards.counts
         return self._transact(lambda: {"decisions": store.decisions, "rewards": store.rewards, **counts})
@@ -347,7 +348,10 @@ class OnlineAgent:
     def warm_start(self, log: Log) -> None:
         """Import a log and learn it row by row, all or nothing, while other calls go on. Ends with a snapshot.
 
-        A log imported before is not learned again.
+        Rows that the log of this agent has, from logs before or of its own, are not learned again: the same key, or
+        without keys the same context, action, propensity, reward and time, as often as it has them. Row numbers are no
+        times: without both, rows are compared by the rest where it tells them apart, else from the first one on, with a
+        RuntimeWarning where some are known. `counts` has the number of "known" rows.
 
         Args:
             log: contexts as long as a flattened observation, or action features where that is a Dict of one entry;
@@ -358,10 +362,9 @@ class OnlineAgent:
         before, or it does not fit otherwise; OSError where it cannot be written.
         """
         check_log(log)
-        parts, names = self._rule.of_log(log), list(self._rule.weights)
-        clipped = self._slowly(logs.import_log, self._store, self._actions, self._transact, log, parts, names)
-        if clipped is not None:
-            self._count_clipped(clipped)
+        merged = self._slowly(logs.import_log, self._store, self._actions, self._transact, log, self._rule)
+        self._count(merged._asdict())
+        if merged.known < len(log):
             self._learner.follow(self._transact)
             self._learner.try_snapshot(self._transact)
 
@@ -395,7 +398,8 @@ class OnlineAgent:
 
         Raises TypeError or ValueError without a catalog, or for invalid ids or features; and OSError.
         """
-        self._count_clipped(self._slowly(self._items().add, self._store, self._learner.model, self._transact, items))
+        clipped = self._slowly(self._items().add, self._store, self._learner.model, self._transact, items)
+        self._count({"clipped": clipped})
 
     def remove_items(self, ids: Iterable[Id]) -> None:
         """Stop choosing items; rewards of earlier decisions are still learned.
@@ -410,10 +414,7 @@ class OnlineAgent:
 
     def log(self) -> Log:
         """Decisions with known reward and propensity, for `seqdec.ope`. Raises ValueError where there is none."""
-        self._store.check_place()
-        content = self._transact(self._store.content)
-        opened = logs.read_only(self._store.path) if content is None else closing(logs.from_bytes(content))
-        with short_turns(), opened as database:
+        with short_turns(), logs.opened(self._store, self._transact) as database:
             return logs.log_of(database)
 
     def close(self) -> None:
@@ -478,9 +479,9 @@ class OnlineAgent:
         """The result of a call that takes long, one at a time, while others go on."""
         with self._long, short_turns(): return call(*arguments)  # fmt: skip  # noqa: E701
 
-    def _count_clipped(self, clipped: int) -> None:
-        if clipped:
-            with self._transact.lock: self._rewards.counts["clipped"] += clipped  # fmt: skip  # noqa: E701
+    def _count(self, events: Mapping[str, int]) -> None:
+        new = {event: count for event, count in events.items() if count}
+        with self._transact.lock: self._rewards.counts.update(new)  # fmt: skip  # noqa: E701
 
     def _items(self) -> Items:
         if not isinstance(self._actions, Items):

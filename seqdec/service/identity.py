@@ -136,15 +136,6 @@ def digest(value: Any) -> str:
     return _digest(value, {}).hex()
 
 
-def content_digest(*arrays: np.ndarray) -> str:
-    """SHA-256 of the contents of arrays: times to the nanosecond, numbers of any size, records as they are."""
-    found = hashlib.sha256()
-    for array in arrays:
-        kind = {"M": "datetime64[ns]", "V": array.dtype}.get(array.dtype.kind, np.float64)
-        found.update(f"{array.dtype.kind == 'M'} {array.shape} ".encode() + array.astype(kind).tobytes())
-    return found.hexdigest()
-
-
 def _digest(value: Any, known: dict[int, tuple[bytes, Any]]) -> bytes:
     """By parts; `known` keeps digests by id, so that cycles end."""
     if value is None or isinstance(value, _PLAIN):

@@ -247,7 +247,12 @@ class Items:
         users = learned if self._users is None else self._users.schema(learned)
         return users._replace(action_names=log.action_names)
 
-    def records_of(self, log: Log) -> tuple[np.ndarray, list[np.ndarray]]:
+    def compared(self, contexts: Sequence[bytes]) -> np.ndarray:
+        records = self._contexts.records(contexts)
+        return np.concatenate([records[name][:, 0] for name in records.dtype.names or ()], axis=1)  # without others
+
+    def _users_of(self, log: Log) -> np.ndarray:
+        """(n,) records of the users in a log. Raises ValueError where they or the features do not fit."""
         parts: Any = self._contexts.record.names
         width = self._contexts.shape_of(USER)[1] if USER in parts else 0
         if log.context.shape[1] != width:
@@ -264,11 +269,10 @@ class Items:
         records = np.zeros(len(log.action), self._contexts.record)
         if self._users is not None:
             records[USER] = self._users.checked(log.context, len(records))[WHOLE][:, None]
-        names = np.frombuffer(json.dumps(log.action_names).encode(), np.uint8)
-        return records, [names] if log.action_features is None else [names, log.action_features]
+        return records
 
-    def imported(self, log: Log, records: np.ndarray) -> Imported:
-        inventory = self.inventory
+    def imported(self, log: Log) -> Imported:
+        records, inventory = self._users_of(log), self.inventory
         in_order = sorted(inventory.numbers, key=lambda name: isinstance(name, str))  # "7" before 7
         by_name = {str(name): inventory.numbers[name] for name in in_order}
         names = list(map(str, log.action_names or ()))

@@ -3,13 +3,13 @@
 import json
 import math
 import os
-import secrets
 import shutil
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -20,10 +20,11 @@ from seqdec.ope.log import Log, make_log
 from seqdec.persistence import located
 from seqdec.service import rewards
 from seqdec.service.actions import Actions
-from seqdec.service.contexts import USER, WHOLE, record_from, split, unpacked
-from seqdec.service.identity import content_digest, feature_names, part_of
+from seqdec.service.contexts import USER, WHOLE, record_from, unpacked
+from seqdec.service.identity import feature_names, part_of
 from seqdec.service.items import Inventory, unpack_mask
-from seqdec.service.rewards import Parts, encoded
+from seqdec.service.merging import hashes_of, known
+from seqdec.service.rewards import Rule, encoded
 from seqdec.service.store import (
     COLLECTED,
     COLUMNS,
@@ -47,37 +48,62 @@ T = TypeVar("T")
 _SQLITE = b"SQLite format 3\0"
 
 
-def import_log(
-    store: Store, actions: Actions, transact: Transact, log: Log, parts: Sequence[Parts], names: Sequence[str]
-) -> int | None:
-    """Write a log in portions; it counts from the last transaction on.
+class Merged(NamedTuple):
+    """What became of another log."""
 
-    Returns the number of contexts beyond bounds; None: imported before.
-    """
+    known: int
+    """rows that the service had"""
+    clipped: int
+    """contexts beyond bounds among the others"""
+
+
+def import_log(store: Store, actions: Actions, transact: Transact, log: Log, rule: Rule) -> Merged:
+    """Write the rows of a log that are not known, in portions; they count from the last transaction on."""
     learned = transact(store.taught, urgent=True)
     log = aligned(log, actions.schema(log, learned))
     taught = learned._replace(**{name: part for name, part in log.schema._asdict().items() if part is not None})
-    records, others = actions.records_of(log)
-    propensities = np.full(len(log.action), np.nan) if log.estimated else log.propensity
-    outcomes = [np.array([part[name] for part in parts]) for name in names]
-    digest = content_digest(records, log.mask, log.action, *outcomes, propensities, log.timestamp, *others)
-    if digest in transact(store.histories, urgent=True):
-        return None
-    (contexts, masks, written), count = transact(actions.imported, log, records, urgent=True), len(records)
-    nonces = split(secrets.token_bytes(8 * count), count)
-    keys = [None] * count if log.key is None else list(map(str, log.key))
+    log = log.replace(propensity=np.full(len(log), np.nan)) if log.estimated else log
+    stored = list(map(encoded, rule.of_log(log)))
+    contexts, masks, written = actions.imported(log)
+    hashes = hashes_of(log, contexts.packed, written, stored, actions)
+    with opened(store, transact) as database:
+        old = known(database, log, hashes, actions)
+    if old.all():
+        return Merged(len(log), 0)
+    nonces = hashes.stored()
+    if old.any() and log.key is None and hashes.beginnings is not None:
+        warnings.warn(
+            f"{int(old.sum()):,} of {len(log):,} rows were not learned, because they equal rows that this agent has; "
+            "they have neither a key nor a time to tell: give the log one, as with Log.from_pandas(..., key=...)",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    if old.any():
+        new = np.flatnonzero(~old)
+        log, stored, nonces = log[new], [stored[row] for row in new], [nonces[row] for row in new]
+        contexts, masks, written = actions.imported(log)
+    count = len(log)
+    keys = [None] * count if log.key is None else list(map(str, log.key.tolist()))
     laws: list[bytes | None] = [None] * count
     if log.logging is not None:
         laws = [None if np.isnan(row).any() else row.tobytes() for row in np.asarray(log.logging, "<f4")]
-    entries = list(map(Entry, nonces, contexts.packed, masks, written, map(float, propensities), keys, laws))
-    stored = list(map(encoded, parts))
+    entries = list(map(Entry, nonces, contexts.packed, masks, written, map(float, log.propensity), keys, laws))
     while transact(store.drop_staged, portion(1), urgent=True):
         pass
     step = portion(max(len(entry.context) + len(entry.mask or b"") for entry in entries))
     for start in range(0, count, step):
         transact(store.stage, start, entries[start : start + step], stored[start : start + step], count, urgent=True)
-    transact(store.show_history, count, digest, taught)
-    return contexts.clipped
+    transact(store.show_history, count, taught)
+    return Merged(len(old) - count, contexts.clipped)
+
+
+@contextmanager
+def opened(store: Store, transact: Transact) -> Iterator[Database]:
+    """The log as it is now, while calls go on."""
+    store.check_place()
+    content = transact(store.content)
+    with read_only(store.path) if content is None else closing(from_bytes(content)) as database:
+        yield database
 
 
 @contextmanager

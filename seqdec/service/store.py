@@ -494,9 +494,6 @@ class Store:
     def taught(self) -> Schema:
         return self.database.taught()
 
-    def histories(self) -> list[str]:
-        return self.facts().get("histories", [])
-
     def stage(self, place: int, entries: Sequence[Entry], rewards: Sequence[Stored], rows: int) -> None:
         """Commit rows of an import; they do not count yet."""
         first = lowest_of(self._inserted) - rows + place
@@ -504,11 +501,10 @@ class Store:
         given = [(number, number, number, reward, self.now(), HISTORY) for number, reward in enumerate(rewards, first)]
         self._commit(("decisions", decisions), ("rewards", given))
 
-    def show_history(self, rows: int, digest: str, taught: Schema) -> None:
+    def show_history(self, rows: int, taught: Schema) -> None:
         """Make a staged log count, whose numbers stand for `taught`."""
         inserted = [*self._inserted, Inserted(self.batches + 1, lowest_of(self._inserted) - rows, rows)]
-        facts = {"inserted": inserted, "histories": [*self.histories(), digest], "taught": taught}
-        self._commit(("facts", _as_rows(facts)))
+        self._commit(("facts", _as_rows({"inserted": inserted, "taught": taught})))
         self.recover()
 
     def drop_staged(self, most: int) -> int:

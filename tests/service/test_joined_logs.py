@@ -1,5 +1,6 @@
 """Logs are joined with what a service knows by names of actions and columns, and by encoder."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from seqdec.core import Spaces
 from seqdec.features import Encoder
 from seqdec.ope import Log
 from seqdec.service import read_log
-from tests.service.services import SITE, X, bits, service
+from tests.service.services import SITE, X, bits, copied, service
 
 RNG = np.random.default_rng(0)
 COLUMNS = ["age", "price"]
@@ -88,3 +89,92 @@ def test_encoders_and_columns_belong_together(tmp_path: Path) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             one.warm_start(wrong)
+
+
+def merged(*logs: Log) -> tuple[int, int]:
+    """Rows that a service has learned of these logs, and how many it knew."""
+    one = service()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "[0-9]+ of [0-9]+ rows were not learned", RuntimeWarning)
+        for log in logs:
+            one.warm_start(log)
+    return one.counts["rewards"], one.counts.get("known", 0)
+
+
+DAYS: Any = TABLE.assign(
+    timestamp=pd.date_range("2026-05-01", periods=40, freq="h"), order=[f"no {i}" for i in range(40)]
+)
+SAME: Any = pd.DataFrame({"action": [0, 1] * 10, "reward": [1.0, 0.0] * 10, "propensity": 0.5}).assign(x=1.0, y=0.0)
+
+
+def test_rows_of_overlapping_logs_are_learned_once() -> None:
+    numbered, dated = log_of(TABLE), log_of(DAYS)
+    assert merged(numbered[:20], numbered, numbered) == (40, 60)
+    assert merged(log_of(TABLE[10:30]), log_of(TABLE), numbered[5:]) == (40, 55)  # numbers of rows are no times
+    assert merged(dated[:20], log_of(DAYS[10:]), dated.replace(timestamp=dated.timestamp.astype("datetime64[s]"))) == (
+        40,
+        50,
+    )
+    assert merged(dated, log_of(DAYS.assign(timestamp=DAYS["timestamp"] + pd.Timedelta("1D")))) == (80, 0)
+    assert merged(dated, log_of(DAYS.assign(reward=1 - DAYS["reward"]))) == (80, 0)
+    named = service(arms=["a", "b", "c"])
+    named.warm_start(log_of(TABLE, ["a", "b", "c"]))
+    named.warm_start(
+        Log.from_pandas(
+            TABLE.assign(action=[["a", "b", "c"][i] for i in TABLE["action"]]),
+            context=COLUMNS,
+            action_names=["c", "a", "b"],
+        )
+    )
+    assert named.counts["rewards"] == named.counts["known"] == 40  # by name, in whatever order
+    one = service()
+    one.warm_start(numbered[:20])
+    with pytest.warns(
+        RuntimeWarning, match="20 of 40 rows were not learned, because they equal rows that this agent has"
+    ):
+        one.warm_start(numbered)
+    with_nan = numbered.replace(propensity=np.full(40, np.nan))
+    assert merged(with_nan[:20], with_nan) == (40, 20)
+
+
+def test_equal_rows_are_learned_as_often_as_they_occur() -> None:
+    often = pd.DataFrame(np.repeat(TABLE.to_numpy(), 2, axis=0), columns=TABLE.columns).astype({"action": int})
+    assert merged(log_of(TABLE), log_of(often)) == (80, 40)
+    assert merged(log_of(often), log_of(TABLE), log_of(often)) == (80, 120)
+    dates = SAME.assign(timestamp=pd.Timestamp("2026-05-01"))
+    assert merged(log_of(dates[:8], context=["x", "y"]), log_of(dates, context=["x", "y"])) == (20, 8)
+    first = log_of(SAME, context=["x", "y"])
+    assert merged(first[:8], first, first[:10]) == (20, 18)  # it has grown
+    assert merged(first, log_of(SAME[::-1], context=["x", "y"])) == (40, 0)  # another day with such rows
+
+
+@pytest.mark.parametrize("again", ["itself", "a copy", "itself without keys"])
+def test_the_log_of_a_service_is_known_to_it(again: str, tmp_path: Path) -> None:
+    with service(tmp_path / "a", arms=["a", "b", "c"]) as one:
+        one.warm_start(log_of(DAYS, ["a", "b", "c"])[:10])
+        decisions = one.decide_many(X[:20])
+        one.learn_many([(decision.token, float(i)) for i, decision in enumerate(decisions[:15])])
+        log, expected = one.log(), bits(one)
+        log.save(tmp_path / "log.parquet")
+        found = Log.load(tmp_path / "log.parquet")
+        if again == "itself without keys":
+            found = found.replace(key=None)[10:]  # imported rows have the time of their import
+        with service(copied(tmp_path / "a", tmp_path / "b"), arms=["a", "b", "c"]) as copy:
+            other = copy if again == "a copy" else one
+            other.warm_start(found)
+            assert (other.counts["rewards"], other.counts["known"]) == (25, len(found)) and bits(other) == expected
+
+
+def test_keys_say_which_rows_are_known() -> None:
+    keyed = log_of(DAYS).replace(key=np.array(DAYS["order"]))
+    assert merged(keyed[:20], keyed[::-1].replace(reward=np.zeros(40))) == (40, 20)
+    assert merged(keyed, keyed.replace(key=np.array([f"other {i}" for i in range(40)]))) == (80, 0)
+    assert merged(keyed, keyed.replace(key=None), keyed) == (40, 80)
+    assert merged(keyed.replace(key=None)[:30], keyed) == (40, 30)
+    numbered = keyed.replace(key=np.arange(40))
+    assert merged(numbered[10:], numbered.replace(key=np.arange(40).astype(str))) == (40, 30)
+    one = service()
+    first, second = one.decide(X[0], key="no 0"), one.decide(X[1])
+    one.learn_many([(first.token, 1.0), (second.token, 1.0)])
+    one.warm_start(keyed)
+    assert one.counts["rewards"] == 41 and one.counts["known"] == 1

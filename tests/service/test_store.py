@@ -80,8 +80,8 @@ def test_reports_and_facts() -> None:
     log.append_reports([(4, 2.0)])
     assert log.reports(4) == [1.0, 2.0] and log.reports(6) == ['{"click": 1.0}']
     assert log.facts() == {} and log.arms() == {}
-    log.describe({"format": store.FORMAT, "record": [], "seed": 3}, {0: Arm(0, 0, False), 1: Arm(1, None, True)})
-    assert log.facts()["seed"] == 3 and log.arms() == {0: Arm(0, 0, False), 1: Arm(1, None, True)}
+    log.describe({"format": store.FORMAT, "record": [], "seed": 3}, {0: Arm("a", 0, False), 1: Arm("b", None, True)})
+    assert log.facts()["seed"] == 3 and log.arms() == {0: Arm("a", 0, False), 1: Arm("b", None, True)}
 
 
 def test_rows_of_another_log_count_once_all_are_there(tmp_path: Path) -> None:
@@ -91,8 +91,8 @@ def test_rows_of_another_log_count_once_all_are_there(tmp_path: Path) -> None:
     log.stage(0, [entry(1), entry(2)], [1.0, 2.0], 3)
     assert seen(log) == before
     log.stage(2, [entry(3)], [3.0], 3)
-    log.show_history(3, "digest", Schema())
-    assert (log.decisions, log.rewards, log.batches, log.histories()) == (9, 7, 5, ["digest"])
+    log.show_history(3, Schema(("a", "b")))
+    assert (log.decisions, log.rewards, log.batches, log.taught()) == (9, 7, 5, Schema(("a", "b")))
     assert [rows[0].reward for _, rows in log.batches_after(2, 9)] == [1.0, 2.0, 3.0]
     assert log.append_decisions([entry(6)]) == 7
     log.stage(0, [entry(4)], [4.0], 2)  # and not the other
