@@ -297,8 +297,14 @@ class OnlineAgent:
             raise TypeError(f"{self.agent.name} cannot explain how it would play: it has no `assess`")
         return explained(context)
 
-    def learn(self, token: str, reward: Any) -> Result:
+    def learn(self, token: str, reward: Any, *, key: str | None = None) -> Result:
         """Commit the reward of a decision to the log and learn it.
+
+        Args:
+            token: of the decision.
+            reward: a number, or a dict of named ones.
+            key: your name of the report, such as of an order: of several with it, where rewards are combined, the first
+                counts.
 
         Returns:
             "learned"; "collected": to be combined and learned later; "repeated": the decision keeps its first reward;
@@ -308,10 +314,10 @@ class OnlineAgent:
         Raises TypeError or ValueError for a token that is no str, a reward that is no finite number, or wrong names,
         and OSError where the log cannot be written; the log is unchanged.
         """
-        return self.learn_many([(token, reward)])[0]
+        return self.learn_many([(token, reward, key)])[0]
 
-    def learn_many(self, pairs: Iterable[tuple[str, Any]]) -> list[Result]:
-        """Learn (token, reward) pairs, `batch_size` per update if the agent has `update_batch`; as `learn`."""
+    def learn_many(self, pairs: Iterable[tuple[str, Any] | tuple[str, Any, str | None]]) -> list[Result]:
+        """Learn (token, reward) or (token, reward, key), `batch_size` per update of `update_batch`; as `learn`."""
         results = self._transact(self._rewards.report, self._rewards.parse(pairs))
         self._learner.snapshot_if_due(self._transact)
         return results

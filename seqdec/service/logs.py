@@ -220,7 +220,7 @@ def history_of(database: Database) -> "pd.DataFrame":
     width = WIDTHS["decisions"]
     rows = [(database.verified("decisions", row[:width]), _reward_of(database, row[0], row[width:])) for row in found]
     if any(source == COLLECTED for _, (*_, source) in rows):
-        last = {number: moment for _, number, _, moment in database.rows("reports", "ORDER BY sequence")}
+        last = {number: moment for _, number, _, moment, _ in database.rows("reports", "ORDER BY sequence")}
         rows = [
             (row, (reward, last[row[0]] if source == COLLECTED else moment, source))
             for row, (reward, moment, source) in rows

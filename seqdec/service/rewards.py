@@ -3,6 +3,7 @@
 The log holds a number, the part "", or named parts as a JSON object, weighted only when learned or read.
 """
 
+import hashlib
 import json
 import math
 from collections import Counter
@@ -17,7 +18,7 @@ from seqdec.ope.columns import part_column
 from seqdec.ope.log import Log
 from seqdec.registry import unknown
 from seqdec.service.learner import Learner, Result
-from seqdec.service.store import COLLECTED, DEFAULT, REPORTED, WITHDRAWN, Logged, Store, Stored
+from seqdec.service.store import COLLECTED, DEFAULT, REPORTED, WITHDRAWN, Logged, Store, Stored, check_keys
 
 _PLAIN = ""
 _LARGEST = float(np.finfo(np.float32).max)
@@ -113,20 +114,24 @@ class Rewards:
     def collects(self) -> bool:
         return self._window is not None
 
-    def parse(self, pairs: Iterable[tuple[Any, Any]]) -> list[tuple[int, bytes, Parts]]:
-        """Number, nonce and reward of (token, reward). Raises TypeError or ValueError."""
-        parse = self._rule.parse
-        return [(*place_of(token), parse(reward)) for token, reward in map(_pair, pairs)]
+    def parse(self, given: Iterable[Sequence[Any]]) -> list[tuple[int, bytes, Parts, bytes | None]]:
+        """Number, nonce, reward and digest of the key of (token, reward) or (token, reward, key).
 
-    def report(self, asked: Sequence[tuple[int, bytes, Parts]]) -> list[Result]:
+        Raises TypeError or ValueError.
+        """
+        parse = self._rule.parse
+        return [(*place_of(token), parse(reward), _digest(*key)) for token, reward, *key in map(_report, given)]
+
+    def report(self, asked: Sequence[tuple[int, bytes, Parts, bytes | None]]) -> list[Result]:
         """Log and learn what is new; returns the result of each."""
         results: list[Result] = ["repeated"] * len(asked)
         new: dict[int, tuple[int, Logged]] = {}
-        collected: list[tuple[int, Parts]] = []
+        collected: list[tuple[int, Parts, bytes | None]] = []
+        keyed: dict[int, set[bytes]] = {}
         known: dict[int, set[str]] = {}
         rule, oldest = self._rule, self._store.now() - self._lifetime
         keeps_first = rule.aggregation == "first"
-        for index, (number, nonce, parts) in enumerate(asked):
+        for index, (number, nonce, parts, key) in enumerate(asked):
             found = self._store.find(number)
             if found is None or found.nonce != nonce:
                 results[index] = "unknown"
@@ -138,16 +143,18 @@ class Rewards:
                 results[index] = "expired"
             elif rule.after is None:
                 new[number] = index, found
-            else:
+            elif key is None or key not in keyed.setdefault(number, self._store.reported(number)):
                 if keeps_first and number not in known:
                     known[number] = {name for report in self._store.reports(number) for name in decoded(report)}
                 names = known.get(number, set())
                 if fresh := {name: part for name, part in parts.items() if name not in names}:
                     results[index] = "collected"
-                    collected.append((number, fresh))
+                    collected.append((number, fresh, key))
                     names.update(fresh)
+                    if key is not None:
+                        keyed[number].add(key)
         if collected:
-            self._store.append_reports([(number, encoded(fresh)) for number, fresh in collected])
+            self._store.append_reports([(number, encoded(fresh), key) for number, fresh, key in collected])
         if new:
             self._store.append_rewards([(found, encoded(asked[at][2]), REPORTED) for at, found in new.values()])
             for (index, _), result in zip(new.values(), self._learner.catch_up(), strict=True):
@@ -278,14 +285,19 @@ def _weights(weights: Any) -> Parts:
     return {name: checked_reward(weights[name], f"the weight of {name!r}") for name in sorted(weights)}
 
 
-def _pair(given: Any) -> tuple[Any, Any]:
-    """Token and reward. Raises TypeError for what is no pair."""
-    if not isinstance(given, tuple | list) or len(given) != 2:
+def _report(given: Any) -> Sequence[Any]:
+    """Token, reward and perhaps a key. Raises TypeError for anything else."""
+    if not isinstance(given, tuple | list) or len(given) not in (2, 3):
         raise TypeError(
-            f"rewards must be given as pairs (token, reward); got {given!r:.80}: pass zip(tokens, rewards), or the "
-            "items() of a dict"
+            f"rewards must be given as pairs (token, reward), or with a key (token, reward, key); got {given!r:.80}: "
+            "pass zip(tokens, rewards), or the items() of a dict"
         )
-    return given[0], given[1]
+    return given
+
+
+def _digest(key: Any = None) -> bytes | None:
+    """Of a key, which may name a person."""
+    return None if key is None else hashlib.blake2b(check_keys([key])[0].encode(), digest_size=16).digest()
 
 
 def place_of(token: Any) -> tuple[int, bytes]:

@@ -4,7 +4,7 @@
                 of the client (NULL: none), probabilities of all arms (float32, NULL: unknown)
     rewards     sequence, number of the decision, batch in which it is learned, reward (a number or a JSON object),
                 time, source: "reported", "default", "collected" (combined reports) or "history" (imported)
-    reports     sequence, number of the decision, reward, time: combined later
+    reports     sequence, number of the decision, reward, time, digest of the client's key (NULL: none): combined later
     withdrawn   number of a decision that is never learned, time
     arms        id, output of the model (NULL: none any more), whether it is removed
     items       number, id (as JSON), features (bytes), number of the change that removes it, from 1 (0: none)
@@ -47,7 +47,7 @@ TABLES = {
         "sequence INTEGER PRIMARY KEY", "number INTEGER UNIQUE", "batch INTEGER", "reward REAL", "time INTEGER",
         "source TEXT",
     ),
-    "reports": ("sequence INTEGER PRIMARY KEY", "number INTEGER", "reward REAL", "time INTEGER"),
+    "reports": ("sequence INTEGER PRIMARY KEY", "number INTEGER", "reward REAL", "time INTEGER", "digest BLOB"),
     "withdrawn": ("number INTEGER PRIMARY KEY", "time INTEGER"),
 }  # fmt: skip
 COLUMNS = {
@@ -382,9 +382,10 @@ class Store:
         plain = (reward + 0.0 if isinstance(reward, float) else reward for _, reward, _ in rows)
         self._latest = batch, [Reward(row.context, row.action, one) for (row, *_), one in zip(rows, plain, strict=True)]
 
-    def append_reports(self, rows: Sequence[tuple[int, Stored]]) -> None:
+    def append_reports(self, rows: Sequence[tuple[int, Stored, bytes | None]]) -> None:
         ((last,),) = self.database.execute("SELECT coalesce(max(sequence), 0) FROM reports")
-        self._commit(("reports", [(sequence, *row, self.now()) for sequence, row in enumerate(rows, last + 1)]))
+        written = [(place, number, one, self.now(), key) for place, (number, one, key) in enumerate(rows, last + 1)]
+        self._commit(("reports", written))
 
     def find(self, number: int) -> Logged | None:
         rows = self._found(number)
@@ -439,6 +440,10 @@ class Store:
 
     def reports(self, number: int) -> list[Stored]:
         return [row[2] for row in self.database.rows("reports", "WHERE number = ? ORDER BY sequence", (number,))]
+
+    def reported(self, number: int) -> set[bytes]:
+        """Digests of the keys of a decision's reports."""
+        return {row[4] for row in self.database.rows("reports", "WHERE number = ? AND digest IS NOT NULL", (number,))}
 
     def unrewarded(self, number: int, before: int, most: int) -> tuple[list[Logged], int]:
         """Of at most `most` decisions after that number, before that time: those without a reward; the last number."""

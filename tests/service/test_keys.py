@@ -153,6 +153,23 @@ def test_what_was_withdrawn_is_learned_as_nothing(tmp_path: Path, clock: Clock) 
         one.withdraw(3)  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.parametrize(("rewards", "total"), [("sum", 8.0), ("last", 3.0)])
+def test_a_report_that_is_sent_again_is_combined_once(rewards: str, total: float, tmp_path: Path, clock: Clock) -> None:
+    """Also after a restart, and in one call; without a key each counts."""
+    late: Any = {"rewards": rewards, "reward_after": 60.0}
+    with service(tmp_path, **late) as one:
+        token = one.decide(X[0], key="ann").token
+        sent = [(token, 5.0, "ann/order 1"), (token, 5.0, "ann/order 1"), (token, 3.0, "ann/order 2")]
+        assert one.learn_many(sent) == ["collected", "repeated", "collected"]
+    with service(tmp_path, **late) as one:
+        assert one.learn(token, 5.0, key="ann/order 1") == "repeated"
+        with pytest.raises(ValueError, match="printable characters"):
+            one.learn(token, 5.0, key="")
+        assert found_in(tmp_path, b"ann/order") == []
+        clock.seconds += 61
+        assert one.counts["learned"] == 1 and one.log().reward.tolist() == [total]
+
+
 # Erasure
 
 

@@ -76,8 +76,9 @@ def test_decisions_without_a_reward_are_looked_at_in_order_of_time() -> None:
 
 def test_reports_and_facts() -> None:
     log = filled(None)
-    log.append_reports([(4, 1.0), (6, '{"click": 1.0}')])
-    log.append_reports([(4, 2.0)])
+    log.append_reports([(4, 1.0, None), (6, '{"click": 1.0}', b"key")])
+    log.append_reports([(4, 2.0, None)])
+    assert log.reported(6) == {b"key"} and log.reported(4) == set()
     assert log.reports(4) == [1.0, 2.0] and log.reports(6) == ['{"click": 1.0}']
     assert log.facts() == {} and log.arms() == {}
     log.describe({"format": store.FORMAT, "record": [], "seed": 3}, {0: Arm("a", 0, False), 1: Arm("b", None, True)})
