@@ -41,7 +41,7 @@ class Evidence(NamedTuple):
     law: np.ndarray
     """(k,) mean probability of each action under the target"""
     usual_weight: float
-    """mean weight of the target's decisions, if the logging policy plays all unlogged actions equally often"""
+    """mean weight of the target's decisions by `Log.logging`, else if all unlogged actions are played equally often"""
     seed: int
     """of random estimators"""
 
@@ -109,10 +109,12 @@ def _of_actions(log: Log, target: np.ndarray | Target, predicted: np.ndarray | N
         predicted = check_predicted(log, predicted)
         direct = np.einsum("na,na->n", law, predicted)
         residual = log.reward - predicted[rows, log.action]
-    # Mean over rows of sum_a pi(a)^2 / p(a), with p of the logged action known and equal for all others.
-    rest = np.maximum((1 - log.propensity) / np.maximum(log.mask.sum(axis=1) - 1, 1), 1e-6)
-    own = law[rows, log.action]
-    usual = float(np.mean(own * weights + (np.einsum("na,na->n", law, law) - own**2) / rest))
+    own = law[rows, log.action]  # the weight is the mean over rows of sum_a pi(a)^2 / p(a)
+    if log.logging is None:
+        rest = np.maximum((1 - log.propensity) / np.maximum(log.mask.sum(axis=1) - 1, 1), 1e-6)
+        usual = float(np.mean(own * weights + (np.einsum("na,na->n", law, law) - own**2) / rest))
+    else:
+        usual = float(np.divide(law**2, log.logging, out=np.zeros_like(law), where=log.logging > 0).sum(axis=1).mean())
     number = checks.seed("seed", seed)
     return Evidence(log, given, predicted, weights, direct, residual, law.mean(axis=0), usual, number)
 

@@ -7,16 +7,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seqdec.boundary import checks
-from seqdec.ope.contract import Evidence, Target, check_target
+from seqdec.ope.contract import Evidence, Target, evidence
+from seqdec.ope.intervals import Ends, Terms, tails
 from seqdec.ope.log import Log, check_log
 from seqdec.statistics import standard_error
 
-_ENOUGH = 30
-"""Least effective sample size to decide by."""
+ENOUGH = 30
+"""Least effective rows, and groups, to decide by."""
+_TELLING = 10
+"""Least effective rows whose reward is not the usual one."""
 RARE = 0.01
-"""Probability of unseen actions that chance may explain."""
-_CLUSTERS = 5
+"""Share of unsupported decisions that does not count."""
 SIGMAS = 5.0
+_CLUSTERS = 5
+_BETS = 0.5 ** np.arange(1, 13)
 _ESTIMATED = (
     "the propensities are estimates: if the logging policy used what the context does not hold, all estimators but the "
     "direct method are biased"
@@ -29,7 +33,9 @@ class Overlap(NamedTuple):
     rows: int
     """decisions of the log"""
     effective_sample_size: float
-    """(sum w)^2 / sum w^2, in rows logged by the target itself"""
+    """n / E[w^2], in rows logged by the target itself: by `Log.logging`, else the smaller of (sum w)^2 / sum w^2 and the
+    size that follows if unlogged actions are played equally often
+    """
     largest_weight: float
     """of the weights w = target / propensity"""
     mean_weight: float
@@ -37,12 +43,15 @@ class Overlap(NamedTuple):
     mean_weight_error: float
     """standard error of the mean weight"""
     unsupported: float
-    """mean probability of the target's actions that no row has"""
+    """share of the target's decisions that the logging policy never makes: by `Log.logging`, else of actions that no row
+    has, or what the mean weight lacks, where chance does not explain it
+    """
     weakest_cluster: float
     """smallest effective sample size per row in five clusters of contexts, else of all rows"""
     miscalibration: float
-    """largest standardized excess over actions of the mean of 1[a_i = a] / p_i over the share of rows that allow a;
-    below 5 if propensities are right
+    """evidence that propensities are too small, in standard errors: sqrt(2 log E), E the mean over bets b of the capital
+    prod_i (1 - b + b 1[a_i = a] / p_i), divided by the number of actions, for the worst action. If propensities are
+    right, above 5 with a probability of at most 4e-6, also if the logging policy learns
     """
     warnings: tuple[str, ...]
     """reasons to distrust the estimates"""
@@ -51,77 +60,150 @@ class Overlap(NamedTuple):
 
 
 @functools.singledispatch
-def overlap(log: Any, target: Any) -> Overlap:
+def overlap(log: Any, target: Any, *, reward_range: Ends | None = None, groups: Any = None) -> Overlap:
     """Effective sample size, weights, calibration and verdict.
 
-    At least 30 effective rows and 1% of the rows are needed. Arguments and errors as in `seqdec.ope.evidence`.
+    A log can decide if 30 rows and 1% of the rows are effective, as many groups, ten of them with another reward than
+    the usual one, and if support, propensities and tails of the rewards allow it.
+
+    Arguments and errors as in `seqdec.ope.evaluate`.
     """
     check_log(log)  # raises
     raise NotImplementedError
 
 
 @overlap.register
-def _of_actions(log: Log, target: np.ndarray | Target) -> Overlap:
-    target = check_target(log, target)
-    w, count, never = target.weights, len(log.action), np.setdiff1d(np.arange(log.num_actions), log.action)
-    unsupported = float(target.probabilities[:, never].sum(axis=1).mean())
+def _of_actions(
+    log: Log, target: np.ndarray | Target, *, reward_range: Ends | None = None, groups: Any = None
+) -> Overlap:
+    given = evidence(log, target, seed=0)
+    w, count, nan = given.weights, len(log), float("nan")
+    known, member = range_of(reward_range, log.reward), groups_of(groups, count)
     if not log.known_propensities:
+        unsupported = float(given.law[_unplayed(log)].sum())
         unknown = (
             "the log has no propensities: only the direct method is possible, and it rests on the model alone; its "
             "interval does not include the error of the model"
         )
-        nan = float("nan")
         verdict = "The log alone cannot decide: without propensities estimates rest on the model."
         return Overlap(count, nan, nan, nan, nan, unsupported, nan, nan, (unknown,), verdict)
-    told = list(_biases(log, w, target.probabilities.mean(axis=0)))
-    total, effective = w.sum(), _effective(w)
+    told, unsupported, off = list(_biases(given)), reach(given).unsupported, _miscalibration(log)
+    effective = _effective(w) if member is None else _effective(np.bincount(member, w))
+    effective = min(effective if log.logging is None else np.inf, count / (given.usual_weight or np.inf))
+    effective = float(effective) if w.any() else 0.0
     worth = f"{count:,} rows are worth {effective:,.1f} of the policy's own"
     words = [_ESTIMATED, *told] if log.estimated else told
-    hardly = short = False
-    if total and effective < max(_ENOUGH, 0.01 * count):
-        hardly = effective < 0.5 * count
-        short = not hardly
+    few = w.any() and effective < max(ENOUGH, 0.01 * count)
+    hardly = few and effective < 0.5 * count
+    if few:
         words.append(
             f"the log hardly overlaps with the policy: {worth}; intervals are wide"
             if hardly
             else f"the log is short: {worth}; intervals are rough"
         )
-    if w.max() > 0.1 * total and effective < 0.5 * count:
-        words.append(f"one row has {w.max() / total:.0%} of all weight")
-    weakest, off = _weakest(log, w), _miscalibration(log)
-    if total and off > SIGMAS:
+    if w.max() > 0.1 * w.sum() and effective < 0.5 * count:
+        words.append(f"one row has {w.max() / w.sum():.0%} of all weight")
+    if w.any() and off > SIGMAS:
         words.append(
             f"the propensities of an action are too small for its share of the rows, by {off:.1f} standard errors: "
             "they are not those of the logging policy"
         )
-    if not total:
-        verdict = "The log cannot decide about this policy: it never played what the policy would play."
-    elif off > SIGMAS:
-        verdict = "Do not decide by this log before its propensities are put right: they do not fit the actions."
-    elif unsupported > RARE:
-        verdict = (
-            f"The log decides only in part: {unsupported:.1%} of the policy's decisions are actions it never played."
-        )
-    elif abs(w.mean() - 1) > 4 * standard_error(w) + checks.TOLERANCE:
-        verdict = "The log decides only in part: weights show that it leaves out decisions of the policy."
-    elif hardly:
-        verdict = f"The log hardly decides: {worth}; only a large difference would show."
-    elif short:
-        verdict = f"The log is too short to decide: {worth}."
-    else:
-        verdict = f"The log can decide about this policy: {worth}."
+    verdict = _verdict(given, unsupported, off, worth, bool(few), bool(hardly), known, member)
+    error = standard_error(w)
     return Overlap(
-        count,
-        effective,
-        float(w.max()),
-        float(w.mean()),
-        standard_error(w),
-        unsupported,
-        weakest,
-        off,
-        tuple(words),
-        verdict,
+        count, effective, float(w.max()), float(w.mean()), error, unsupported, _weakest(log, w), off, tuple(words), verdict
     )
+
+
+def _verdict(
+    given: Evidence,
+    unsupported: float,
+    off: float,
+    worth: str,
+    few: bool,
+    hardly: bool,
+    known: Ends | None,
+    member: np.ndarray | None,
+) -> str:
+    log, w = given.log, given.weights
+    if not w.any():
+        return "The log cannot decide about this policy: it never played what the policy would play."
+    if off > SIGMAS:
+        return "Do not decide by this log before its propensities are put right: they do not fit the actions."
+    if unsupported > RARE:
+        what = "actions it never played" if given.law[_unplayed(log)].sum() >= unsupported else "beyond its policy"
+        return f"The log decides only in part: {unsupported:.1%} of the policy's decisions are {what}."
+    if abs(w.mean() - 1) > _margin(w):
+        return "The log decides only in part: weights show that it leaves out decisions of the policy."
+    if hardly:
+        return f"The log hardly decides: {worth}; only a large difference would show."
+    if few:
+        return f"The log is too short to decide: {worth}."
+    if (lacking := reach(given).missing) > RARE:
+        return f"The log hardly decides: rows with {lacking:.1%} of the weight seem to be missing."
+    if member is not None and (size := int(member.max()) + 1) < ENOUGH:
+        return f"The log is too short to decide: its rows are of {size} groups only."
+    if (telling := _telling(log.reward, w)) < _TELLING:
+        return f"The log is too short to decide: only {telling:.1f} effective rows have another reward than most."
+    if known is None and not all(tail.light for tail in tails(Terms(w * log.reward, w))):
+        return (
+            "The log hardly decides: a few large rewards may change the mean; give reward_range= if rewards are bounded."
+        )
+    return f"The log can decide about this policy: {worth}."
+
+
+class Reach(NamedTuple):
+    """How far a log reaches the decisions of a policy."""
+
+    weight: float
+    """E[w^2], the mean weight of the policy's decisions"""
+    unsupported: float
+    """share of the decisions that the logging policy never makes"""
+    missing: float
+    """share of the decisions that no row stands for: `unsupported`, or what the mean weight lacks beyond two errors"""
+
+
+def reach(given: Evidence) -> Reach:
+    """By the whole logging law if it is known, else by the weights."""
+    log, w, law = given.log, given.weights, given.target.probabilities
+    if log.logging is not None and len(law):
+        never = float(np.where(log.logging > 0, 0.0, law).sum(axis=1).mean())
+        return Reach(given.usual_weight, never, never)
+    never, lacking = float(given.law[_unplayed(log)].sum()), 1 - float(w.mean())
+    unsupported = never if lacking > never / 2 else 0.0  # else chance may not have played these actions
+    if lacking > _margin(w):
+        unsupported = max(unsupported, lacking)
+    missing = max(unsupported, lacking - 2 * np.nan_to_num(standard_error(w)), 0.0)
+    return Reach(float(max(given.usual_weight, np.mean(w**2))), unsupported, float(missing))
+
+
+def range_of(reward_range: Ends | None, rewards: np.ndarray) -> Ends | None:
+    """The range of the rewards (n,) or, of slates, of their sums (n, L); (0, 1) where all are 0 or 1, None if unknown.
+
+    Raises TypeError for anything but two numbers, ValueError if they are not increasing or do not hold the rewards.
+    """
+    total = rewards.reshape(len(rewards), -1).sum(axis=1)
+    if reward_range is None:
+        return (0.0, float(rewards[0].size)) if np.isin(rewards, (0, 1)).all() else None
+    low, high = (checks.real("reward_range", end) for end in checks.ordered("reward_range", reward_range, "a pair"))
+    if not low <= total.min() <= total.max() <= high or not low < high:
+        raise ValueError(
+            f"reward_range must be (low, high) that hold all rewards, {total.min():.6g} to {total.max():.6g}; "
+            f"got {reward_range}"
+        )
+    return low, high
+
+
+def groups_of(groups: Any, count: int) -> np.ndarray | None:
+    """(n,) numbers of the groups from 0; None without groups. Raises ValueError for another shape."""
+    if groups is None:
+        return None
+    import pandas as pd
+
+    labels = checks.entries("groups", groups)
+    if labels.shape != (count,):
+        raise ValueError(f"groups must name the group of each row, {(count,)}; got shape {labels.shape}")
+    return pd.factorize(labels, use_na_sentinel=False)[0]
 
 
 @functools.singledispatch
@@ -132,32 +214,49 @@ def biases(evidence: Any) -> Iterator[str]:
 
 @biases.register
 def _of_evidence(evidence: Evidence) -> Iterator[str]:
-    known = evidence.log.known_propensities
-    return _biases(evidence.log, evidence.weights, evidence.law) if known else iter(())
+    return _biases(evidence) if evidence.log.known_propensities else iter(())
 
 
-def _biases(log: Log, w: np.ndarray, law: np.ndarray) -> Iterator[str]:
-    """Sources of bias, for weights w (n,) and a target's law (k,)."""
+def _biases(given: Evidence) -> Iterator[str]:
+    log, w, law = given.log, given.weights, given.law
     if not w.any():
         yield (
             "the log has no support for the policy: in no row would the policy play the logged action; estimators by "
             "weights are unknown (NaN), doubly robust ones rest on the model alone"
         )
         return
-    never = np.setdiff1d(np.arange(len(law)), log.action)
-    share = law[never].sum()
-    if share > RARE:
+    never, unsupported = _unplayed(log), reach(given).unsupported
+    if unsupported > RARE and law[never].sum() >= unsupported:
         listed = ", ".join(map(log.name, never[:5])) + (", ..." if len(never) > 5 else "")
         yield (
-            f"the log supports only a part of the policy, which plays with {share:.1%} probability actions that no row "
-            f"has ({listed}): IPS counts these decisions as rewards of 0, SNIPS and Replay leave them out, "
+            f"the log supports only a part of the policy, which plays with {unsupported:.1%} probability actions that no "
+            f"row has ({listed}): IPS counts these decisions as rewards of 0, SNIPS and Replay leave them out, "
             "estimators with a model rest on it in them"
         )
-    elif abs(w.mean() - 1) > (margin := 4 * standard_error(w)) + checks.TOLERANCE:
+    elif abs(w.mean() - 1) > _margin(w):
         yield (
-            f"the mean weight is {w.mean():.3f} and should be 1 within {margin:.3f}: the propensities are not those of "
-            "the logging policy, or the log supports only a part of the policy"
+            f"the mean weight is {w.mean():.3f} and should be 1 within {_margin(w):.3f}: the propensities are not those "
+            "of the logging policy, or the log supports only a part of the policy"
         )
+    elif unsupported > RARE:
+        yield f"the log supports only a part of the policy: it never makes {unsupported:.1%} of the decisions"
+
+
+def _unplayed(log: Log) -> np.ndarray:
+    return np.setdiff1d(np.arange(log.num_actions), log.action)
+
+
+def _margin(w: np.ndarray) -> float:
+    """Distance of the mean weight from 1 that chance may explain, also under a few large weights."""
+    return 4 * standard_error(w) + 3 * float(w.max()) / len(w) + checks.TOLERANCE
+
+
+def _telling(reward: np.ndarray, w: np.ndarray) -> float:
+    """Effective number of rows whose reward is not the one that most rows have."""
+    values, place, times = np.unique(reward[w > 0], return_inverse=True, return_counts=True)
+    usual = times.argmax()
+    rows = np.where(place == usual, 0.0, w[w > 0]) if times[usual] > 0.5 * len(place) else w[w > 0]
+    return _effective(rows)
 
 
 def of_weights(w: np.ndarray, unsupported: float, told: Iterable[str], share: float, groups: Any = None) -> Overlap:
@@ -224,10 +323,10 @@ def _weakest(log: Log, w: np.ndarray) -> float:
 
 
 def _miscalibration(log: Log) -> float:
-    count = len(log.action)
-    inverse = np.bincount(log.action, 1 / log.propensity, minlength=log.num_actions)
-    squares = np.bincount(log.action, 1 / log.propensity**2, minlength=log.num_actions)
-    told = np.bincount(log.action, minlength=log.num_actions) >= _ENOUGH
-    error = np.sqrt(np.maximum(squares - inverse**2 / count, 0))
-    above = (inverse - log.mask.sum(axis=0))[told] / np.maximum(error[told], 1e-9 * count)
-    return float(above.max(initial=0.0))
+    times, allowed = np.bincount(log.action, minlength=log.num_actions), log.mask.sum(axis=0)
+    excess, capital = 1 / log.propensity - 1, []
+    for bet in _BETS:
+        won = np.bincount(log.action, np.log1p(bet * excess), minlength=log.num_actions)
+        capital.append(won + (allowed - times) * np.log1p(-bet))
+    evidence = np.logaddexp.reduce(capital, axis=0).max() - np.log(len(_BETS) * log.num_actions)
+    return float(np.sqrt(2 * max(evidence, 0.0)))
