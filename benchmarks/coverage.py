@@ -135,16 +135,13 @@ def measure(kind: Kind, logs: int, samples: int) -> pd.DataFrame:
         log, chances, predicted = draw(kind, seed)
         given = {"seed": seed, "samples": samples, "estimators": ESTIMATORS}
         table = ope.evaluate(log, chances, predicted, **given)
-        plain = ope.evaluate(log, chances, predicted, **given, interval="percentile")
         hit = (table["low"] <= value) & (table["high"] >= value)
-        short = (plain["low"] <= value) & (plain["high"] >= value)
         found.append(
             pd.DataFrame(
                 {
                     "bias": table["value"] - value,
                     "rmse": (table["value"] - value) ** 2,
                     "coverage": hit * 1.0,
-                    "percentile": short * 1.0,
                     "width": table["high"] - table["low"],
                 }
             )

@@ -176,11 +176,9 @@ def of_ope() -> Lines:
         given = ope.evidence(*others.get(name.split("_")[0], (log, target, predicted)), seed=0)
         terms = ope.REGISTRY.make(name, **settings.get(name, {})).terms(given)
         yield name, (terms.value, terms.std_error, terms.columns)
-    options: dict[str, Any] = {"seed": 0, "samples": 100, "bounds": (-99.0, 99.0)}
-    for interval in ope.INTERVALS:
-        names = "ips, dr, dm" if interval in ("bernstein", "betting") else None  # which are for means
-        table = ope.evaluate(log, target, predicted, estimators=names, interval=interval, **options)
-        yield f"table {interval}", (table.iloc[:, :4].to_numpy(), list(table["interval"]))
+    for kind, one in (("numbers", log), ("clicks", log.replace(reward=(log.reward > 0.5) * 1.0))):
+        table = ope.evaluate(one, target, predicted, seed=0, samples=100)
+        yield f"table {kind}", (table.iloc[:, :4].to_numpy(), list(table["interval"]))
     yield "overlap", list(map(repr, ope.overlap(log, target)))
 
 

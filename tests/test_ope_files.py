@@ -52,11 +52,11 @@ def path(log: ope.Log, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("target", [policy, ["p_0", "p_1", "p_2"]], ids=["function", "columns"])
-@pytest.mark.parametrize("interval", ["cautious", "percentile"])
+@pytest.mark.parametrize("groups", [None, np.arange(2500) // 5])
 def test_a_log_in_batches_has_the_estimates_of_the_log_in_memory(
-    target: Any, interval: str, log: ope.Log, path: Path
+    target: Any, groups: Any, log: ope.Log, path: Path
 ) -> None:
-    options: dict[str, Any] = {"seed": 3, "estimators": ESTIMATORS, "interval": interval, "samples": 200}
+    options: dict[str, Any] = {"seed": 3, "estimators": ESTIMATORS, "groups": groups, "samples": 200}
     found = ope.evaluate(ope.scan_log(path, batch_size=700), target, model, **options)
     expected = ope.evaluate(log, policy(log), model(log), **options)
     pd.testing.assert_frame_equal(found, expected, rtol=1e-9)

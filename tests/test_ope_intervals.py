@@ -1,7 +1,8 @@
 """Intervals of off-policy estimates: by hand, against theory, and how often they hold the value on hard logs."""
 
-import itertools
+import functools
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -18,69 +19,174 @@ def one_action(x: np.ndarray) -> tuple[ope.Log, np.ndarray]:
     return ope.make_log(action=np.zeros(len(x), int), reward=x, propensity=np.ones(len(x))), np.ones((len(x), 1))
 
 
-@pytest.mark.parametrize("name", ["studentized", "bca", "percentile"])
-def test_a_bootstrap_of_a_mean_is_the_interval_of_theory(name: str) -> None:
-    x = np.random.default_rng(0).normal(size=200)
-    table = ope.evaluate(*one_action(x), seed=0, estimators=["ips"], interval=name, samples=20_000)
-    low, high = stats.t.interval(0.95, 199, x.mean(), x.std(ddof=1) / math.sqrt(200))
-    width = high - low
-    assert table.loc["ips", "std_error"] == pytest.approx(x.std(ddof=1) / math.sqrt(200), rel=1e-9)
-    assert abs(table.loc["ips", "low"] - low) < 0.03 * width and abs(table.loc["ips", "high"] - high) < 0.03 * width
-    assert table.loc["ips", "interval"] == name
+def two_arms(reward: np.ndarray, rng: np.random.Generator) -> ope.Log:
+    """Two arms that pay alike, played with probability 1/2 each."""
+    return ope.make_log(action=rng.integers(2, size=len(reward)), reward=reward, propensity=np.full(len(reward), 0.5))
 
 
-def test_skewness_moves_the_studentized_and_accelerated_intervals_to_the_long_tail() -> None:
-    log, target = one_action(np.random.default_rng(1).exponential(size=60) ** 2)
-    ends = {
-        name: ope.evaluate(log, target, seed=0, estimators=["ips"], interval=name, samples=4000).loc["ips"]
-        for name in ("percentile", "bca", "studentized")
-    }
-    assert ends["percentile"]["high"] < ends["bca"]["high"] < ends["studentized"]["high"]
+def snips(log: ope.Log, **options: Any) -> Any:
+    target = np.tile([1.0, 0.0], (len(log), 1))
+    return ope.evaluate(log, target, seed=0, estimators="snips", samples=200, **options).iloc[0]
 
 
-def test_the_bootstrap_of_blocks_has_the_errors_of_rows() -> None:
-    log, target = draw_log(40_000, 3)
-    given = ope.evidence(log, target, MEANS[log.context.argmax(1)], seed=0)
-    terms = [one.terms(given) for one in (ope.IPS(), ope.SNIPS(), ope.SNDR())]
-    drawn, errors = ope.bootstrap(terms, seed=0, samples=2000)
-    expected = [one.std_error for one in terms]
-    np.testing.assert_allclose(drawn.std(axis=0), expected, rtol=0.06)
-    np.testing.assert_allclose(errors.mean(axis=0), expected, rtol=0.02)
-    np.testing.assert_allclose(drawn.mean(axis=0), [one.value for one in terms], atol=5 * max(expected) / 40)
+@pytest.mark.parametrize(("hits", "rows"), [(0, 1000), (10, 10), (1, 1), (3, 40), (50, 100)])
+def test_equal_weights_have_the_interval_of_clopper_and_pearson(hits: int, rows: int) -> None:
+    log, target = one_action((np.arange(rows) < hits) * 1.0)
+    row = ope.evaluate(log, target, seed=0, estimators="snips").iloc[0]
+    expected = stats.binomtest(hits, rows).proportion_ci(0.95, method="exact")
+    np.testing.assert_allclose([row.low, row.high], expected, atol=1e-9)
+    own = intervals.interval(ope.Terms(log.reward, np.ones(rows)), reward_range=(0, 1))
+    np.testing.assert_allclose(own[:2], expected, atol=1e-9)
+    scaled = ope.evaluate(
+        log.replace(reward=5 - 3 * log.reward), target, seed=0, estimators="snips", reward_range=(2, 5)
+    )
+    np.testing.assert_allclose(
+        scaled.iloc[0][["low", "high"]].astype(float), 5 - 3 * np.array(expected)[::-1], atol=1e-9
+    )
 
 
-def test_an_empirical_bernstein_interval_by_hand() -> None:
-    low, high = intervals.bernstein(ope.Terms(np.array([0.0, 1, 1, 0] * 100), np.ones(400)), (0, 1), 0.95)
-    half = math.sqrt(2 * (100 / 399) * math.log(80) / 400) + 7 * math.log(80) / (3 * 399)
-    assert (low, high) == pytest.approx((0.5 - half, 0.5 + half))
+@pytest.mark.parametrize(("rate", "rows"), [(0.0005, 1000), (0.001, 1000), (0.01, 10), (0.005, 10_000)])
+def test_rare_clicks_are_not_impossible(rate: float, rows: int) -> None:
+    held = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        row = snips(two_arms((rng.random(rows) < rate) * 1.0, rng))
+        held += row.low <= rate <= row.high
+        assert row.low < row.high
+    assert held >= 93
 
 
-def test_betting_holds_at_all_times_at_once_and_is_narrower_than_bernstein() -> None:
-    left = 0
+@pytest.mark.filterwarnings("ignore:the mean weight")
+@pytest.mark.parametrize("reward", [[0.4], [5.0] * 50, list(np.linspace(0, 9, 8))])
+def test_without_a_range_few_rows_set_no_limit(reward: list[float]) -> None:
+    log = two_arms(np.array(reward), np.random.default_rng(0)).replace(action=np.zeros(len(reward), int))
+    row = snips(log)
+    assert row.low == -math.inf and row.high == math.inf and "too few rows" in row.interval
+    row = snips(log, reward_range=(0, 10))
+    assert 0 <= row.low < row.high <= 10
+
+
+def test_a_heavy_tail_has_no_upper_limit_and_a_light_one_has() -> None:
+    held, decided = 0, 0
     for seed in range(60):
-        x = (np.random.default_rng(seed).random(400) < 0.1) * 1.0
-        looks = [intervals.betting(ope.Terms(x[:n], np.ones(n)), (0, 1), 0.9) for n in (10, 30, 60, 120, 250, 400)]
-        left += any(not low <= 0.1 <= high for low, high in looks)
-        assert all(now[0] >= then[0] - 1e-9 and now[1] <= then[1] + 1e-9 for then, now in itertools.pairwise(looks))
-    assert left <= 12  # of 6 expected at most, with a standard deviation of 2.3
-    other = intervals.bernstein(ope.Terms(x, np.ones(400)), (0, 1), 0.9)
-    assert looks[-1][1] - looks[-1][0] < 0.9 * (other[1] - other[0])
+        rng = np.random.default_rng(seed)
+        log = two_arms((rng.random(1000) < 0.05) * rng.lognormal(sigma=2, size=1000), rng)
+        row = snips(log)
+        held += row.low <= 0.05 * math.exp(2) <= row.high
+        decided += "can decide" in ope.overlap(log, np.full((1000, 2), 0.5)).verdict
+    assert held >= 53 and decided == 0
+    x = np.random.default_rng(0).normal(size=1000)
+    log = two_arms(x, np.random.default_rng(1))
+    row, mean = snips(log), x[log.action == 0].mean()
+    error = x.std() / math.sqrt((log.action == 0).sum())
+    np.testing.assert_allclose([row.low, row.high], [mean - 2 * error, mean + 2 * error], atol=0.5 * error)
+    assert "can decide" in ope.overlap(log, np.full((1000, 2), 0.5)).verdict
 
 
-@pytest.mark.parametrize("name", ["bernstein", "betting"])
-def test_bounds_are_those_of_every_row(name: str) -> None:
-    log, target = draw_log(50, 0)
-    with pytest.raises(ValueError, match=r"bounds must include every row's contribution, .* got \(0, 1\)"):
-        ope.evaluate(log, target, seed=0, estimators=["ips"], interval=name, bounds=(0, 1))
-    with pytest.raises(ValueError, match="for means, such as IPS, DR and DM, not for ratios"):
-        ope.evaluate(log, target, seed=0, estimators=["snips"], interval=name, bounds=(0, 1))
-    table = ope.evaluate(log, target, seed=0, estimators=["ips"], interval=name, bounds=(-100, 100))
-    assert table.loc["ips", "low"] < TRUTH < table.loc["ips", "high"]
+def test_rows_of_a_user_are_no_independent_rows() -> None:
+    user, held = np.repeat(np.arange(100), 20), np.zeros(2)
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        log = two_arms(rng.normal(size=100)[user] + rng.normal(size=2000), rng)
+        names = np.array([f"user {one}" for one in user])
+        rows = [snips(log, groups=groups) for groups in (None, names)]
+        held += [row.low <= 0 <= row.high for row in rows]
+        assert rows[0].value == pytest.approx(rows[1].value)
+    assert held[0] < 52 and held[1] >= 54
+    assert "of 5 groups" in ope.overlap(log, np.full((2000, 2), 0.5), groups=user // 20).verdict
+    with pytest.raises(ValueError, match=r"groups must name the group of each row, \(2000,\); got shape \(3,\)"):
+        snips(log, groups=[1, 2, 3])
 
 
-def covered(log: ope.Log, target: np.ndarray, predicted: Any, truth: float, interval: str, seed: int) -> np.ndarray:
-    table = ope.evaluate(log, target, predicted, seed=seed, interval=interval, samples=200)
-    return ((table["low"] <= truth) & (table["high"] >= truth)).to_numpy()
+@pytest.mark.parametrize("known", [False, True])
+def test_decisions_without_support_count_with_the_range_of_rewards(known: bool) -> None:
+    held = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        action = rng.integers(4, 10, size=1000)
+        log = ope.make_log(
+            action=action,
+            reward=(rng.random(1000) < action / 10) * 1.0,
+            propensity=np.full(1000, 1 / 6),
+            num_actions=10,
+        )
+        if known:
+            log = log.replace(logging=np.tile((np.arange(10) >= 4) / 6, (1000, 1)))
+        uniform = np.full((1000, 10), 0.1)
+        with pytest.warns(UserWarning, match="only a part of the policy"):
+            table = ope.evaluate(log, uniform, np.full((1000, 10), 0.7), seed=0, estimators="snips, dr, dm, ips")
+        held += ((table.low <= 0.45) & (table.high >= 0.45)).all()
+        assert "40.0% of the decisions from 0 to 1" in table.loc["dr", "interval"]
+        assert ope.overlap(log, uniform).unsupported == pytest.approx(0.4)
+    assert held >= 38
+
+
+def test_many_actions_that_chance_did_not_play_are_supported() -> None:
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        action = rng.integers(200, size=1000)
+        log = ope.make_log(
+            action=action, reward=(rng.random(1000) < 0.5) * 1.0, propensity=np.full(1000, 1 / 200), num_actions=200
+        )
+        assert "can decide" in ope.overlap(log, np.full((1000, 200), 1 / 200)).verdict
+
+
+def test_the_whole_law_of_the_logging_policy_leaves_nothing_to_luck() -> None:
+    law, target = np.array([0.999, 0.001]), np.tile([0.5, 0.5], (1000, 1))
+    rng = np.random.default_rng(0)
+    log = ope.make_log(
+        action=np.zeros(1000, int),
+        reward=(rng.random(1000) < 0.5) * 1.0,
+        propensity=np.full(1000, 0.999),
+        num_actions=2,
+    ).replace(logging=np.tile(law, (1000, 1)))
+    found = ope.overlap(log, target)
+    assert found.effective_sample_size == pytest.approx(1000 / (0.25 / 0.999 + 0.25 / 0.001))
+    assert found.unsupported == 0 and "hardly" in found.verdict
+
+
+def test_propensities_of_an_agent_that_learns_are_not_called_wrong() -> None:
+    rng, rows = np.random.default_rng(0), 1000
+    chance = np.full((200, rows), 0.5)
+    played = np.zeros((200, rows), bool)
+    for row in range(rows):  # a play makes the next one less likely
+        chance[:, row] = np.maximum(0.5 / (1 + 0.3 * played[:, :row].sum(axis=1)), 0.004)
+        played[:, row] = rng.random(200) < chance[:, row]
+    for p, action in zip(chance, played * 1, strict=True):
+        log = ope.make_log(
+            action=action, reward=np.zeros(rows), propensity=np.where(action == 1, p, 1 - p), num_actions=2
+        )
+        assert ope.overlap(log, np.tile([0.0, 1.0], (rows, 1))).miscalibration < 5
+    assert ope.overlap(log.replace(propensity=log.propensity / 2), np.full((rows, 2), 0.5)).miscalibration > 5
+
+
+def test_an_estimate_lies_in_its_interval() -> None:
+    rng = np.random.default_rng(0)
+    log, target = draw_log(300, 5)
+    names = set(ope.REGISTRY.names()) - {"mips", "balanced_loggers", "weighted_loggers"}
+    names = {name for name in names if issubclass(ope.REGISTRY[name].log, ope.Log)}
+    for one in (log, log.replace(reward=(log.reward > 1) * 1.0), log[:3], log[log.action != 0]):
+        rows = len(one)
+        predicted = rng.normal(size=one.mask.shape)
+        listed = [ope.REGISTRY.make(name) for name in names if rows > 9 or name not in ("mrdr", "balanced_ipw")]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            table = ope.evaluate(one, target[:rows], predicted, seed=0, estimators=listed, samples=50)
+        known = table[table.value.notna()]
+        assert (
+            len(known) and ((known.low <= known.value) & (known.value <= known.high) & (known.low < known.high)).all()
+        )
+
+
+def test_a_range_that_does_not_hold_the_rewards_is_refused() -> None:
+    log, target = one_action(np.array([0.0, 0.5, 3.0]))
+    for wrong, error in (((0, 1), ValueError), ((3, 0), ValueError), ((0, "many"), TypeError), (3, TypeError)):
+        for call in (
+            lambda **options: ope.evaluate(log, target, seed=0, **options),
+            functools.partial(ope.overlap, log, target),
+        ):
+            with pytest.raises(error, match="reward_range"):
+                call(reward_range=wrong)
 
 
 def nearly_deterministic(rng: Any) -> tuple[ope.Log, np.ndarray, float]:
@@ -104,24 +210,16 @@ def rarely_played(rng: Any) -> tuple[ope.Log, np.ndarray, float]:
     return log, np.tile([0.1 / 9] * 9 + [0.9], (1000, 1)), 0.1 * 0.3 + 0.9 * 0.8
 
 
-@pytest.mark.sampled(6)
 @pytest.mark.parametrize("draw", [nearly_deterministic, rare, rarely_played])
 @pytest.mark.filterwarnings("ignore:the log", "ignore:the mean weight")
-def test_default_intervals_hold_where_percentiles_are_too_short(draw: Any) -> None:
-    found: dict[str, list[np.ndarray]] = {"cautious": [], "percentile": []}
+def test_default_intervals_hold_on_hard_logs(draw: Any) -> None:
+    held = []
     for seed in range(60):
         log, target, truth = draw(np.random.default_rng(seed))
-        if log.reward.any() and np.isfinite(ope.evidence(log, target, seed=0).weights).all():
-            predicted = np.full(log.mask.shape, log.reward.mean())
-            for name, hits in found.items():
-                hits.append(covered(log, target, predicted, truth, name, seed))
-    share = {name: np.mean(hits, axis=0) for name, hits in found.items()}
-    table = ope.evaluate(log, target, predicted, seed=0)
-    known = (
-        np.isin(table.index, ["dm", "dr", "sndr", "switch_dr"]) if draw is nearly_deterministic else np.ones(10, bool)
-    )
-    unbiased = np.isin(table.index, ["snips", "dr"])
-    assert share["cautious"][known].min() > 0.88 and share["percentile"][unbiased].min() < 0.85
+        predicted = np.full(log.mask.shape, log.reward.mean())
+        table = ope.evaluate(log, target, predicted, seed=seed, estimators="ips, snips, dm, dr, sndr, switch_dr")
+        held.append((table["low"] <= truth) & (table["high"] >= truth))
+    assert np.mean(held, axis=0).min() > 0.9
 
 
 def test_auto_leaves_a_bad_model_and_keeps_a_good_one() -> None:

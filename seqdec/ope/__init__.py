@@ -47,7 +47,7 @@ from seqdec.ope.evaluation import MARK, evaluate
 from seqdec.ope.files import LogFile, scan_log
 from seqdec.ope.formats import from_bandit_feedback
 from seqdec.ope.gradients import OBJECTIVES, learn
-from seqdec.ope.intervals import INTERVALS, Terms, bootstrap
+from seqdec.ope.intervals import Interval, Terms, interval
 from seqdec.ope.learning import cross_fit, expected_rewards, prequential
 from seqdec.ope.log import Log, inputs, make_log, standardized
 from seqdec.ope.pictures import difference_figure, estimates_figure, weights_figure
@@ -59,7 +59,6 @@ from seqdec.ope.vowpal_wabbit import load_vowpal_wabbit
 __all__ = [
     "DM",
     "DR",
-    "INTERVALS",
     "IPS",
     "LOGGED",
     "MARK",
@@ -81,6 +80,7 @@ __all__ = [
     "Estimate",
     "Estimator",
     "Evidence",
+    "Interval",
     "KernelDR",
     "KernelIPS",
     "Log",
@@ -99,7 +99,6 @@ __all__ = [
     "Terms",
     "WeightedLoggers",
     "aligned",
-    "bootstrap",
     "check_predicted",
     "check_target",
     "choose_model",
@@ -117,6 +116,7 @@ __all__ = [
     "from_bandit_feedback",
     "held_out_likelihood",
     "inputs",
+    "interval",
     "learn",
     "learn_by_classification",
     "load_vowpal_wabbit",

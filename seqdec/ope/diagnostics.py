@@ -33,8 +33,8 @@ class Overlap(NamedTuple):
     rows: int
     """decisions of the log"""
     effective_sample_size: float
-    """n / E[w^2], in rows logged by the target itself: by `Log.logging`, else the smaller of (sum w)^2 / sum w^2 and the
-    size that follows if unlogged actions are played equally often
+    """n / E[w^2], in rows logged by the target itself: by `Log.logging`, else the smaller of (sum w)^2 / sum w^2 and
+    that of unlogged actions played equally often
     """
     largest_weight: float
     """of the weights w = target / propensity"""
@@ -43,15 +43,15 @@ class Overlap(NamedTuple):
     mean_weight_error: float
     """standard error of the mean weight"""
     unsupported: float
-    """share of the target's decisions that the logging policy never makes: by `Log.logging`, else of actions that no row
-    has, or what the mean weight lacks, where chance does not explain it
+    """share of the target's decisions that the logging policy never makes: by `Log.logging`, else of actions that no
+    row has, or what the mean weight lacks, where chance does not explain it
     """
     weakest_cluster: float
     """smallest effective sample size per row in five clusters of contexts, else of all rows"""
     miscalibration: float
-    """evidence that propensities are too small, in standard errors: sqrt(2 log E), E the mean over bets b of the capital
+    """evidence that propensities are too small, in standard errors: sqrt(2 log E), E the mean over bets b of
     prod_i (1 - b + b 1[a_i = a] / p_i), divided by the number of actions, for the worst action. If propensities are
-    right, above 5 with a probability of at most 4e-6, also if the logging policy learns
+    right, it is above 5 with a probability of at most 4e-6, also if the logging policy learns
     """
     warnings: tuple[str, ...]
     """reasons to distrust the estimates"""
@@ -111,7 +111,16 @@ def _of_actions(
     verdict = _verdict(given, unsupported, off, worth, bool(few), bool(hardly), known, member)
     error = standard_error(w)
     return Overlap(
-        count, effective, float(w.max()), float(w.mean()), error, unsupported, _weakest(log, w), off, tuple(words), verdict
+        count,
+        effective,
+        float(w.max()),
+        float(w.mean()),
+        error,
+        unsupported,
+        _weakest(log, w),
+        off,
+        tuple(words),
+        verdict,
     )
 
 
@@ -131,24 +140,22 @@ def _verdict(
     if off > SIGMAS:
         return "Do not decide by this log before its propensities are put right: they do not fit the actions."
     if unsupported > RARE:
-        what = "actions it never played" if given.law[_unplayed(log)].sum() >= unsupported else "beyond its policy"
+        what = "actions it never played" if given.law[_unplayed(log)].sum() > 0.5 * unsupported else "beyond its policy"
         return f"The log decides only in part: {unsupported:.1%} of the policy's decisions are {what}."
-    if abs(w.mean() - 1) > _margin(w):
+    if _is_off(log, w):
         return "The log decides only in part: weights show that it leaves out decisions of the policy."
+    if member is not None and (size := int(member.max()) + 1) < ENOUGH:
+        return f"The log is too short to decide: its rows are of {size} groups only."
     if hardly:
         return f"The log hardly decides: {worth}; only a large difference would show."
     if few:
         return f"The log is too short to decide: {worth}."
     if (lacking := reach(given).missing) > RARE:
         return f"The log hardly decides: rows with {lacking:.1%} of the weight seem to be missing."
-    if member is not None and (size := int(member.max()) + 1) < ENOUGH:
-        return f"The log is too short to decide: its rows are of {size} groups only."
     if (telling := _telling(log.reward, w)) < _TELLING:
         return f"The log is too short to decide: only {telling:.1f} effective rows have another reward than most."
     if known is None and not all(tail.light for tail in tails(Terms(w * log.reward, w))):
-        return (
-            "The log hardly decides: a few large rewards may change the mean; give reward_range= if rewards are bounded."
-        )
+        return "The log hardly decides: a few large rewards may change the mean; pass reward_range= if it is known."
     return f"The log can decide about this policy: {worth}."
 
 
@@ -170,7 +177,8 @@ def reach(given: Evidence) -> Reach:
         never = float(np.where(log.logging > 0, 0.0, law).sum(axis=1).mean())
         return Reach(given.usual_weight, never, never)
     never, lacking = float(given.law[_unplayed(log)].sum()), 1 - float(w.mean())
-    unsupported = never if lacking > never / 2 else 0.0  # else chance may not have played these actions
+    plays = float((1 - log.propensity).sum()) / max(log.num_actions - 1, 1)  # of each action, if equally often
+    unsupported = never if lacking > never / 2 or never > 5 * np.exp(-plays) else 0.0  # else chance explains it
     if lacking > _margin(w):
         unsupported = max(unsupported, lacking)
     missing = max(unsupported, lacking - 2 * np.nan_to_num(standard_error(w)), 0.0)
@@ -226,17 +234,17 @@ def _biases(given: Evidence) -> Iterator[str]:
         )
         return
     never, unsupported = _unplayed(log), reach(given).unsupported
-    if unsupported > RARE and law[never].sum() >= unsupported:
+    if unsupported > RARE and law[never].sum() > 0.5 * unsupported:
         listed = ", ".join(map(log.name, never[:5])) + (", ..." if len(never) > 5 else "")
         yield (
-            f"the log supports only a part of the policy, which plays with {unsupported:.1%} probability actions that no "
-            f"row has ({listed}): IPS counts these decisions as rewards of 0, SNIPS and Replay leave them out, "
+            f"the log supports only a part of the policy, which plays with {law[never].sum():.1%} probability actions "
+            f"that no row has ({listed}): IPS counts these decisions as rewards of 0, SNIPS and Replay leave them out, "
             "estimators with a model rest on it in them"
         )
-    elif abs(w.mean() - 1) > _margin(w):
+    elif _is_off(log, w):
         yield (
-            f"the mean weight is {w.mean():.3f} and should be 1 within {_margin(w):.3f}: the propensities are not those "
-            "of the logging policy, or the log supports only a part of the policy"
+            f"the mean weight is {w.mean():.3f} and should be 1 within {_margin(w):.3f}: the propensities are not "
+            "those of the logging policy, or the log supports only a part of the policy"
         )
     elif unsupported > RARE:
         yield f"the log supports only a part of the policy: it never makes {unsupported:.1%} of the decisions"
@@ -246,6 +254,12 @@ def _unplayed(log: Log) -> np.ndarray:
     return np.setdiff1d(np.arange(log.num_actions), log.action)
 
 
+def _is_off(log: Log, w: np.ndarray) -> bool:
+    """Whether the mean weight is not 1; if the whole logging law is known, a smaller one is chance."""
+    off = w.mean() - 1
+    return bool((abs(off) if log.logging is None else off) > _margin(w))
+
+
 def _margin(w: np.ndarray) -> float:
     """Distance of the mean weight from 1 that chance may explain, also under a few large weights."""
     return 4 * standard_error(w) + 3 * float(w.max()) / len(w) + checks.TOLERANCE
@@ -253,7 +267,7 @@ def _margin(w: np.ndarray) -> float:
 
 def _telling(reward: np.ndarray, w: np.ndarray) -> float:
     """Effective number of rows whose reward is not the one that most rows have."""
-    values, place, times = np.unique(reward[w > 0], return_inverse=True, return_counts=True)
+    _, place, times = np.unique(reward[w > 0], return_inverse=True, return_counts=True)
     usual = times.argmax()
     rows = np.where(place == usual, 0.0, w[w > 0]) if times[usual] > 0.5 * len(place) else w[w > 0]
     return _effective(rows)

@@ -9,8 +9,8 @@ import numpy as np
 from seqdec.boundary import checks
 from seqdec.ope import intervals
 from seqdec.ope.contract import Estimator, Evidence, check_needs, evidence, missing
-from seqdec.ope.diagnostics import biases
-from seqdec.ope.estimators import STANDARD, Auto, parsed
+from seqdec.ope.diagnostics import ENOUGH, biases, groups_of, range_of, reach
+from seqdec.ope.estimators import SNIPS, STANDARD, Auto, parsed
 from seqdec.ope.intervals import Terms
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ def evaluate(
     *,
     seed: int,
     estimators: Sequence[Estimator | str] | str | None = None,
-    interval: str = "cautious",
     level: float = 0.95,
     samples: int = 1000,
-    bounds: tuple[float, float] | None = None,
+    reward_range: tuple[float, float] | None = None,
+    groups: Any = None,
 ) -> "pd.DataFrame":
     """Estimates of the target's mean reward per decision, with intervals.
 
@@ -47,15 +47,18 @@ def evaluate(
         seed: of the bootstrap and random estimators.
         estimators: configured or by name, as [DR(), "dr(shrinkage='slope')"] or "dr, snips". None: those of `STANDARD`
             that the log allows.
-        interval: one of `INTERVALS`, see `seqdec.ope.intervals`.
         level: of the intervals.
-        samples: of the bootstrap over rows; predictions are fixed.
-        bounds: of a row's contribution, for "bernstein" and "betting"; None: the log's extremes, without guarantee.
+        samples: of the bootstrap over rows, for rewards of unknown range; predictions are fixed.
+        reward_range: (a, b) of all rewards that are possible, of slates of their sums; None: (0, 1) where all are 0 or
+            1, else unknown, and then an end without limit is infinite.
+        groups: (n,) labels of any kind, such as users, whose rows depend on each other.
 
     Returns:
         A table indexed by estimator: value, low, high, std_error, interval, and "propensities" if estimated; NaN is
-        unknown. By default, a biased estimator has the interval of an unbiased one, named in "interval" and extended to
-        its value. Errors of propensity and reward models are not included.
+        unknown. A biased estimator has the interval of an unbiased one; where the log hardly reaches the policy, all
+        have that of `SNIPS`, and the share of decisions without rows counts with the whole range of rewards (of those
+        in the log, if it is unknown). Each interval is extended to its estimate; "interval" says whose it is and what
+        limits it. Errors of propensity and reward models are not included. See `seqdec.ope.intervals`.
 
     Warns:
         UserWarning: missing support, or a mean weight that is not 1; see `overlap`.
@@ -68,19 +71,16 @@ def evaluate(
 
     samples = checks.count("samples", samples, 2)
     checks.number("level", level, 0, 1, exclusive=True)
-    checks.choice("interval", interval, intervals.INTERVALS)
     given = evidence(log, target, predicted, seed=seed)
+    range_of(reward_range, given.log.reward)  # refuses before anything is computed
+    member = groups_of(groups, len(given.log))
     absent = missing(given)
     chosen = _chosen(estimators, given, absent)
     terms = {name: one.terms(given) for name, one in chosen.items()}
     for text in biases(given):
         warnings.warn(text, stacklevel=2)
     points = {name: one.point for name, one in terms.items()}
-    if interval == "cautious":
-        ends = _cautious(chosen, terms, points, given, absent, level, samples)
-    else:
-        settings: Any = {"bounds": bounds, "seed": given.seed, "level": level, "samples": samples}
-        ends = [(*found, interval) for found in intervals.plain(interval, list(terms.values()), **settings)]
+    ends = _intervals(chosen, terms, given, absent, reward_range, member, level, samples)
     rows = [
         (value, low, high, error, kind) for (value, error), (low, high, kind) in zip(points.values(), ends, strict=True)
     ]
@@ -114,38 +114,71 @@ def _chosen(
     return {one.name: one for one in made}
 
 
-def _cautious(
+def _intervals(
     chosen: dict[str, Estimator],
     terms: dict[str, Terms],
-    points: dict[str, tuple[float, float]],
     given: Any,
     absent: Collection[str],
+    reward_range: tuple[float, float] | None,
+    member: np.ndarray | None,
     level: float,
     samples: int,
 ) -> list[tuple[float, float, str]]:
-    """Default intervals of the estimators: low, high, and whose interval it is, such as "own" or "of IPS"."""
-    owners = []
+    """Intervals of the estimates, and whose they are, with what limits them."""
+    weight, missing = _reach(given, absent)
+    weak = missing > 0 or len(given.log) < ENOUGH * weight
+    owners = {}
     for name, one in chosen.items():
-        others = (other for other in one.references(given) if not any(need in absent for need in other.needs))
-        owners.append(next(((other.name, other) for other in others), (name, one)))
-    bases = dict(owners)
-    weighted = isinstance(given, Evidence) and "propensities" not in absent
-    extra = extra_rows(given) if weighted and any(base.extended for base in bases.values()) else ()
+        others = [SNIPS()] if weak and isinstance(given, Evidence) else one.references(given)
+        usable = [other for other in others if not any(need in absent for need in other.needs)]
+        owners[name] = (usable[0].name, usable[0]) if usable else (name, one)
+    reward = given.log.reward.reshape(len(given.log), -1).sum(axis=1)
+    known, mean = range_of(reward_range, given.log.reward), reward.mean()
+    below, above = reward <= max(mean, reward.min()), reward >= min(mean, reward.max())  # the mean is rounded
+    ends = known or (float(reward[below].mean()), float(reward[above].mean()))
     estimates = []
-    for name, base in bases.items():
+    for name, base in dict(owners.values()).items():
         own = terms[name] if name in terms else base.terms(given)
-        estimates.append((own, [base.terms(row) for row in extra] if base.extended else []))
-    ends = intervals.cautious(estimates, seed=given.seed, level=level, samples=samples)
-    known, found = dict(zip(bases, ends, strict=True)), []
-    for (name, (value, _)), (owner, _) in zip(points.items(), owners, strict=True):
-        low, high = known[owner]
-        kind = "without the error of the model" if "propensities" in absent else "own"
-        if owner != name:
-            kind = f"of {owner}"
-            if not np.isnan(value):
-                low, high = min(low, value), max(high, value)
-        found.append((low, high, kind))
-    return found
+        unseen = intervals.unseen(own, _weight(own, weight, reward), ends)
+        if member is not None:
+            size = len(reward) / (member.max() + 1)
+            own, unseen = intervals.grouped(own, member), [Terms(*(size * part for part in row)) for row in unseen]
+        estimates.append((own, unseen))
+    groups = None if member is None else int(member.max()) + 1
+    found = intervals.several(
+        estimates, reward_range=known, groups=groups, level=level, seed=given.seed, samples=samples
+    )
+    bases = dict(zip(dict(owners.values()), found, strict=True))
+    low, high = known or (float(reward.min()), float(reward.max()))
+    rows = []
+    for name, (owner, _) in owners.items():
+        interval, words = bases[owner], [f"of {owner}" if owner != name else "own"]
+        if "propensities" in absent:
+            words = ["without the error of the model"]
+        if missing:
+            ends = ((1 - missing) * interval.low + missing * low, (1 - missing) * interval.high + missing * high)
+            interval = interval._replace(low=ends[0], high=ends[1]) if missing < 1 else intervals.Interval(low, high)
+            words.append(f"{missing:.1%} of the decisions from {low:.4g} to {high:.4g}")
+        words += [interval.words] if interval.words else []
+        value = terms[name].value
+        rows.append((min(value, interval.low), max(value, interval.high), "; ".join(words)))
+    return rows
+
+
+def _reach(given: Any, absent: Collection[str]) -> tuple[float, float]:
+    """Mean weight of the target's decisions (NaN if unknown), and share of them that the log misses."""
+    if isinstance(given, Evidence) and "propensities" not in absent:
+        found = reach(given)
+        return found.weight, found.missing
+    return float("nan"), 0.0
+
+
+def _weight(own: Terms, weight: float, reward: np.ndarray) -> float:
+    """The weight of the unseen row; where weights are unknown, the variance of the estimate by that of the mean."""
+    if not np.isnan(weight):
+        return weight
+    variance = reward.var()
+    return max(float((own.influence**2).mean() / variance), 1.0) if variance else 1.0
 
 
 def extra_rows(given: Evidence) -> Sequence[Evidence]:
@@ -153,6 +186,8 @@ def extra_rows(given: Evidence) -> Sequence[Evidence]:
     weights = np.array([max(given.usual_weight, float(np.mean(given.weights**2)))])
     direct, r, mean = np.array([given.direct.mean()]), given.log.reward, given.log.reward.mean()
     return [
-        given._replace(log=given.log.replace(reward=reward), weights=weights, direct=direct, residual=reward - direct)
+        given._replace(
+            log=given.log[:1].replace(reward=reward), weights=weights, direct=direct, residual=reward - direct
+        )
         for reward in (np.array([r[r <= mean].mean()]), np.array([r[r >= mean].mean()]))
     ]

@@ -11,9 +11,9 @@ by influence, both with that row,
     unbounded   p - q sqrt(v), q a quantile of (p* - p) / sqrt(v*) in bootstrap samples, between one and two times that
                 of a t distribution; no limit where too few rows, or a heavy tail, leave it open
 
-A tail is heavy if the shape k of a generalized Pareto distribution, fitted to the m largest contributions, is above 1/2
-(no variance), after shrinkage to (m k + 3) / (m + 10), or if one row has half of the variance at that end. Rows of a
-group are summed before.
+A tail is heavy if the shape k of a generalized Pareto distribution, fitted to the m largest contributions and shrunk to
+(m k + 3) / (m + 10), is within its error of 1/2 (no variance), or above; or if one row has half of the variance at that
+end. Rows of a group are summed before.
 
 References:
     Clopper, Pearson, "The use of confidence or fiducial limits illustrated in the case of the binomial", 1934;
@@ -83,6 +83,11 @@ class Terms(NamedTuple):
         return Terms(*(np.stack(part, axis=1) for part in parts))
 
 
+def grouped(terms: Terms, groups: np.ndarray) -> Terms:
+    """Sums within groups (n,) of numbers from 0."""
+    return Terms(*(np.stack([np.bincount(groups, x) for x in part.T], axis=1) for part in terms.columns))
+
+
 class Interval(NamedTuple):
     """An interval, and why an end is infinite."""
 
@@ -106,12 +111,12 @@ class Tail(NamedTuple):
     @property
     def heavy(self) -> bool:
         """Whether the rows set no limit at this end."""
-        return self.rows < _FEW or self.shape > _HEAVY or self.largest > _HEAVY
+        return self.rows < _FEW or self.shape + self.error > _HEAVY or self.largest > _HEAVY
 
     @property
     def light(self) -> bool:
-        """Whether the tail has a variance, beyond the error of its shape."""
-        return not self.heavy and self.shape + 2 * self.error < _HEAVY
+        """Whether the tail has a variance beyond doubt."""
+        return self.shape + 3 * self.error < _HEAVY and self.largest < 0.1
 
 
 def interval(
@@ -144,14 +149,18 @@ def several(
     *,
     reward_range: Ends | None = None,
     groups: int | None = None,
+    limits: bool = True,
     level: float,
     seed: int,
     samples: int,
 ) -> list[Interval]:
-    """Intervals as by `interval`, with common bootstrap samples; `groups` is the number of groups, None without."""
+    """Intervals as by `interval`, with common bootstrap samples.
+
+    `groups` is the number of groups, None without; `limits` says whether ends with a heavy tail are infinite.
+    """
     longer, known, half = [], [], (1 - level) / 2
     for own, rows in estimates:
-        known.append(bool(own.columns[1].sum(axis=0).all()))
+        known.append(math.isfinite(own.value))
         for row in (rows or unseen(own, 1.0, reward_range)) if known[-1] else (own, own):
             pairs = zip(own.columns, row.columns, strict=True)
             longer.append(Terms(*(np.concatenate(parts) for parts in pairs)))
@@ -165,10 +174,17 @@ def several(
             _bootstrap(*point, ratios, side, groups, half)
             for point, ratios, side in zip(points, drawn, sides, strict=True)
         ]
-        for place, (own, _) in enumerate(estimates):
+        for place, (own, _) in enumerate(estimates if limits else ()):
             ends[2 * place : 2 * place + 2], words[place] = _limited(own, ends[2 * place : 2 * place + 2])
     found = map(Interval, ends[::2], ends[1::2], words)
     return [one if there else Interval(math.nan, math.nan) for one, there in zip(found, known, strict=True)]
+
+
+def cautious(
+    estimates: Sequence[tuple[Terms, Sequence[Terms]]], *, seed: int, level: float, samples: int
+) -> list[Ends]:
+    """Ends by bootstrap, as if no tail were heavy."""
+    return [one[:2] for one in several(estimates, limits=False, seed=seed, level=level, samples=samples)]
 
 
 def unseen(own: Terms, weight: float, rewards: Ends | None) -> list[Terms]:
@@ -184,7 +200,8 @@ def unseen(own: Terms, weight: float, rewards: Ends | None) -> list[Terms]:
     rows = []
     for end, side in enumerate((-1, 1)):
         if rewards is None:
-            effect = influence[side * influence >= 0].mean()
+            beyond = side * influence > 0
+            effect = influence[beyond].sum() / max(beyond.sum(), 1)
         else:
             effect = weight * (rewards[end] - value)
         row = times * above
@@ -249,7 +266,7 @@ def _tail(x: np.ndarray, scale: float) -> Tail:
     if len(excess) < 2:
         return Tail(len(x), -math.inf, 0.0, share)
     shape = (count * _shape(excess) + 3) / (count + 10)
-    return Tail(len(x), shape, (1 + max(shape, 0.0)) / math.sqrt(count), share)
+    return Tail(len(x), shape, (1 + max(shape, 0.0)) * math.sqrt(count) / (count + 10), share)
 
 
 def _shape(x: np.ndarray) -> float:

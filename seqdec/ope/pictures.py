@@ -25,7 +25,12 @@ def estimates_figure(
     figure = Figure(figsize=(8.2, 4.6), dpi=140, layout="constrained")
     axis = figure.subplots()
     values, low, high = (table[name].to_numpy() for name in ("value", "low", "high"))
-    figures.intervals(axis, list(table.index), values, np.nan_to_num(np.maximum([values - low, high - values], 0)))
+    margins, ends = np.maximum([values - low, high - values], 0), np.concatenate([values, low, high])
+    ends = ends[np.isfinite(ends)]
+    span = float(np.ptp(ends)) if ends.size and np.ptp(ends) else 1.0
+    figures.intervals(axis, list(table.index), values, np.nan_to_num(np.minimum(margins, 2 * span)))
+    if np.isinf(margins).any() and ends.size:  # such intervals go to the edge
+        axis.set_xlim(ends.min() - 0.1 * span, ends.max() + 0.1 * span)
     for name, color, line in (("the log itself", "0.35", logged), ("the policy itself", "#D55E00", known)):
         if line is not None:
             axis.axvline(line[0], color=color, lw=1.4, label=name)

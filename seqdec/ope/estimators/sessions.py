@@ -52,6 +52,11 @@ class EpisodeLog:
         return np.bincount(self.session, minlength=len(self))
 
     @property
+    def reward(self) -> np.ndarray:
+        """(m, longest) rewards of the decisions, zero after the end of a session."""
+        return self.padded(self.steps.reward)
+
+    @property
     def _first(self) -> np.ndarray:
         return np.insert(np.cumsum(self.lengths), 0, 0)
 
