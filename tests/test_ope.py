@@ -204,10 +204,10 @@ def test_a_list_of_configured_estimators_names_its_rows() -> None:
     table = ope.evaluate(six(), TARGET, PREDICTED, seed=0, estimators=listed)
     assert list(table.index) == ["dr", "dr(shrinkage='slope')", "snips", "ips(max_weight=4)"]
     assert [text.split(";")[0] for text in table["interval"]] == ["of snips", "of snips", "own", "of snips"]
+    assert abs(table.loc["ips(max_weight=4)", "value"] - 20 / 6) < 1e-12
     rich, target = draw_log(300, 0)
     table = ope.evaluate(rich, target, np.zeros((300, 4)), seed=0, estimators=listed)
     assert [text.split(";")[0] for text in table["interval"]] == ["own", "of dr", "own", "of snips"]
-    assert abs(table.loc["ips(max_weight=4)", "value"] - 20 / 6) < 1e-12
     text = "auto, dr(shrinkage=slope), ips(max_weight=4), replay"
     by_name = ope.evaluate(six(), TARGET, PREDICTED, seed=0, estimators=text)
     assert list(by_name.index) == ["auto", "dr(shrinkage='slope')", "ips(max_weight=4)", "replay"]

@@ -84,7 +84,7 @@ def test_a_heavy_tail_has_no_upper_limit_and_a_light_one_has() -> None:
 
 
 def test_rows_of_a_user_are_no_independent_rows() -> None:
-    user, held = np.repeat(np.arange(100), 20), np.zeros(2)
+    user, held, log = np.repeat(np.arange(100), 20), np.zeros(2), None
     for seed in range(60):
         rng = np.random.default_rng(seed)
         log = two_arms(rng.normal(size=100)[user] + rng.normal(size=2000), rng)
@@ -93,7 +93,7 @@ def test_rows_of_a_user_are_no_independent_rows() -> None:
         held += [row.low <= 0 <= row.high for row in rows]
         assert rows[0].value == pytest.approx(rows[1].value)
     assert held[0] < 52 and held[1] >= 54
-    assert "of 5 groups" in ope.overlap(log, np.full((2000, 2), 0.5), groups=user // 20).verdict
+    assert log is not None and "of 5 groups" in ope.overlap(log, np.full((2000, 2), 0.5), groups=user // 20).verdict
     with pytest.raises(ValueError, match=r"groups must name the group of each row, \(2000,\); got shape \(3,\)"):
         snips(log, groups=[1, 2, 3])
 
@@ -152,11 +152,13 @@ def test_propensities_of_an_agent_that_learns_are_not_called_wrong() -> None:
     for row in range(rows):  # a play makes the next one less likely
         chance[:, row] = np.maximum(0.5 / (1 + 0.3 * played[:, :row].sum(axis=1)), 0.004)
         played[:, row] = rng.random(200) < chance[:, row]
+    log = None
     for p, action in zip(chance, played * 1, strict=True):
         log = ope.make_log(
             action=action, reward=np.zeros(rows), propensity=np.where(action == 1, p, 1 - p), num_actions=2
         )
         assert ope.overlap(log, np.tile([0.0, 1.0], (rows, 1))).miscalibration < 5
+    assert log is not None
     assert ope.overlap(log.replace(propensity=log.propensity / 2), np.full((rows, 2), 0.5)).miscalibration > 5
 
 

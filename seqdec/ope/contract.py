@@ -111,7 +111,8 @@ def _of_actions(log: Log, target: np.ndarray | Target, predicted: np.ndarray | N
         residual = log.reward - predicted[rows, log.action]
     own = law[rows, log.action]  # the weight is the mean over rows of sum_a pi(a)^2 / p(a)
     if log.logging is None:
-        rest = np.maximum((1 - log.propensity) / np.maximum(log.mask.sum(axis=1) - 1, 1), 1e-6)
+        left = 1 - log.propensity  # nothing, and no weight, where the logging policy is deterministic
+        rest = np.where(left > checks.TOLERANCE, left / np.maximum(log.mask.sum(axis=1) - 1, 1), np.inf)
         usual = float(np.mean(own * weights + (np.einsum("na,na->n", law, law) - own**2) / rest))
     else:
         usual = float(np.divide(law**2, log.logging, out=np.zeros_like(law), where=log.logging > 0).sum(axis=1).mean())

@@ -280,7 +280,7 @@ def of_weights(w: np.ndarray, unsupported: float, told: Iterable[str], share: fl
     effective = _effective(together)
     largest, near = float(np.abs(w).max()), np.count_nonzero(w)
     worth = f"{count:,} rows are worth {effective:,.1f} of the policy's own"
-    words, rare = list(told), max(_ENOUGH, share * min(near, len(together)))
+    words, rare = list(told), max(ENOUGH, share * min(near, len(together)))
     if hardly := effective < rare or largest > 0.05 * size:
         words.append(f"the log hardly overlaps with the policy: {worth}; intervals are wide")
         words.append(f"one row has {largest / size if size else 1:.0%} of all weight")

@@ -187,7 +187,11 @@ def select(
     targets = {name: check_target(log, policy) for name, policy in policies.items()}  # before any is evaluated
     options: Any = {"seed": seed, "estimators": [estimator], "level": 1 - (1 - level) / len(targets)}
     tables = [evaluate(log, target, predicted, **options) for target in targets.values()]
-    table = pd.concat(tables).set_axis(pd.Index(list(targets), name="candidate")).sort_values(["low", "value"], ascending=False)
+    table = (
+        pd.concat(tables)
+        .set_axis(pd.Index(list(targets), name="candidate"))
+        .sort_values(["low", "value"], ascending=False)
+    )
     if np.isnan(table["low"].to_numpy()).all():
         raise ValueError("no candidate has support in the log: log the actions that they play")
     return Selection(str(table.index[0]), table)
