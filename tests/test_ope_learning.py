@@ -389,3 +389,14 @@ def test_an_agent_that_has_learned_a_log_begins_with_what_it_knows(name: str, tm
     value = np.sum(ope.target_of(agent, JUDGE, seed=0) * CHANCES, axis=1).mean()
     before = np.sum(ope.target_of(fresh, JUDGE, seed=0) * CHANCES, axis=1).mean()
     assert value > before + 0.1
+
+
+def test_missing_rewards_of_a_table_are_those_told() -> None:
+    table = LOG[:4].to_pandas().assign(reward=[1.0, np.nan, 2.0, None])
+    read = ope.Log.from_pandas(table, reward_default=-0.5, num_actions=3)
+    assert read.reward.tolist() == [1.0, -0.5, 2.0, -0.5]
+    with pytest.raises(ValueError, match=r"column reward, row 1: nan.*reward_default"):
+        ope.Log.from_pandas(table, num_actions=3)
+    for wrong in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="reward_default must lie in"):
+            ope.Log.from_pandas(table, reward_default=wrong, num_actions=3)

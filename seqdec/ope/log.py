@@ -172,6 +172,7 @@ class Log(Rows):
         context: Encoder | Sequence[str] | None = None,
         action: str = "action",
         reward: str = "reward",
+        reward_default: float | None = None,
         propensity: str | None = "propensity",
         time: str | None = None,
         action_names: Sequence[str] | None = None,
@@ -189,6 +190,7 @@ class Log(Rows):
             context: an encoder, or names of columns of numbers; None for context[NAME], ..., or context_0, ...
             action: column of indices from 0, or of names.
             reward: column of the rewards.
+            reward_default: of rows without a reward, such as 0.0 where only clicks are written; None refuses them.
             propensity: column of the propensities; None if unknown, see `seqdec.ope.estimate_propensities`.
             time: column of numbers or dates, also ISO 8601 text; None for timestamp, else row numbers.
             action_names: in the order of their indices; None for the categories, or the names that occur, sorted.
@@ -201,6 +203,10 @@ class Log(Rows):
         table = named(frame(table).to_pandas())
         estimated = propensity == "propensity" and "propensity" not in table and ESTIMATED in table
         chosen = ESTIMATED if estimated else propensity
+        if reward_default is not None:
+            checks.number("reward_default", reward_default, -np.inf, exclusive=True)
+            given = required(table, "reward", reward)
+            table = table.assign(**{reward: given.where(given.notna(), float(reward_default))})
         rewards = {match[1]: name for name in table if name != reward and (match := PART.fullmatch(str(name)))}
         remedy = ", or say that it is unknown, propensity=None (seqdec ope --propensity none, or estimated)"
         known = None if chosen is None else numbers(chosen, required(table, "propensity", chosen, remedy))
@@ -344,7 +350,8 @@ def _check(log: Log) -> None:
     if log.context_names is not None:
         check_names("context_names", log.context_names, log.context.shape[1])
     for name, array in rewards.items():
-        refuse(name, ~np.isfinite(array), array, "a reward must be known: drop rows without one")
+        remedy = "a reward must be known: drop rows without one, or pass Log.from_pandas(reward_default=0.0)"
+        refuse(name, ~np.isfinite(array), array, remedy)
     chance, moments, top = log.propensity, log.timestamp, size - 1
     refuse(
         "propensity",
