@@ -738,9 +738,16 @@ def test_the_command_compares_a_policy_in_a_file_and_trains_nothing(
         assert len(pd.read_csv(out / "windows.csv")) == windows
         assert (out / "difference.png").read_bytes().startswith(b"\x89PNG")
     assert pd.read_csv(out / "sequence.csv")["rows"].iloc[-1] == 2000
+    plain = json.loads((out / "manifest.json").read_text())["comparison"]["difference"]
+    users = pd.read_parquet(tmp_path / "log.parquet").assign(user=np.arange(2000) // 20)
+    users.to_csv(tmp_path / "users.csv", index=False)
+    assert cli.main(["ope", str(tmp_path / "users.csv"), "--groups", "user", *start[2:]]) == 0
+    assert json.loads((out / "manifest.json").read_text())["comparison"]["difference"] != plain
+    capsys.readouterr()
     for options, message in (
         (["--reward-range", "1"], "reward_range must be two numbers, such as 0,1"),
         (["--baseline", "epsilon_greedy"], "unknown baseline 'epsilon_greedy'"),
+        (["--groups", "user"], "has no column 'user'"),
         (["--baseline", old, "--anytime"], "leave out baseline"),
     ):
         assert cli.main([*start, *options]) in (1, 2)

@@ -64,21 +64,47 @@ def test_a_baseline_may_be_another_policy_and_rewards_may_be_predicted() -> None
 
 
 @pytest.mark.parametrize(
-    ("change", "decision"),
+    ("change", "reason"),
     [
         (lambda log: log.replace(propensity=np.full(len(log), np.nan)), "without propensities"),
         (lambda log: log[log.action != 3], "25% of the policy's decisions were never logged"),
-        (lambda log: log[log.action > 2][:20], "were never logged"),
         (lambda log: log[:25], "25 rows"),
         (lambda log: log.replace(propensity=log.propensity / 4), "the propensities do not fit"),
     ],
 )
-def test_a_log_that_cannot_decide_says_why(change: Any, decision: str) -> None:
+def test_a_log_that_cannot_decide_says_why(change: Any, reason: str) -> None:
     log, means = draw(3)
     log = change(log)
     found = ope.compare(log, repeated(TARGET, log), repeated(means, log), seed=0)
     assert found.decision == "cannot decide" and found.verdict.startswith("Cannot decide: ")
-    assert decision in found.verdict
+    assert reason in found.verdict
+
+
+def test_decisions_that_were_never_logged_count_with_the_whole_range() -> None:
+    law = np.array([0.1, 0.5, 0.4, 0, 0])
+    log, means = draw(7, rows=3000, rate=0.5, law=law)
+    part, clear = np.array([0, 0, 0.8, 0.2, 0]), np.array([0, 0, 0.95, 0.05, 0])
+    unsure, sure = (ope.compare(log, repeated(target, log), seed=0) for target in (part, clear))
+    assert "20% of the policy's decisions were never logged" in unsure.verdict and sure.decision == "better"
+    for found, target in ((unsure, part), (sure, clear)):
+        assert found.difference.low < (target - law) @ means < found.difference.high
+    tenfold = log.replace(reward=10 * log.reward)
+    assert ope.compare(tenfold, repeated(clear, log), seed=0).decision == "cannot decide"
+    assert ope.compare(tenfold, repeated(clear, log), seed=0, reward_range=(0, 10)).decision == "better"
+
+
+def test_rows_of_a_group_depend_on_each_other() -> None:
+    held = {False: [], True: []}
+    for seed in range(25):
+        rng = np.random.default_rng(seed)
+        users, action = np.repeat(np.arange(60), 20), rng.integers(2, size=1200)
+        likes = rng.normal(size=60)[users] * (2 * action - 1)  # which action a user likes
+        log = ope.make_log(action=action, reward=likes + rng.normal(size=1200), propensity=np.full(1200, 0.5))
+        for grouped in held:
+            more: Any = {"groups": [f"user {user}" for user in users]} if grouped else {}
+            found = ope.compare(log, np.tile([0.2, 0.8], (1200, 1)), seed=seed, samples=100, window=1200, **more)
+            held[grouped].append(found.difference.low < 0 < found.difference.high)
+    assert np.mean(held[True]) >= 0.88 and np.mean(held[False]) < 0.6
 
 
 def test_changes_over_time_are_told() -> None:
@@ -150,6 +176,7 @@ def test_an_anytime_comparison_needs_exact_propensities_and_a_range() -> None:
         (log.replace(estimated=True), {}, "exact propensities"),
         (doubled, {}, "the range of possible rewards"),
         (log, {"baseline": target}, "leave out baseline"),
+        (log, {"groups": log.action}, "leave out groups"),
     ):
         with pytest.raises(ValueError, match=message):
             ope.compare(wrong, target, seed=0, anytime=True, **settings)  # pyright: ignore

@@ -49,7 +49,7 @@ from seqdec.statistics import standard_error
 _UNIFORM = "uniform"
 _LOGGED = (_UNIFORM, "bts")
 """Policies outside `policies.REGISTRY`, which need no belief of a model."""
-_COLUMNS = ("context", "action", "reward", "propensity", "time")
+_COLUMNS = ("context", "action", "reward", "propensity", "time", "groups")
 _ESTIMATED, _NONE = "estimated", "none"
 MODELS = ("linear", "hilofi", "lolofi", "lrkf")
 _MODEL = "hilofi"
@@ -101,12 +101,14 @@ class Evaluation(Located):
     """Number of actions, for a log without masks, names and features of actions."""
     estimators: str | None = None
     """Estimators and settings of the table, separated by commas: "auto, snips, dr(shrinkage=slope)"."""
+    groups: str | None = None
+    """Column of groups, such as users, whose rows depend on each other."""
     window: str | None = None
     """Parts of the log in which the difference is watched: a number of rows, or of dates a time, such as 7D. By default
     five.
     """
     reward_range: str | None = None
-    """Least and largest possible reward, separated by a comma; for anytime, where rewards are not 0 and 1."""
+    """Least and largest possible reward, separated by a comma; by default 0,1 if no other rewards occur."""
     anytime: bool = False
     """Make the interval of the difference hold however often the growing log is read, also for a policy that learns."""
     samples: int = 1000
@@ -249,13 +251,14 @@ def evaluate(options: Evaluation) -> Result:
     if given is None or (predicted is None and _needs_model(log, options)):
         predicted, law = _learn(log, options, policy if given is None else None)
         given = given or ope.check_target(log, law)
-    settings: Any = {"seed": options.seed, "samples": options.samples}
+    reward_range = number_range("reward_range", options.reward_range)
+    groups = None if options.groups is None else read_any_table(Path(options.log))[0][options.groups]
+    settings: Any = {"seed": options.seed, "samples": options.samples, "reward_range": reward_range, "groups": groups}
     comparison = ope.compare(
         log,
         given,
         predicted,
         baseline=baseline,
-        reward_range=number_range("reward_range", options.reward_range),
         window=options.window,
         anytime=options.anytime,
         **settings,

@@ -20,7 +20,7 @@ from seqdec.boundary import checks
 from seqdec.introspection import described, html
 from seqdec.ope import intervals, sequences
 from seqdec.ope.contract import Estimator, Evidence, evidence, missing, policy
-from seqdec.ope.diagnostics import RARE, SIGMAS, Overlap, overlap
+from seqdec.ope.diagnostics import RARE, SIGMAS, Overlap, groups_of, overlap, range_of, reach
 from seqdec.ope.estimators import DM, SNDR, SNIPS, STANDARD
 from seqdec.ope.evaluation import evaluate, extra_rows
 from seqdec.ope.intervals import Ends, Terms
@@ -95,6 +95,7 @@ def compare(
     seed: int,
     baseline: Any = LOGGED,
     reward_range: tuple[float, float] | None = None,
+    groups: Any = None,
     window: Any = None,
     level: float = 0.95,
     samples: int = 1000,
@@ -112,7 +113,7 @@ def compare(
     Better by 0.045 (0.026 to 0.063): 0.302 against 0.258 of the log.
 
     The difference is estimated by the unbiased estimator, `SNIPS` or `SNDR`, whose paired difference has the smaller
-    standard error.
+    standard error. Decisions that were never logged count with the whole range of rewards, if it is known.
 
     Args:
         log: decisions of the logging policy.
@@ -120,6 +121,8 @@ def compare(
         predicted: cross-fitted rewards (n, k), as by `predict_rewards`; None: weights alone.
         seed: of the bootstrap and random estimators.
         baseline: "logged", the mean reward of the log; or another policy, as the target.
+        reward_range: (low, high) of all possible rewards, as in `evaluate`.
+        groups: (n,) labels, such as users, whose rows depend on each other.
         window: length of the windows in which changes over time are looked for: a number of rows; or for dates a time,
             such as "7D". None: a fifth of the log.
         level: of the intervals.
@@ -138,28 +141,48 @@ def compare(
     given = evidence(log, target, predicted, seed=seed)
     logged = isinstance(baseline, str) and baseline == LOGGED
     other = given if logged else evidence(log, policy("baseline", log, cast(Any, baseline)), predicted, seed=seed)
-    starts = _starts(log, window)
-    bounds = _range(log, logged, reward_range) if checks.flag("anytime", anytime) else None
+    starts, known, member = _starts(log, window), range_of(reward_range, log.reward), groups_of(groups, len(log))
+    if checks.flag("anytime", anytime):
+        _check_anytime(log, logged, known, member)
     settings: Any = {"seed": given.seed, "level": level, "samples": samples}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of the overlap, which the result has
-        table = evaluate(log, given.target, predicted, estimators=_listed(given), **settings)
-        now = None if logged else evaluate(log, other.target, predicted, estimators="auto", **settings)
+        more: Any = settings | {"reward_range": reward_range, "groups": groups}
+        table = evaluate(log, given.target, predicted, estimators=_listed(given), **more)
+        now = None if logged else evaluate(log, other.target, predicted, estimators="auto", **more)
     pairs = [(one, _paired(one, given, other, logged)) for one in _unbiased(given)]
     estimator, terms = min(pairs, key=lambda pair: np.nan_to_num(pair[1].std_error, nan=np.inf))
-    difference = Estimate(terms.value, *_ends(estimator, terms, given, other, logged, settings))
-    windows = _windows(log, terms, starts, settings)
+    ends: Any = settings | {"limits": known is None}
+    windows = _windows(log, terms, starts, member, ends)
+    mean = Terms(log.reward, np.ones(len(log)))
+    before = Estimate(mean.value, *_interval(mean, (), member, ends, known)) if now is None else _row(now)
     name, sequence = estimator.name, None
-    if bounds is not None:
-        name, sequence = "ips", _sequence(given, bounds, level)
+    if anytime and known is not None:
+        name, sequence = "ips", _sequence(given, known, level)
         low, high = map(float, sequence.iloc[-1])
         difference = Estimate(float(np.clip(np.mean((given.weights - 1) * log.reward), low, high)), low, high)
-    mean = Terms(log.reward, np.ones(len(log)))
-    before = Estimate(mean.value, *_interval(mean, (), settings)) if now is None else _row(now)
-    seen = overlap(log, given.target)
-    decision, verdict = _verdict(log, difference, _row(table), before, seen, logged, anytime)
-    verdict = "; ".join([verdict, *_caveats(log, terms, windows, starts)]) + "."
+    else:
+        low, high = _ends(estimator, terms, given, other, logged, member, ends)
+        if known is not None and log.known_propensities:
+            low, high = _beyond(low, high, (given, other), (_row(table).value, before.value), logged, known)
+        difference = Estimate(terms.value, min(low, terms.value), max(high, terms.value))
+    seen = overlap(log, given.target, reward_range=reward_range, groups=groups)
+    doubt = _doubt(log, difference, seen, known is not None, anytime)
+    decision, verdict = _verdict(log, difference, _row(table), before, doubt, logged)
+    verdict = "; ".join([verdict, *_caveats(log, terms, windows, starts, member)]) + "."
     return Comparison(verdict, decision, difference, _row(table), before, name, windows, sequence, table, seen)
+
+
+def _beyond(
+    low: float, high: float, both: tuple[Evidence, Evidence], values: tuple[float, float], logged: bool, known: Ends
+) -> Ends:
+    """Ends in which the decisions that no row stands for have any reward of the range."""
+    for given, value, side in zip(both, values, (1, -1), strict=True):
+        if (side > 0 or not logged) and np.isfinite(value):
+            share = reach(given).missing
+            less, more = share * (value - known[0]), share * (known[1] - value)
+            low, high = (low - less, high + more) if side > 0 else (low - more, high + less)
+    return low, high
 
 
 def _unbiased(given: Evidence) -> list[Estimator]:
@@ -185,17 +208,25 @@ def _paired(estimator: Estimator, given: Evidence, other: Evidence, logged: bool
     return Terms(np.concatenate([above, -less], axis=1), np.concatenate([below, of], axis=1))
 
 
-def _ends(estimator: Estimator, terms: Terms, given: Evidence, other: Evidence, logged: bool, settings: Any) -> Ends:
+def _ends(
+    estimator: Estimator,
+    terms: Terms,
+    given: Evidence,
+    other: Evidence,
+    logged: bool,
+    member: np.ndarray | None,
+    settings: Any,
+) -> Ends:
     """Interval of a paired difference; an unseen row is bad for the target at the low end, good at the high end."""
     if logged and np.allclose(given.weights, 1):
         return 0.0, 0.0  # the policy of the log
     if not estimator.extended:
-        return _interval(terms, (), settings)
+        return _interval(terms, (), member, settings)
     if logged:
         pairs = [(row, row) for row in _unseen(given)]
     else:
         pairs = zip(extra_rows(given), reversed(extra_rows(other)), strict=True)
-    return _interval(terms, [_paired(estimator, *pair, logged) for pair in pairs], settings)
+    return _interval(terms, [_paired(estimator, *pair, logged) for pair in pairs], member, settings)
 
 
 def _unseen(given: Evidence) -> list[Evidence]:
@@ -211,8 +242,17 @@ def _unseen(given: Evidence) -> list[Evidence]:
     return found
 
 
-def _interval(terms: Terms, rows: Sequence[Terms], settings: Any) -> Ends:
-    return intervals.cautious([(terms, rows)], **settings)[0]
+def _interval(
+    terms: Terms, rows: Sequence[Terms], member: np.ndarray | None, settings: Any, reward_range: Ends | None = None
+) -> Ends:
+    count = None
+    if member is not None:
+        member = np.unique(member, return_inverse=True)[1]
+        count = int(member.max()) + 1
+        size = len(member) / count
+        terms, rows = intervals.grouped(terms, member), [Terms(*(size * part for part in row)) for row in rows]
+    found = intervals.several([(terms, rows)], reward_range=reward_range, groups=count, **settings)[0]
+    return found.low, found.high
 
 
 def check_window(window: Any) -> int | np.timedelta64:
@@ -252,43 +292,46 @@ def _starts(log: Log, window: Any) -> np.ndarray:
     return starts
 
 
-def _windows(log: Log, terms: Terms, starts: np.ndarray, settings: Any) -> "pd.DataFrame":
+def _windows(log: Log, terms: Terms, starts: np.ndarray, member: np.ndarray | None, settings: Any) -> "pd.DataFrame":
     import pandas as pd
 
     rows = []
     for start, stop in itertools.pairwise([*starts, len(log)]):
         part = Terms(terms.numerator[start:stop], terms.denominator[start:stop])
-        ends = _interval(part, (), settings)
+        ends = _interval(part, (), None if member is None else member[start:stop], settings)
         rows.append((log.timestamp[start], stop - start, log.reward[start:stop].mean(), part.value, *ends))
     columns = ["start", "rows", "reward", "difference", "low", "high"]
     return pd.DataFrame(rows, columns=columns, index=pd.Index(starts, name="row"))
 
 
-def _changes(influence: np.ndarray, starts: np.ndarray) -> bool:
-    """Whether means in windows differ more than by chance: sum_w n_w (mean_w - mean)^2 / s^2 against chi-squared."""
+def _changes(influence: np.ndarray, starts: np.ndarray, member: np.ndarray | None) -> bool:
+    """Whether means in windows differ more than by chance: sum_w n_w (mean_w - mean)^2 / s^2 against chi-squared.
+
+    The variance s^2 is that of sums over the rows of a group in a window.
+    """
     from scipy.special import chdtrc
 
-    variance = influence.var()
+    x, sizes = influence - influence.mean(), np.diff([*starts, len(influence)])
+    window = np.repeat(np.arange(len(starts)), sizes)
+    cells = np.arange(len(x)) if member is None else np.unique(member * len(starts) + window, return_inverse=True)[1]
+    variance = (np.bincount(cells, x) ** 2).sum() / len(x)
     if len(starts) < 2 or not variance > 0:
         return False
-    sizes = np.diff([*starts, len(influence)])
-    distance = (np.add.reduceat(influence - influence.mean(), starts) ** 2 / sizes).sum() / variance
+    distance = (np.bincount(window, x) ** 2 / sizes).sum() / variance
     return bool(chdtrc(len(starts) - 1, distance) < _CHANCE)
 
 
-def _range(log: Log, logged: bool, reward_range: Any) -> Ends:
-    """Range of the rewards, for a confidence sequence."""
+def _check_anytime(log: Log, logged: bool, known: Ends | None, member: np.ndarray | None) -> None:
     if not log.known_propensities or log.estimated:
         raise ValueError("anytime=True needs exact propensities: log the probability with which each action was drawn")
     if not logged:
         raise ValueError(
             'anytime=True compares with the policy that wrote the log: leave out baseline, or pass "logged"'
         )
-    if reward_range is None:
-        if not np.isin(log.reward, (0, 1)).all():
-            raise ValueError("anytime=True needs the range of possible rewards: pass reward_range=(low, high)")
-        return 0.0, 1.0
-    return reward_range
+    if known is None:
+        raise ValueError("anytime=True needs the range of possible rewards: pass reward_range=(low, high)")
+    if member is not None:
+        raise ValueError("anytime=True is about the decisions of the log, whatever their groups: leave out groups")
 
 
 def _sequence(given: Evidence, bounds: Ends, level: float) -> "pd.DataFrame":
@@ -322,12 +365,12 @@ def _sequence(given: Evidence, bounds: Ends, level: float) -> "pd.DataFrame":
 
 
 def _verdict(
-    log: Log, difference: Estimate, target: Estimate, now: Estimate, seen: Overlap, logged: bool, anytime: bool
+    log: Log, difference: Estimate, target: Estimate, now: Estimate, doubt: str, logged: bool
 ) -> tuple[str, str]:
     """One of `DECISIONS`, and the sentence without its full stop."""
     value, low, high = difference
-    if reason := _doubt(log, difference, seen, anytime):
-        return DECISIONS[3], f"Cannot decide: {reason}"
+    if doubt:
+        return DECISIONS[3], f"Cannot decide: {doubt}"
     digits = _digits(high - low)
     if low > 0 or high < 0:
         size = Estimate(value, low, high) if low > 0 else Estimate(-value, -high, -low)
@@ -347,7 +390,7 @@ def _verdict(
     return DECISIONS[2], f"No difference that this log could show: {difference}; {more}"
 
 
-def _doubt(log: Log, difference: Estimate, seen: Overlap, anytime: bool) -> str:
+def _doubt(log: Log, difference: Estimate, seen: Overlap, bounded: bool, anytime: bool) -> str:
     """Why the log cannot decide, or nothing."""
     if not log.known_propensities:
         return "without propensities the difference rests on the model alone"
@@ -357,21 +400,23 @@ def _doubt(log: Log, difference: Estimate, seen: Overlap, anytime: bool) -> str:
         return ""
     if not seen.effective_sample_size:
         return "the log never played what the policy would play"
-    if seen.unsupported > RARE:
+    if seen.unsupported > RARE and (not bounded or difference.low <= 0 <= difference.high):
         return f"{seen.unsupported:.0%} of the policy's decisions were never logged"
+    if seen.unsupported <= RARE and not seen.verdict.startswith("The log can decide"):
+        return seen.verdict.partition(": ")[2].rstrip(".") or seen.verdict
     if not np.isfinite(difference).all():
-        return "the log has too few rewards for an interval"
-    if not seen.verdict.startswith("The log can decide"):
-        return seen.verdict
+        return "too few rewards, or too large ones, tell about the difference"
     return ""
 
 
-def _caveats(log: Log, terms: Terms, windows: "pd.DataFrame", starts: np.ndarray) -> Iterator[str]:
+def _caveats(
+    log: Log, terms: Terms, windows: "pd.DataFrame", starts: np.ndarray, member: np.ndarray | None
+) -> Iterator[str]:
     if log.estimated:
         yield "the propensities are estimates"
-    if _changes(terms.influence, starts):
+    if _changes(terms.influence, starts, member):
         yield f"the difference changes over time, {_extremes(windows, 'difference')}"
-    elif _changes(log.reward, starts):
+    elif _changes(log.reward, starts, member):
         yield f"the rewards of the log change over time, {_extremes(windows, 'reward')}"
 
 
