@@ -19,8 +19,9 @@ from scipy import special
 from seqdec import figures, pages
 from seqdec.commands.base import Choice, Located, check_minimum, check_path, number_range
 from seqdec.commands.folder import read_manifest, save_figure, save_table, write_manifest
-from seqdec.ope import Terms, intervals, sequences
-from seqdec.ope.intervals import Ends
+from seqdec.ope import Terms, sequences
+from seqdec.ope.diagnostics import range_of
+from seqdec.ope.intervals import Ends, Interval, interval, unseen
 from seqdec.persistence import read_table, write_table
 from seqdec.service.logs import is_database, read_history
 from seqdec.service.store import COLLECTED, REPORTED, WITHDRAWN
@@ -121,7 +122,7 @@ def summary(
     rows, own = len(history), list(history.columns).index("source") + 1  # columns of contexts follow
     reward, source, numbers = history["reward"], history["source"], list(history.columns[own:])
     cuts = np.array_split(np.arange(rows), min(periods, rows))
-    bounds = _range(reward.dropna().to_numpy(float), reward_range)
+    bounds = range_of(reward_range, reward.dropna().to_numpy()) if reward.notna().any() else reward_range
     times = pd.DataFrame([_period(history.iloc[cut], bounds) for cut in cuts]).rename_axis("period")
     share = max(1, rows // _SHARE)
     first, last = history.iloc[:share], history.iloc[-share:]
@@ -164,35 +165,8 @@ def _mean(rewards: Any, bounds: Ends | None) -> tuple[float, float, float]:
     known = rewards.dropna().to_numpy(float)
     if not len(known):
         return np.nan, np.nan, np.nan
-    return float(known.mean()), *_interval(Terms(known, np.ones(len(known))), bounds)
-
-
-def _range(rewards: np.ndarray, given: Ends | None) -> Ends | None:
-    """The range of the rewards: as given, 0 and 1 if there are no others, else unknown."""
-    if given is None:
-        return (0.0, 1.0) if np.isin(rewards, (0, 1)).all() else None
-    if rewards.size and not given[0] <= rewards.min() <= rewards.max() <= given[1]:
-        raise ValueError(f"reward_range must hold all rewards, {rewards.min():.6g} to {rewards.max():.6g}; got {given}")
-    return given
-
-
-def _interval(terms: Terms, bounds: Ends | None) -> Ends:
-    """Of a weighted mean; in a known range quantiles of Beta(m p, m (1 - p)), of mean p and the variance of the mean.
-
-    Both have a further row, of the mean weight E[w^2] / E[w] and the worst reward: for equal weights, the interval of
-    Clopper and Pearson.
-    """
-    if bounds is None:
-        return intervals.cautious([(terms, [])], seed=0, level=1 - _MISS, samples=1000)[0]
-    (low, high), w = bounds, terms.denominator
-    usual, ends = (w**2).sum() / w.sum(), []
-    for reward, tail in ((low, _MISS / 2), (high, 1 - _MISS / 2)):
-        own = Terms(np.append(terms.numerator, usual * reward), np.append(w, usual))
-        p, v = (own.value - low) / (high - low), (own.influence**2).mean() / len(w) / (high - low) ** 2
-        size = max(p * (1 - p) / v, 1.0) if v else 1.0
-        end = special.betaincinv(size * p, size * (1 - p), tail) if 0 < p < 1 else p
-        ends.append(low + (high - low) * float(end))
-    return ends[0], ends[1]
+    found = interval(Terms(known, np.ones(len(known))), reward_range=bounds)
+    return float(known.mean()), found.low, found.high
 
 
 def _arms(history: Any, first: Any, last: Any, bounds: Ends | None, anytime: bool) -> pd.DataFrame:
@@ -234,10 +208,11 @@ def _arm(
         at = np.array([len(r) - 1])
         low = max(sequences.lower(weights * r, 0.0, _MISS / 2, at=at)[0], 0.0)
         high = min(1 - sequences.lower(weights * (1 - r), 0.0, _MISS / 2, at=at)[0], 1.0)
-        low, high = (bounds[0] + (bounds[1] - bounds[0]) * end for end in (low, high))
+        found = Interval(*(bounds[0] + (bounds[1] - bounds[0]) * end for end in (low, high)))
     else:
-        low, high = _interval(own, bounds)
-    return own.value, min(low, own.value), max(high, own.value)
+        usual = float((stable**2).mean() / stable.mean() ** 2)
+        found = interval(own, unseen(own, usual, bounds), reward_range=bounds)
+    return own.value, min(found.low, own.value), max(found.high, own.value)
 
 
 def _drift(first: Any, last: Any) -> pd.DataFrame:
