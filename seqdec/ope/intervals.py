@@ -180,13 +180,6 @@ def several(
     return [one if there else Interval(math.nan, math.nan) for one, there in zip(found, known, strict=True)]
 
 
-def cautious(
-    estimates: Sequence[tuple[Terms, Sequence[Terms]]], *, seed: int, level: float, samples: int
-) -> list[Ends]:
-    """Ends by bootstrap, as if no tail were heavy."""
-    return [one[:2] for one in several(estimates, limits=False, seed=seed, level=level, samples=samples)]
-
-
 def unseen(own: Terms, weight: float, rewards: Ends | None) -> list[Terms]:
     """Terms of a row of a weight, and of the rewards at either end; None: of the mean contribution at that end.
 
