@@ -209,15 +209,17 @@ def many() -> Iterator[World]:
 def clusters() -> Iterator[World]:
     """100 users with 20 rows each, and an effect of deviation 1."""
 
-    def draw(seed: int, arm: float) -> Case:
+    def draw(seed: int, arm: float, told: bool) -> Case:
         rng = np.random.default_rng(seed)
         user = np.repeat(np.arange(100), 20)
         reward, action = rng.normal(size=100)[user] + rng.normal(size=2000), rng.integers(2, size=2000)
         log = ope.make_log(action=action, reward=reward, propensity=np.full(2000, 0.5), num_actions=2)
-        return Case(log, np.tile([arm, 1 - arm], (2000, 1)))
+        return Case(log, np.tile([arm, 1 - arm], (2000, 1)), options={"groups": user} if told else {})
 
     for arm in (0.5, 1.0):
-        yield World(f"100 users, target {arm}", 0.0, functools.partial(draw, arm=arm))
+        for told in (False, True):
+            name = f"100 users, target {arm}" + ", groups=" * told
+            yield World(name, 0.0, functools.partial(draw, arm=arm, told=told))
 
 
 def continuous() -> Iterator[World]:
