@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from gymnasium import spaces
 from sklearn.naive_bayes import GaussianNB
@@ -95,7 +96,7 @@ def test_named_columns_of_numbers_are_taken_as_they_are() -> None:
             r"there is no column reward; .*reward=\.\.\., or add one, a weighted sum of reward\[a\], reward\[b b\]",
         ),
         ({"time": "timestamp"}, "there is no column timestamp"),
-        ({"reward": "offer"}, "column offer, row 0: .* it is not a number"),
+        ({"reward": "offer"}, r"column offer, row 0: .* it is not a number: convert it, as with table\['offer'\]\.map"),
         (
             {"action_names": ["banner", "mail"]},
             "column action, row 2: none .*it is not an action; they are banner, mail",
@@ -428,3 +429,65 @@ def test_the_command_refuses_columns_that_are_not_there(
     Path("log.vw").write_text("1:0:0.5 | a\n")
     assert cli.main(["ope", *arguments.split()]) == 2
     assert message.replace("HERE", str(tmp_path)) in capsys.readouterr().err
+
+
+def test_a_log_reports_what_it_holds() -> None:
+    shown = repr(a_log().report)
+    assert "action: 3 actions: banner 33.3%, mail 33.3%, none 33.3% (by name)" in shown
+    assert f"reward: 0 or 1, {TABLE['clicked'].mean():.4g} of them 1 (no other values)" in shown
+    assert (
+        "propensity: 0.3333 (known)" in shown
+        and f"by the encoder {ENCODER.digest[:12] if ENCODER.digest else ''}" in shown
+    )
+    assert "timestamp: 2024-05-01T00:00:00" in shown and "rows: 60 decisions" in shown and " ! " not in shown
+    money = make_log(
+        action=np.arange(300) % 2,
+        reward=np.where(np.arange(300) % 100, 1.0, 1e4),
+        propensity=np.ones(300),
+        mask=np.ones((300, 4)),
+        action_features=np.zeros((4, 2)),
+        reward_parts={"click": np.arange(300) % 2},
+    ).report
+    table = money.to_pandas().set_index("name")
+    assert (
+        table.loc["reward", "suspicion"] == "99% of the sum of |reward| is in 1% of the rows: intervals are uncertain"
+    )
+    assert table.loc["propensity", "suspicion"].startswith("all are 1: a policy that never explores shows nothing")
+    assert (
+        table.loc["action", "why"] == "indices from 0; 2 never played"
+        and table.loc["action features", "read_as"] == "2"
+    )
+    assert table.loc["reward[click]", "read_as"] == "0 or 1, 0.5 of them 1"
+
+
+@pytest.mark.parametrize(
+    ("chance", "remedy"),
+    [(50.0, "divide percentages by 100"), (np.log(0.5), "logarithms of probabilities go through numpy.exp")],
+)
+def test_propensities_on_another_scale_are_refused_with_the_remedy(chance: float, remedy: str) -> None:
+    with pytest.raises(ValueError, match=rf"column propensity, row 0: .* must lie in \(0, 1\]: {remedy}"):
+        make_log(action=[0, 1], reward=[0, 1], propensity=[chance] * 2)
+
+
+@pytest.mark.parametrize("columns", [["context_0", "context_1"], None])
+def test_arrow_tables_are_logs(columns: Any) -> None:
+    plain = pd.DataFrame({"action": ["b", "a", "b"], "reward": [0, 1, 0], "propensity": [0.5, 0.25, 0.5]})
+    plain = plain.assign(context_0=[1.5, 2.5, 3.5], context_1=[1, 2, 3], timestamp=pd.date_range("2024", periods=3))
+    arrow = pa.Table.from_pandas(plain, preserve_index=False)
+    coded = arrow.set_column(0, "action", arrow["action"].dictionary_encode())
+    polars = pytest.importorskip("polars")
+    expected = Log.from_pandas(plain, context=columns)
+    given = [arrow, coded, arrow.to_batches()[0], arrow.to_pandas(types_mapper=pd.ArrowDtype)]
+    for table in (*given, polars.from_arrow(arrow), polars.from_arrow(coded)):
+        log = Log.from_pandas(table, context=columns)
+        assert [log.name(action) for action in log.action] == ["b", "a", "b"]
+        for name in ("reward", "propensity", "context", "timestamp"):
+            np.testing.assert_array_equal(getattr(log, name), getattr(expected, name))
+    made = make_log(action=arrow["action"], reward=arrow["reward"], propensity=arrow["propensity"].chunk(0))
+    assert made.action.tolist() == [1, 0, 1] and made.reward.tolist() == [0, 1, 0]
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), 2)
+    for lists in (vectors, vectors.cast(pa.list_(pa.float64())), pa.chunked_array([vectors])):
+        np.testing.assert_array_equal(make_log(**NAMED, context=lists).context, [[1, 2], [3, 4], [5, 6]])
+
+
+NAMED: dict[str, Any] = {"action": [0, 1, 0], "reward": [0, 1, 0], "propensity": [0.5] * 3}

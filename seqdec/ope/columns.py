@@ -182,13 +182,13 @@ def check_names(name: str, names: Sequence[str], count: int) -> None:
         raise ValueError(f"{name} must be {count} texts that differ; got {names!r:.200}")
 
 
-def numbers(name: str, values: Any) -> np.ndarray:
+def numbers(name: str, values: Any, remedy: str = "") -> np.ndarray:
     """A column of numbers."""
     try:
         found: Any = _numbered(values)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"column {name}: it holds what is not a number ({error})") from error
-    refuse(name, (found.isna() & ~values.isna()).to_numpy(), values.to_numpy(), "it is not a number")
+    refuse(name, (found.isna() & ~values.isna()).to_numpy(), values.to_numpy(), f"it is not a number{remedy}")
     return found.to_numpy()
 
 
@@ -211,4 +211,6 @@ def times(values: Any) -> np.ndarray:
 def _numbered(column: Any) -> Any:
     import pandas as pd
 
-    return pd.to_numeric(column, errors="coerce")
+    # Of Arrow's texts pandas makes NaN that is not missing.
+    of_arrow = isinstance(getattr(column, "dtype", None), pd.ArrowDtype)
+    return pd.to_numeric(column.astype(object) if of_arrow else column, errors="coerce")

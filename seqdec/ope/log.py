@@ -27,6 +27,7 @@ from seqdec.boundary import checks
 from seqdec.boundary.tables import frame
 from seqdec.core import Schema
 from seqdec.features import Encoder
+from seqdec.findings import Report
 from seqdec.introspection import counted, described, html, ranged
 from seqdec.ope.columns import (
     ESTIMATED,
@@ -46,6 +47,7 @@ from seqdec.ope.columns import (
     required,
     times,
 )
+from seqdec.ope.report import report_of
 from seqdec.persistence import check_table_name, located, read_any_table, write_table
 from seqdec.registry import unknown
 from seqdec.rows import Rows
@@ -113,6 +115,11 @@ class Log(Rows):
     def schema(self) -> Schema:
         """Names of actions and columns, and the encoder."""
         return Schema(self.action_names, self.context_names, self.encoder)
+
+    @property
+    def report(self) -> Report:
+        """What the log holds: actions with their shares, rewards, propensities, contexts, times, and suspicions."""
+        return report_of(self)
 
     @property
     def num_actions(self) -> int:
@@ -218,7 +225,11 @@ class Log(Rows):
         return make_log(
             context=seen.features,
             action=indices,
-            reward=numbers(reward, required(table, "reward", reward, weighted)),
+            reward=numbers(
+                reward,
+                required(table, "reward", reward, weighted),
+                f": convert it, as with table[{reward!r}].map({{'yes': 1, 'no': 0}})",
+            ),
             propensity=known,
             mask=group(table, "mask"),
             timestamp=None if time is None else times(required(table, "time", time)),
@@ -357,7 +368,7 @@ def _check(log: Log) -> None:
         "propensity",
         ~((chance > 0) & (chance <= 1 + checks.TOLERANCE)) & ~np.isnan(chance).all(),
         chance,
-        "a propensity must lie in (0, 1]: log the probability with which the action was drawn, or drop the row",
+        f"a propensity must lie in (0, 1]: {_remedy(chance)}",
     )
     outside = f"actions count from 0 to {top}: pass num_actions, or renumber"
     refuse("action", log.action > top, log.action, outside)
@@ -373,6 +384,14 @@ def _check(log: Log) -> None:
     refuse("timestamp", unknown_times, moments, "fill it in, or drop the row")
     early = np.concatenate([[False], moments[1:] < moments[:-1]])
     refuse("timestamp", early, moments, "it is earlier than the row before: sort the log by time")
+
+
+def _remedy(propensity: np.ndarray) -> str:
+    if (propensity <= 0).all():
+        return "logarithms of probabilities go through numpy.exp"
+    if (propensity > 1).any() and (propensity > 0).all() and propensity.max() <= 100:
+        return "divide percentages by 100"
+    return "log the probability with which the action was drawn, or drop the row"
 
 
 def _indices(action: np.ndarray) -> np.ndarray:
