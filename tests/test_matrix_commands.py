@@ -66,20 +66,24 @@ SMALL: dict[str, Any] = {
 """Sizes of options by name."""
 FREE: dict[str, list[str]] = {
     "address": [],
+    "anytime": [],
     "config": [],
     "context": ["context_0,context_1"],
     "data": ["csv"],
     "folder": [],
     "decays": ["0,0.1"],
     "estimators": ["auto, snips, dr(shrinkage=slope)"],
+    "groups": ["action"],
     "log": [],
     "out": [],
     "propensity": ["estimated"],
     "ranks": ["1,2"],
+    "reward_range": [],
     "settings": ["settings.json"],
     "time": ["timestamp"],
+    "window": ["5"],
 }
-"""Values of texts and paths that are no choice; an address needs a cluster."""
+"""Values of texts and paths that are no choice; an address needs a cluster, a sequence rewards in a range."""
 JOINED = ("logs", "error_bounds")
 """Flags that are tried together with other options."""
 SPACE = {"kuairec": "ids"}
