@@ -284,6 +284,11 @@ def read_table(path: Path, *, foreign: bool = False) -> "tuple[pd.DataFrame, dic
         return content.to_pandas(), _verified(facts, _columns(content))
 
 
+def manifest_of(schema: "pyarrow.Schema") -> dict[str, Any]:
+    """The manifest in the schema of a parquet file, unchecked; empty in a foreign file."""
+    return json.loads((schema.metadata or {}).get(_MANIFEST.encode(), b"{}"))
+
+
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], manifest: Mapping[str, Any]) -> None:
     """Write arrays by name as safetensors, with a manifest of JSON values.
 

@@ -133,7 +133,8 @@ class Run:
     def log(self, seed: int, *, num_actions: int | None = None) -> ope.Log:
         """The steps of one of `seeds` for off-policy evaluation; time is the number of the step.
 
-        Needs `seqdec.run(..., diagnostics=("observation",))` and, without masks, the number of actions. Raises
+        Needs `seqdec.run(..., diagnostics=("observation",))` and, without masks, the number of actions; "probabilities"
+        among the diagnostics are `Log.logging`. Raises
         ValueError without observations, propensities, known rewards or indices as actions, and for another seed.
         """
         observed = {name: part for name, part in self.diagnostics.items() if name.split(".")[0] == "observation"}
@@ -145,14 +146,15 @@ class Run:
             )
         row = self.seeds.index(seed)
         mask = observed.pop("observation.mask", None)
-        steps = self.rewards.shape[1]
+        steps, law = self.rewards.shape[1], self.diagnostics.get("probabilities")
         return ope.make_log(
             action=self.actions[row],
             reward=self.rewards[row],
             propensity=self.propensities[row],
             context=np.concatenate([part[row].reshape(steps, -1) for part in observed.values()], axis=1),
             mask=None if mask is None else mask[row],
-            num_actions=num_actions,
+            num_actions=int(self.actions[row].max()) + 1 if num_actions is None and mask is None else num_actions,
+            logging=None if law is None else law[row],
         )
 
     def save(self, directory: str | os.PathLike[str]) -> None:

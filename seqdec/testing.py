@@ -531,7 +531,7 @@ def _check_needs(estimator: Estimator, given: Evidence, terms: Terms) -> None:
     name, rows = estimator.name, np.arange(0, ROWS, 2)
     nothing = given.target._replace(probabilities=np.zeros((0, 3)))
     batches = given._replace(
-        log=given.log.replace(context=np.zeros((ROWS, 0)), action_features=None),
+        log=given.log.replace(context=np.zeros((ROWS, 0)), action_features=None, logging=None),
         target=nothing,
         predicted=None if given.predicted is None else nothing.probabilities,
     )

@@ -1,6 +1,7 @@
 """Logs from tables as people have them: columns of other names, named actions, dates, propensities that are unknown."""
 
 import datetime as dt
+import io
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from gymnasium import spaces
+from scipy import sparse
 from sklearn.naive_bayes import GaussianNB
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
@@ -102,7 +104,17 @@ def test_named_columns_of_numbers_are_taken_as_they_are() -> None:
             "column action, row 2: none .*it is not an action; they are banner, mail",
         ),
         ({"action_names": ["mail", "mail"]}, "action_names must differ"),
-        ({"action_names": "mail"}, "action_names must be a list of texts"),
+        ({"action_names": "mail"}, "action_names must be a list of texts or integers"),
+        ({"action_names": [1, "1", "mail"]}, "action_names must differ, also as text"),
+        ({"action_names": [1.5, "mail"]}, "action_names must be a list of texts or integers; got"),
+        (
+            {"table": TABLE.assign(offer=1.5)},
+            r"column action, row 0: 1.5 .*: actions must be integers from 0, or names",
+        ),
+        (
+            {"table": TABLE.assign(offer=TABLE["user"] - 1)},
+            r"row 0: -1: actions must be .* number them, or drop the row",
+        ),
         ({"num_actions": 5}, r"count different numbers of actions: \[3, 5\]"),
         ({"table": TABLE.assign(offer=[*OFFERS[:-1], None])}, "row 59: .*: it is not the name of an action"),
         ({"table": TABLE.assign(offer=[7, *OFFERS[1:]])}, "row 0: 7: it is not the name of an action"),
@@ -122,16 +134,146 @@ def test_what_makes_no_log_is_refused_with_a_remedy(changes: Any, message: str) 
         (pd.Categorical(["b", "a", "b"], ["c", "b", "a"]), ("c", "b", "a")),
         (pd.array(["b", "a", "b"], dtype="string"), ("a", "b")),
         (["10", "x", "10"], ("10", "x")),
+        (pd.Categorical(["b", 7, "b"], [7, "a", "b"]), (7, "a", "b")),
+        ([3, 1, 3], (1, 3)),
+        ([101, 2**62, 101], (101, 2**62)),
+        (pd.array([333, 101, 333], dtype="Int64"), (101, 333)),
+        (pd.Categorical([333, 101, 333], [205, 333, 101]), (205, 333, 101)),
     ],
 )
 def test_named_actions_of_any_container(actions: Any, names: tuple[str, ...], tmp_path: Path) -> None:
     table = pd.DataFrame({"action": actions, "reward": [0.0, 1.0, 0.0], "propensity": 0.5})
     log = Log.from_pandas(table)
     assert log.action_names == names and [names[action] for action in log.action] == list(actions)
-    made = make_log(action=list(actions), reward=[0, 1, 0], propensity=[0.5] * 3, action_names=names)
-    assert_equal(made, log)
+    for given in (names, list(map(str, names))):
+        made = make_log(action=list(actions), reward=[0, 1, 0], propensity=[0.5] * 3, action_names=given)
+        assert_equal(made.replace(action_names=names), log)
+    assert_equal(make_log(action=actions, reward=[0, 1, 0], propensity=[0.5] * 3), log)
     log.save(tmp_path / "log.parquet")
     assert_equal(Log.load(tmp_path / "log.parquet"), log)  # with the names of actions that nobody played
+
+
+@pytest.mark.parametrize(
+    ("actions", "options", "names", "size"),
+    [
+        ([2, 0, 1], {}, None, 3),
+        ([2, 0, 2], {}, (0, 2), 2),
+        ([2.0, 1.0, 3.0], {}, (1, 2, 3), 3),
+        (["2", "1", "3"], {}, (1, 2, 3), 3),
+        (["2", "01", "3"], {}, ("01", "2", "3"), 3),
+        (["0", "2", "1"], {}, None, 3),
+        ([2, 0, 2], {"num_actions": 5}, None, 5),
+        ([2, 1, 2], {"action_names": ["a", "b", "c"]}, ("a", "b", "c"), 3),
+        ([2, 1, 2], {"action_names": [2, 0, 1]}, (2, 0, 1), 3),
+        ([2, 1, 2], {"action_names": [0, 1, 2]}, None, 3),
+        ([2, 1, 3], {"num_actions": 3}, (1, 2, 3), 3),
+        (pd.Categorical([2, 0, 2], [0, 1, 2]), {}, None, 3),
+        (pd.Categorical([2, 0, 2], [2, 0, 1]), {}, (2, 0, 1), 3),
+        ([True, False, True], {}, None, 2),
+    ],
+)
+def test_integers_are_labels_unless_they_count_from_0(actions: Any, options: Any, names: Any, size: int) -> None:
+    table = pd.DataFrame({"action": actions, "reward": 1.0, "propensity": 0.5})
+    log = Log.from_pandas(table, **options)
+    assert (log.action_names, log.num_actions) == (names, size)
+    shown = [int(one) if str(one) != "01" else one for one in actions]
+    assert [log.name(action) for action in log.action] == (
+        list(map(str, shown)) if options.get("action_names") != ["a", "b", "c"] else ["c", "b", "c"]
+    )
+    assert_equal(make_log(action=table["action"], reward=[1.0] * 3, propensity=[0.5] * 3, **options), log)
+    if names == ("01", "2", "3"):
+        return  # numbers in a file of text
+    csv = Log.from_pandas(pd.read_csv(io.StringIO(log.to_pandas().to_csv(index=False))))
+    assert csv.num_actions == size and list(csv.action) == list(log.action) and str(names) in str(csv.action_names)
+
+
+def test_an_index_out_of_range_is_no_label() -> None:
+    with pytest.raises(ValueError, match="row 1: 7: actions count from 0 to 2"):
+        make_log(action=[0, 7, 1], reward=[0] * 3, propensity=None, mask=np.ones((3, 3)))
+    with pytest.raises(ValueError, match=r"count different numbers of actions: \[2, 3\]"):
+        make_log(action=[4, 7, 4], reward=[0] * 3, propensity=None, num_actions=3)
+    log = make_log(action=[0, 2, 2], reward=[0] * 3, propensity=[0.5] * 3)
+    with pytest.raises(ValueError, match=r"all actions, \(3, 2\); got \(3, 3\)"):
+        ope.check_target(log, np.eye(3))
+
+
+def test_masks_and_features_are_of_the_labels_in_brackets() -> None:
+    table = pd.DataFrame({"action": [205, 101], "reward": 0.0, "propensity": 0.5})
+    for label, allowed in ((333, [0, 0]), (205, [1, 0]), (101, [1, 1])):
+        table[f"mask[{label}]"], table[f"action[{label}]_feature_0"] = allowed, label
+    log = Log.from_pandas(table)
+    assert log.action_names == (333, 205, 101) and log.mask.tolist() == [[False, True, True], [False, False, True]]
+    assert log.action_features is not None and log.action_features[0].ravel().tolist() == [333, 205, 101]
+    mask = table.filter(like="mask").rename(columns=lambda name: name[5:-1])
+    for columns in ([101, 205, 333], ["205", "101", "333"]):
+        given = mask[list(map(str, columns))].set_axis(columns, axis=1)
+        made = make_log(
+            action=[205, 101], reward=[0, 0], propensity=[0.5] * 2, mask=given, action_names=[333, 205, 101]
+        )
+        np.testing.assert_array_equal(made.mask, log.mask)
+    with pytest.raises(ValueError, match=r"columns are of the actions '333', '205', '101'; the actions are 101, 205"):
+        Log.from_pandas(table, action_names=[101, 205])
+    with pytest.raises(ValueError, match=r"columns mask\[333\] and mask_0: use numbers or names in all"):
+        Log.from_pandas(table.assign(mask_0=1))
+
+
+def test_many_ids_are_few_actions_and_no_mask_takes_no_memory() -> None:
+    random = np.random.default_rng(0)
+    ids = random.choice(1_000_000, 500, replace=False)
+    log = make_log(action=random.choice(ids, 20_000), reward=np.ones(20_000), propensity=np.full(20_000, 1 / 500))
+    assert log.num_actions == 500 and log.action_names == tuple(sorted(ids.tolist()))
+    for rows in (log, log[::2], log[log.action < 250], log[:0]):
+        assert rows.mask.shape == (len(rows), 500) and rows.mask.size * rows.mask.strides[0] == 0
+
+
+def test_columns_of_a_target_are_matched_by_name() -> None:
+    check: Any
+    log = make_log(action=[101, 205, 333], reward=[1.0, 0.0, 0.0], propensity=[0.5] * 3)
+    target = pd.DataFrame({333: [0.0] * 3, 101: [1.0] * 3, 205: [0.0] * 3})
+    for one in (
+        target,
+        target.rename(columns=str),
+        target.set_axis(range(3), axis=1)[[1, 0, 2]].set_axis(range(3), axis=1),
+    ):
+        check = ope.check_target
+        np.testing.assert_array_equal(check(log, one).probabilities, [[1.0, 0.0, 0.0]] * 3)
+    for wrong in (target.rename(columns={333: 334}), target.set_axis(list("abc"), axis=1)):
+        for check in (ope.check_target, ope.check_predicted):
+            with pytest.raises(ValueError, match="must have a column for each action, 101, 205, 333; got '"):
+                check(log, wrong)
+
+
+@pytest.mark.filterwarnings("ignore:the mean weight")
+def test_a_sparse_target_has_the_estimates_of_an_array() -> None:
+    random = np.random.default_rng(0)
+    mask, action = np.ones((90, 4), bool), random.integers(0, 3, 90)
+    mask[::3, 3] = False
+    log = make_log(action=action, reward=random.random(90), propensity=np.full(90, 0.3), mask=mask)
+    target, predicted = np.zeros((90, 4)), random.random((90, 4))
+    target[np.arange(90), action] += 0.5
+    target[:, 1] += 0.5
+    check: Any = ope.check_target
+    options: Any = {"seed": 0, "samples": 50}
+    for estimators in (None, "ips, snips, dr"):
+        for q in (None, predicted) if estimators is None else (predicted,):
+            found = ope.evaluate(log, sparse.coo_matrix(target), q, estimators=estimators, **options)
+            pd.testing.assert_frame_equal(found, ope.evaluate(log, target, q, estimators=estimators, **options))
+    law = ope.evidence(log, target, seed=0)
+    for name in ("law", "usual_weight", "weights"):
+        np.testing.assert_allclose(
+            getattr(ope.evidence(log, sparse.csr_array(target), seed=0), name), getattr(law, name), rtol=1e-12
+        )
+    assert ope.overlap(log, sparse.csr_array(target)) == ope.overlap(log, target)
+    with pytest.raises(ValueError, match=r"mips needs contexts .* of a sparse target: .* pass an array"):
+        ope.evaluate(log, sparse.csr_array(target), seed=0, estimators="mips")
+    for wrong, message in (
+        (target * 2, "target, row 0: the probabilities do not sum to 1"),
+        (np.eye(4)[np.full(90, 3)], "row 0: .* masked out a positive probability"),
+        (target - [[0.7, 0, -0.7, 0]], "row .* not >= 0"),
+        (target[:5], r"all actions, \(90, 4\); got \(5, 4\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            check(log, sparse.csr_matrix(wrong))
 
 
 def test_numbers_as_text_are_numbers() -> None:
@@ -242,6 +384,165 @@ def test_an_encoder_of_scikit_learn_is_known_by_its_parameters() -> None:
     first, same, second = (Encoder.of(scaler, ["visits", "user"]).digest for scaler in scalers)
     assert first == same != second
     assert Encoder.of(FunctionTransformer(lambda x: x), ["visits"], example={"visits": 1}).digest is None
+
+
+SITE = Spaces(spaces.Box(-np.inf, np.inf, (2,)), spaces.Discrete(3))
+
+
+@pytest.fixture(scope="module")
+def may() -> Log:
+    """Offer b pays where the second feature is positive, a elsewhere."""
+    random = np.random.default_rng(0)
+    table = pd.DataFrame(random.normal(size=(300, 2)), columns=["x", "y"])
+    table["offer"] = random.choice(["a", "b", "c"], 300)
+    table["paid"] = table["offer"] == np.where(table["y"] > 0, "b", "a")
+    return Log.from_pandas(
+        table.assign(chance=1 / 3), context=["x", "y"], action="offer", reward="paid", propensity="chance"
+    )
+
+
+def renamed(log: Log, names: dict[Any, Any]) -> Log:
+    return log.replace(action_names=tuple(names[name] for name in log.action_names or ()))
+
+
+def test_an_agent_meets_the_actions_and_columns_of_a_log_by_name(may: Log) -> None:
+    first, may = may[:150], may[150:]
+    learned = ope.learn_by_classification(first, epsilon=0.3)
+    started = ope.warm_start(seqdec.agents.linear(SITE, policy=seqdec.policies.epsilon_greedy(0.3)), first, seed=0)
+    other = ope.aligned(may, Schema(("c", "b", "a"), ("y", "x")))
+    for agent in (learned, started):
+        assert agent.schema == may.schema
+        expected = ope.target_of(agent, may, seed=0)
+        np.testing.assert_allclose(ope.target_of(agent, other, seed=0), expected[:, ::-1], atol=1e-6)
+        few = ope.aligned(
+            may[may.action > 0].replace(
+                action=may.action[may.action > 0] - 1,
+                action_names=("b", "c"),
+                mask=np.ones(((may.action > 0).sum(), 2), bool),
+            ),
+            None,
+        )
+        found = ope.target_of(agent, few, seed=0)
+        assert found.shape == (len(few), 2) and (found.argmax(1) == 0).mean() > 0.4
+        np.testing.assert_allclose(found.sum(1), 1)
+        chosen = ope.select(other, {"learned": agent, "c": np.eye(3)[np.zeros(150, int)]}, seed=0)
+        assert chosen.chosen == "learned" and chosen.table.loc["learned", "value"] > 0.6
+    more = ope.aligned(first, other.schema)
+    one, other = (ope.target_of(ope.warm_start(started, log, seed=0), may, seed=0) for log in (first, more))
+    np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda log: renamed(log, {"a": "b", "b": "c", "c": "d"}),
+            "log are 'b', 'c', 'd'; .* of 'a', 'b', 'c', without 'd'",
+        ),
+        (lambda log: renamed(log, {"a": 1, "b": 2, "c": 3}), "log are 1, 2, 3; .* of 'a', 'b', 'c', without 1, 2, 3"),
+        (lambda log: log.replace(context_names=("x", "z")), "contexts of the log are 'x', 'z'; .* of 'x', 'y'"),
+        (lambda log: log.replace(encoder="12"), "encoder with digest 12, .* columns as they are: .* fitted once"),
+    ],
+)
+def test_an_agent_refuses_a_log_of_other_names_with_both_lists(may: Log, change: Any, message: str) -> None:
+    agent = ope.learn_by_classification(may)
+    started = seqdec.agents.linear(SITE)._replace(schema=may.schema)
+    for join in (
+        lambda log: ope.target_of(agent, log, seed=0),
+        lambda log: ope.warm_start(started, log, seed=0),
+        lambda log: ope.select(log, {"may": agent}, seed=0),
+    ):
+        with pytest.raises(ValueError, match=message):
+            join(change(may))
+
+
+# Whole laws and identities
+
+
+LAW = np.array([[0.2, 0.3, 0.5], [0.0, 0.5, 0.5], [0.2, 0.7, 0.1]])
+
+
+def a_law(**changes: Any) -> Log:
+    given = {"action": ["c", "b", "a"], "reward": [0, 1, 2], "propensity": None, "logging": LAW}
+    return make_log(**{**given, **changes})
+
+
+def test_the_whole_logging_law_gives_propensities_and_travels(tmp_path: Path) -> None:
+    log = a_law(mask=LAW > 0, key=["x", "y", "z"])
+    assert log.propensity.tolist() == [0.5, 0.5, 0.2]
+    assert_equal(a_law(mask=LAW > 0, key=["x", "y", "z"], logging=pd.DataFrame(LAW[:, ::-1], columns=list("cba"))), log)
+    log.save(tmp_path / "log.parquet")
+    assert_equal(Log.load(tmp_path / "log.parquet"), log)
+    table = log.to_pandas()
+    assert table["logging[c]"].tolist() == LAW[:, 2].tolist()
+    assert_equal(Log.from_pandas(pd.read_csv(io.StringIO(table.to_csv(index=False)))), log)
+    part = a_law(logging=LAW * [[1], [np.nan], [1]], propensity=[0.5, 0.5, 0.2])
+    found, unknown = (ope.evidence(one, np.full((3, 3), 1 / 3), seed=0) for one in (part, part.replace(logging=None)))
+    assert found.usual_weight == unknown.usual_weight and found.log.logging is None
+    some = log[[2, 0]]
+    assert some.logging is not None and some.key is not None
+    assert some.logging.tolist() == LAW[[2, 0]].tolist() and some.key.tolist() == ["z", "x"]
+    numbered = Log.from_pandas(
+        table.rename(columns={f"logging[{name}]": f"logging_{i}" for i, name in enumerate("abc")})
+    )
+    np.testing.assert_array_equal(numbered.logging, LAW)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"logging": LAW * 0.9}, "column logging, row 0: 0.9.*: the sum of the probabilities must be 1"),
+        ({"logging": LAW - [0.3, 0, -0.3]}, "column logging, row 0: .*: a probability must be >= 0"),
+        (
+            {"logging": LAW * [[1, 1, 1], [1, np.nan, 1], [1, 1, 1]]},
+            "column logging, row 1: .*: a probability must be >= 0",
+        ),
+        ({"propensity": [0.5, 0.5, 0.3]}, "column logging, row 2: 0.2: .* must be its propensity"),
+        ({"mask": np.array([[False, True, True]] * 2 + [[True] * 3])}, "row 0: 0.2: an action that is masked out"),
+        ({"logging": LAW[:2]}, r"logging must have shape \(3, 3\); got \(2, 3\)"),
+        ({"logging": LAW[:, :2] / LAW[:, :2].sum(1)[:, None]}, r"logging count different numbers .*\[2, 3\]"),
+        (
+            {"logging": pd.DataFrame(LAW, columns=list("abd"))},
+            "logging must have a column for each action, 'a', 'b', 'c'",
+        ),
+        ({"key": [1, 2, 1]}, "column key, row 2: 1: a row before has this key: .*drop_duplicates"),
+        ({"key": ["a", None, "b"]}, "column key, row 1: None: a decision has no key"),
+        ({"key": [1, 2]}, r"key must have shape \(3,\); got \(2,\)"),
+    ],
+)
+def test_laws_and_keys_that_fit_no_log_are_refused(changes: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        a_law(**changes)
+
+
+def test_a_key_is_a_column_of_any_name_also_in_batches(tmp_path: Path) -> None:
+    table = pd.DataFrame({"action": [0, 1] * 3, "reward": 1.0, "propensity": 0.5, "id": [4, 5, 6, 7, 4, 8]})
+    log = Log.from_pandas(table.head(4), key="id")
+    assert log.key is not None and log.key.tolist() == [4, 5, 6, 7] and Log.from_pandas(table).key is None
+    table.to_parquet(tmp_path / "log.parquet")
+    with pytest.raises(ValueError, match="rows 0 to 5: column key, row 4: 4: a row before has this key"):
+        ope.evaluate(
+            ope.scan_log(tmp_path / "log.parquet", key="id", batch_size=3),
+            lambda log: np.full((len(log), 2), 0.5),
+            seed=0,
+        )
+
+
+def test_a_run_and_open_bandit_pipeline_tell_the_whole_law() -> None:
+    env = seqdec.envs.bernoulli((0.2, 0.8))
+    agent = seqdec.agents.random(env)
+    run = seqdec.run(agent, env, 20, seed=0, diagnostics=("observation", "probabilities"), progress=False)
+    np.testing.assert_array_equal(run.log(0, num_actions=2).logging, np.full((20, 2), 0.5))  # pyright: ignore[reportArgumentType]
+    feedback = {"action": [2, 1, 0], "reward": [0.0] * 3, "n_actions": 3, "pscore": [0.5, 0.5, 0.2]}
+    for law, position in (
+        (LAW, None),
+        (LAW[:, :, None], None),
+        (np.stack([LAW[[0, 0, 2]], LAW[[1, 1, 1]]], 2), [0, 1, 0]),
+    ):
+        found = ope.from_bandit_feedback({**feedback, "pi_b": law, "position": position}).logging
+        np.testing.assert_array_equal(found, LAW)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="pi_b is of 2 positions, so that position must be 3 integers from 0 to 1"):
+        ope.from_bandit_feedback({**feedback, "pi_b": np.stack([LAW, LAW], 2)})
 
 
 # Propensities that are unknown or estimated
@@ -403,7 +704,7 @@ def test_the_picture_says_that_propensities_are_estimated(tmp_path: Path, monkey
     log = a_log()
     for marked in (log, log.replace(estimated=True)):
         result = evaluation.Result(
-            ope.evaluate(marked, UNIFORM, seed=0), ope.overlap(marked, UNIFORM), (0, 1), None, np.ones(40)
+            ope.compare(marked, UNIFORM, seed=0), ope.evaluate(marked, UNIFORM, seed=0), (0, 1), None, np.ones(40)
         )
         evaluation.Evaluation(log=str(tmp_path / "log.csv"), out=tmp_path).save([result])
         evaluation.Evaluation.report(tmp_path)

@@ -71,7 +71,7 @@ def test_batches_are_the_rows_of_the_file(log: ope.Log, path: Path) -> None:
 
 
 def test_actions_are_those_of_the_whole_file(path: Path) -> None:
-    table = pd.read_parquet(path).drop(columns=["mask_0", "mask_1", "mask_2"]).sort_values("action").reset_index()
+    table = pd.read_parquet(path).drop(columns=[f"mask[{name}]" for name in NAMES]).sort_values("action").reset_index()
     table["timestamp"] = np.arange(len(table))
     for column, size, names in (
         (table["action"].cat.codes, 3, None),

@@ -52,7 +52,7 @@ def run(
         seed: the first seed.
         num_seeds: how many seeds, seed, seed + 1, ...
         diagnostics: fields of the agent's update info to keep for every step; "observation" keeps the observations, for
-            `Run.log`.
+            `Run.log`, and "probabilities" those of all actions, if the agent computes them.
         progress: whether to show a bar on standard error; None: a bar on a terminal, elsewhere a line now and then.
         state: `Run.state` of an earlier run of this agent and environment with these seeds, continued to the bit.
         checkpoint: file of a run in progress, locked by it; continued to the bit where it exists, deleted at the end.

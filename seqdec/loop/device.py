@@ -202,6 +202,6 @@ def _step(
     env_state, timestep = stepped(env, env.step(env_key, state.env, action.value, params))
     feedback = timestep.reward if timestep.outcomes is None else timestep.outcomes
     learned, info = agent.update(state.agent, state.observation, action.value, feedback)
-    diagnostics = select(info, state.observation, names)
+    diagnostics = select(info, state.observation, action, names)
     record = Record(action.value, timestep.reward, timestep.regret, action.propensity, rejected(info), diagnostics)
     return state._replace(env=env_state, observation=timestep.observation, agent=learned), record

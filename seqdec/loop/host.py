@@ -47,7 +47,7 @@ def on_host(
 class _HostPrograms(NamedTuple):
     init: Callable[[Key], PyTree]
     act: Callable[[Key, np.uint32, PyTree, PyTree], Action]
-    update: Callable[[PyTree, PyTree, Array, np.ndarray], tuple[PyTree, Array, dict[str, Array]]]
+    update: Callable[[PyTree, PyTree, Action, np.ndarray], tuple[PyTree, Array, dict[str, Array]]]
     """(state, observation, action, reward) -> (state, rejected, diagnostics)."""
     like: PyTree
     """An observation of the compiled structure and dtypes."""
@@ -61,16 +61,16 @@ def _compile_host(agent: Agent, env: gymnasium.Env, names: tuple[str, ...], seed
         check_action(action, env.action_space)
         return action
 
-    def update(state: PyTree, observation: PyTree, action: Array, reward: Array) -> tuple[PyTree, Array, PyTree]:
-        state, info = agent.update(state, observation, action, reward)
-        return state, rejected(info), select(info, observation, names)
+    def update(state: PyTree, observation: PyTree, action: Action, reward: Array) -> tuple[PyTree, Array, PyTree]:
+        state, info = agent.update(state, observation, action.value, reward)
+        return state, rejected(info), select(info, observation, action, names)
 
     like = jax.tree.map(lambda leaf: np.asarray(jnp.asarray(leaf)), _observation(env, *_reset(env, seed=seed)))
     key, step = jax.random.key(seed_bits(seed)), np.uint32(0)
     init = ahead(jax.jit(agent.init), key, options=UNOPTIMIZED)
     state = jax.eval_shape(agent.init, key)
     acting = ahead(jax.jit(act), key, step, state, like)
-    action = jax.eval_shape(act, key, step, state, like).value
+    action = jax.eval_shape(act, key, step, state, like)
     updating = ahead(jax.jit(update, donate_argnums=0), state, like, action, _scalar(0.0))
     return _HostPrograms(init, acting, updating, like, seed)
 
@@ -86,7 +86,7 @@ def _episodes(env: gymnasium.Env, num_steps: int, seed: int, programs: _HostProg
         if step == 0 and programs.seed == seed:
             _warn_of_episodes(env, terminated or truncated)
         reward = _scalar(np.nan if info.get("unknown_reward") else real("reward", reward))
-        state, refused, diagnostics = programs.update(state, observation, action.value, reward)
+        state, refused, diagnostics = programs.update(state, observation, action, reward)
         regret = _scalar(real('info["regret"]', info.get("regret", np.nan)))
         yield jax.device_get(Record(value, reward, regret, action.propensity, refused, diagnostics))
         if terminated or truncated:

@@ -79,10 +79,12 @@ def rejected(info: Any) -> Array:
     return jnp.asarray(getattr(info, "rejected", False), bool)
 
 
-def select(info: Any, observation: PyTree, names: tuple[str, ...]) -> dict[str, Array]:
-    """Named fields of an agent's info, or "observation"; an entry per leaf of a nested field."""
+def select(info: Any, observation: PyTree, action: Action, names: tuple[str, ...]) -> dict[str, Array]:
+    """Named fields of an agent's info, "observation" or "probabilities"; an entry per leaf of a nested field."""
     fields = {name: getattr(info, name) for name in getattr(info, "_fields", ()) if getattr(info, name) is not None}
     available = {**fields, "observation": observation}
+    if action.probabilities is not None:
+        available["probabilities"] = action.probabilities
     for name in names:
         if name not in available:
             raise ValueError(unknown(f"diagnostic of the agent's {type(info).__name__}", name, available))

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from seqdec.core import Schema
+from seqdec.ope.columns import shown
 from seqdec.ope.log import Log, check_log
 from seqdec.rows import is_view
-
-_SHOWN = 12
 
 
 def aligned(log: Log, schema: Schema | None) -> Log:
@@ -48,7 +47,7 @@ def _contexts(log: Log, schema: Schema) -> Log:
         return log
     if set(names) != set(wanted) or len(names) != len(wanted):
         raise ValueError(
-            f"the contexts of the log are {_shown(names)}; what was learned before is of {_shown(wanted)}: take the "
+            f"the contexts of the log are {shown(names)}; what was learned before is of {shown(wanted)}: take the "
             "same columns"
         )
     return log.replace(context=log.context[:, [names.index(name) for name in wanted]], context_names=wanted)
@@ -58,7 +57,7 @@ def _actions(log: Log, wanted: Sequence[str | int] | None) -> Log:
     names, size = log.action_names, log.num_actions
     numbered = all(isinstance(name, int) for name in wanted or names or ())
     if names is None and wanted is not None and size > len(wanted):
-        raise ValueError(f"the log has {size} actions without names; what was learned before is of {_shown(wanted)}")
+        raise ValueError(f"the log has {size} actions without names; what was learned before is of {shown(wanted)}")
     if names == wanted or (not numbered and None in (names, wanted)):
         return log
     names = names or tuple(range(size))
@@ -66,8 +65,8 @@ def _actions(log: Log, wanted: Sequence[str | int] | None) -> Log:
     places = {name: place for place, name in enumerate(wanted)}
     if strange := [name for name in names if name not in places]:
         raise ValueError(
-            f"the actions of the log are {_shown(names)}; what was learned before is of {_shown(wanted)}, without "
-            f"{_shown(strange)}: keep the rows of its actions, or learn from both"
+            f"the actions of the log are {shown(names)}; what was learned before is of {shown(wanted)}, without "
+            f"{shown(strange)}: keep the rows of its actions, or learn from both"
         )
     order = np.array([places[name] for name in names])
     return log.replace(
@@ -90,7 +89,3 @@ def _spread(array: Any, order: np.ndarray, size: int) -> Any:
 
 def _encoder(digest: str) -> str:
     return f"of the encoder with digest {digest[:12]}" if digest else "columns as they are"
-
-
-def _shown(names: Sequence[Any]) -> str:
-    return ", ".join(map(repr, names[:_SHOWN])) + f" and {len(names) - _SHOWN} more" * (len(names) > _SHOWN)

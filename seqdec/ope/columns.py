@@ -1,5 +1,6 @@
 """Columns of a table as parts of a log."""
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,9 +17,16 @@ if TYPE_CHECKING:
 ESTIMATED = "estimated_propensity"
 NAMES = "timestamp, action, reward, propensity, context_0, ..., mask_0, ..., action_0_feature_0, ..."
 PART = re.compile(r"reward\[(.+)\]")
-_NAMED = re.compile(r"context\[(.+)\]")
 _INDEX = "(0|[1-9][0-9]*)"
-_GROUPS = {"context": f"context_{_INDEX}", "mask": f"mask_{_INDEX}", "features": f"action_{_INDEX}_feature_{_INDEX}"}
+_FORMS = {"context": "context{}", "mask": "mask{}", "features": "action{}_feature_{}", "logging": "logging{}"}
+_PATTERNS = {
+    kind: re.compile(form.replace("{}", rf"(?:_{_INDEX}|\[(.+)\])", 1).replace("{}", _INDEX))
+    for kind, form in _FORMS.items()
+}
+_NUMERAL = re.compile(r"(0|[1-9][0-9]*)(\.0)?")
+_EXACT = 2**53
+Label = str | int
+"""Name of an action."""
 
 
 def refuse(name: str, wrong: Any, values: np.ndarray, remedy: str) -> None:
@@ -29,19 +37,25 @@ def refuse(name: str, wrong: Any, values: np.ndarray, remedy: str) -> None:
         raise ValueError(f"column {name}, row {row}: {values[row]}{more}: {remedy}")
 
 
-def by_action(name: str, table: Any, names: Sequence[Any]) -> Any:
-    """`table` with columns in the order of the actions, if named so."""
+def by_action(name: str, table: Any, labels: Sequence[Label]) -> Any:
+    """`table` with columns in the order of the actions' labels, by name, or where columns have none by position.
+
+    Raises ValueError for columns of other names.
+    """
     if not hasattr(table, "columns"):
         return table
     columns = frame(table).to_pandas()
-    labels, wanted = list(columns.columns), list(names)
-    if labels == wanted:
-        return table
-    if len(labels) == len(wanted) and set(labels) == set(wanted):
-        return columns[wanted]
-    if any(isinstance(label, str) and label in wanted for label in labels):
-        raise ValueError(f"{name} must have a column for each action, {wanted}; got {labels}")
-    return table
+    found, wanted = list(map(str, columns.columns)), list(map(str, labels))
+    if sorted(found) == sorted(wanted):
+        places = {label: place for place, label in enumerate(found)}
+        return columns.iloc[:, [places[label] for label in wanted]]
+    unnamed = isinstance(labels, range) or found == list(map(str, range(len(wanted))))
+    if not unnamed or not set(found).isdisjoint(wanted):
+        raise ValueError(
+            f"{name} must have a column for each action, {shown(labels)}; got {shown(found)}: name its columns so, or "
+            "pass numbers without names in that order"
+        )
+    return columns
 
 
 def part_column(name: str) -> str:
@@ -71,24 +85,64 @@ def required(table: "pd.DataFrame", role: str, name: str, remedy: str = "") -> A
     return table[name]
 
 
-def has_actions(names: Iterable[str]) -> bool:
-    """Whether columns of these names count the actions."""
-    return any(re.fullmatch(_GROUPS[kind], name) for name in names for kind in ("mask", "features"))
+class Group(NamedTuple):
+    """Columns of a kind."""
+
+    values: np.ndarray
+    """(n, k, ...) numbers"""
+    names: tuple[str, ...] | None
+    """(k,) in brackets; None for indices"""
+
+    def of(self, labels: Sequence[Label]) -> np.ndarray:
+        """The values in the order of the actions' labels."""
+        if self.names is None:
+            return self.values
+        if set(self.names) != set(map(str, labels)):
+            raise ValueError(f"the columns are of the actions {shown(self.names)}; the actions are {shown(labels)}")
+        return self.values[:, [self.names.index(str(label)) for label in labels]]
 
 
-def group(table: "pd.DataFrame", kind: str) -> np.ndarray | None:
-    """(n, *shape) numbers of a kind of columns, or None."""
-    matches = [re.fullmatch(_GROUPS[kind], name) for name in table]
-    found = {tuple(map(int, match.groups())): match[0] for match in matches if match}
-    if not found:
+def actions_in(names: Iterable[str]) -> tuple[int | None, Sequence[Label] | None]:
+    """How many actions these columns number, and the labels that they name; None for none."""
+    kinds = ("mask", "features", "logging")
+    matches = [match for name in names for kind in kinds if (match := _PATTERNS[kind].fullmatch(name))]
+    labels = dict.fromkeys(match[2] for match in matches if match[2])
+    numbered = max((int(match[1]) + 1 for match in matches if match[1]), default=None)
+    return numbered, _as_integers(tuple(labels)) or None
+
+
+def group(table: "pd.DataFrame", kind: str) -> Group | None:
+    """A kind of columns, or None."""
+    matches = [match for name in table if (match := _PATTERNS[kind].fullmatch(name))]
+    if not matches:
         return None
-    shape, columns = tuple(max(axis) + 1 for axis in zip(*found, strict=True)), []
-    for place in np.ndindex(*shape):
+    named = tuple(dict.fromkeys(match[2] for match in matches if match[2]))
+    found: dict[tuple[Any, ...], str] = {
+        (match[2] or int(match[1]), *map(int, match.groups()[2:])): match[0] for match in matches
+    }
+    if named and any(match[1] for match in matches):
+        raise ValueError(f"there are columns {matches[0][0]} and {matches[-1][0]}: use numbers or names in all")
+    axes = [range(max(axis) + 1) for axis in list(zip(*found, strict=True))[1 if named else 0 :]]
+    columns = []
+    for place in itertools.product(*([named] if named else []), *axes):
         if place not in found:
-            absent = _GROUPS[kind].replace(_INDEX, "{}").format(*place)
-            raise ValueError(f"there is no column {absent}, but there is {found[max(found)]}")
+            raise ValueError(f"there is no column {_column(kind, place)}, but there is {found[max(found)]}")
         columns.append(numbers(found[place], table[found[place]]))
-    return np.stack(columns, axis=1).reshape(len(table), *shape)
+    shape = (len(table), *([len(named)] if named else []), *map(len, axes))
+    return Group(np.stack(columns, axis=1).reshape(shape), named or None)
+
+
+def grouped(kind: str, array: np.ndarray, names: Sequence[Label] | None) -> dict[str, np.ndarray]:
+    """The columns that `group` reads."""
+    return {
+        _column(kind, place if names is None else (str(names[place[0]]), *place[1:])): array[(slice(None), *place)]
+        for place in np.ndindex(array.shape[1:])
+    }
+
+
+def _column(kind: str, place: tuple[Any, ...]) -> str:
+    first = f"[{place[0]}]" if isinstance(place[0], str) else f"_{place[0]}"
+    return _FORMS[kind].format(first, *place[1:])
 
 
 class Context(NamedTuple):
@@ -102,24 +156,14 @@ class Context(NamedTuple):
     """digest of their encoder, "" for columns as they are; None if unknown"""
 
 
-def context_column(name: str) -> str:
-    """The column of a named feature of contexts."""
-    return f"context[{name}]"
-
-
 def context_of(table: "pd.DataFrame", context: Any, outcomes: dict[Any, str]) -> Context:
     """Encoded features, named columns, or the columns context[NAME], else context_0, ...
 
     Raises ValueError for `outcomes` (column -> role) in the context.
     """
     if context is None:
-        found, known = group(table, "context"), {name: match[1] for name in table if (match := _NAMED.fullmatch(name))}
-        if not known:
-            return Context(found)
-        if found is not None:
-            raise ValueError(f"there are columns context_0 and {next(iter(known))}: leave out one kind")
-        columns = [numbers(name, table[name]) for name in known]
-        return Context(np.stack(columns, axis=1), tuple(known.values()))
+        found = group(table, "context")
+        return Context(None) if found is None else Context(found.values, found.names)
     encodes = isinstance(context, Encoder)
     names = checks.ordered("context", context.columns if encodes else context, "an Encoder or a list of columns")
     for name in names:
@@ -142,36 +186,90 @@ def context_of(table: "pd.DataFrame", context: Any, outcomes: dict[Any, str]) ->
     return Context(np.stack(columns, axis=1) if columns else None, tuple(names), "")
 
 
-def actions_of(values: Any, names: Sequence[str] | None) -> tuple[Any, tuple[str, ...] | None]:
-    """Indices and names of the actions (given, else categories, else sorted); for numbers, the given names or None."""
+def labeled(
+    values: "pd.Series", names: Sequence[Label] | None, count: int | None = None
+) -> tuple[np.ndarray, Sequence[Label]]:
+    """(n,) places of actions among their labels, and the labels (k,), a range for indices.
+
+    Labels are the given ones, else the categories, else what occurs, sorted. Integers are labels, unless they are 0 to
+    n - 1, or lie below a `count` of actions that something else numbers.
+    """
     import pandas as pd
 
-    column = values if isinstance(values, pd.Series) else pd.Series(values, dtype=object)
-    cells, known = column.tolist(), checked_names(names)
-    if known is None and isinstance(column.dtype, pd.CategoricalDtype):
-        categories = column.cat.categories
-        known = tuple(categories) if all(isinstance(category, str) for category in categories) else None
-    is_text = np.array([isinstance(cell, str) for cell in cells], bool)
-    if not is_text.any() or (known is None and not _numbered(column).isna().any()):
-        return numbers("action", column), known
-    refuse("action", ~is_text, column.to_numpy(), "it is not the name of an action, as others are")
-    known = known or tuple(sorted(set(cells)))
-    places = {name: place for place, name in enumerate(known)}
-    indices = np.array([places.get(cell, -1) for cell in cells])
-    refuse("action", indices < 0, column.to_numpy(), f"it is not an action; they are {', '.join(known[:12])}")
-    return indices, known
+    if not len(values):
+        raise ValueError("column action: a log needs at least one row; got none")
+    try:
+        codes, found = pd.factorize(values)
+    except TypeError as error:
+        raise ValueError(f"column action: it holds what is neither text nor an integer ({error})") from error
+    cells = [_label(cell) for cell in found.tolist()]
+
+    def check(right: list[bool], remedy: str) -> None:
+        refuse("action", ~np.array([*right, False])[codes], values.to_numpy(), remedy)
+
+    texts, known = [isinstance(cell, str) for cell in cells], checked_names(names)
+    if known is None and isinstance(values.dtype, pd.CategoricalDtype):
+        known = checked_names([_label(level) for level in values.cat.categories])
+    if known is None and any(texts):
+        check(texts, "it is not the name of an action, as others are")
+        cells = _as_integers(cells)
+        known = None if isinstance(cells[0], int) else tuple(sorted(cells))
+    if known is None:
+        check(
+            [isinstance(cell, int) and cell >= 0 for cell in cells],
+            "actions must be integers from 0, or names: number them, or drop the row",
+        )
+        known = tuple(sorted(set(cells)))
+        if count is not None and (known[0] == 0 or known[-1] < count):
+            outside = f"actions count from 0 to {count - 1}: pass num_actions, or renumber"
+            check([cell < count for cell in cells], outside)
+            known = range(count)
+    if tuple(known) == tuple(range(len(known))):
+        known = range(len(known))
+    places = {str(label): place for place, label in enumerate(known)}
+    if not any(str(cell) in places for cell in cells):  # indices of the names
+        cells = [
+            known[cell] if isinstance(cell, int) and 0 <= cell < len(known) else cell for cell in _as_integers(cells)
+        ]
+    at = [places.get(str(cell), -1) for cell in cells]
+    check([place >= 0 for place in at], f"it is not an action; they are {', '.join(map(str, known[:12]))}")
+    return np.array(at, np.int64)[codes], known
 
 
-def checked_names(names: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Names of actions: texts that differ."""
+def _label(cell: Any) -> Any:
+    """Text, or an integer where the cell is a whole number."""
+    if isinstance(cell, str):
+        return str(cell)
+    try:
+        number = int(cell)
+    except (TypeError, ValueError, OverflowError):
+        return cell
+    return number if number == cell and (not isinstance(cell, float) or abs(cell) < _EXACT) else cell
+
+
+def _as_integers(labels: Sequence[Any]) -> Sequence[Any]:
+    """Integers, if all are integers or numerals of them."""
+    matches = [_NUMERAL.fullmatch(str(label)) for label in labels]
+    return [int(match[1]) for match in matches if match] if all(matches) else labels
+
+
+def checked_names(names: Sequence[Label] | None) -> tuple[Label, ...] | None:
+    """Labels of actions: texts and integers that differ."""
     if names is None:
         return None
-    known = tuple(checks.ordered("action_names", names, "a list of texts"))
-    if not known or not all(isinstance(name, str) for name in known):
-        raise TypeError(f"action_names must be a list of texts; got {names!r:.80}")
-    if len(set(known)) < len(known):
-        raise ValueError(f"action_names must differ; got {names!r:.200}")
+    kind = "a list of texts or integers"
+    given = checks.ordered("action_names", names, kind)
+    known = tuple(map(_label, given))
+    if not known or not all(isinstance(name, str | int) for name in known):
+        raise TypeError(f"action_names must be {kind}; got {names!r:.80}")
+    if len(set(map(str, known))) < len(known):
+        raise ValueError(f"action_names must differ, also as text; got {names!r:.200}")
     return known
+
+
+def shown(names: Sequence[Any]) -> str:
+    """A list of names, shortened."""
+    return ", ".join(map(repr, names[:12])) + f" and {len(names) - 12} more" * (len(names) > 12)
 
 
 def check_names(name: str, names: Sequence[str], count: int) -> None:

@@ -347,7 +347,7 @@ def _sequence(given: Evidence, bounds: Ends, level: float) -> "pd.DataFrame":
     r = (log.reward - least) / (most - least)
     at = np.unique(np.geomspace(1, len(log), min(len(log), _LOOKS)).round().astype(int)) - 1
     gain, loss, delta = (w - 1) * r, (w - 1) * (1 - r), (1 - level) / 2
-    if log.logging is None:
+    if log.logging is None or not len(given.target.probabilities):
         low, high = (sequences.lower(x, -1.0, delta, at=at) for x in (gain, loss))
     else:
         law, played = given.target.probabilities, log.logging > 0

@@ -7,24 +7,28 @@ import re
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import scipy.sparse
 
 from seqdec.boundary import checks
 from seqdec.ope.columns import by_action
 from seqdec.ope.intervals import Terms
-from seqdec.ope.log import Log, check_log
+from seqdec.ope.log import Log, check_log, num_allowed
 
 
 class Target(NamedTuple):
     """A validated target policy, from `check_target`."""
 
-    probabilities: np.ndarray
-    """(n, k) float64, zero for masked actions"""
+    probabilities: Any
+    """(n, k) float64, zero for masked actions; sparse (CSR) if given so"""
     weights: np.ndarray
     """(n,) target / propensity of the logged action; NaN where unknown"""
 
 
 class Evidence(NamedTuple):
-    """What estimators start from. Contexts and numbers of actions are empty for logs in batches."""
+    """What estimators start from.
+
+    Contexts and numbers of actions are empty for logs in batches, and a sparse target's probabilities.
+    """
 
     log: Log
     """decisions of the logging policy"""
@@ -102,22 +106,55 @@ def evidence(log: Any, target: Any, predicted: Any = None, *, seed: int) -> Any:
 @evidence.register
 def _of_actions(log: Log, target: np.ndarray | Target, predicted: np.ndarray | None = None, *, seed: int) -> Evidence:
     given = policy("target", log, target)
+    if log.logging is not None and np.isnan(log.logging).any():  # unknown in some rows
+        log = log.replace(logging=None)
     law, weights = given.probabilities, given.weights
-    rows = np.arange(len(log.action))
+    rows, sparse = np.arange(len(log.action)), scipy.sparse.issparse(law)
     direct = residual = np.broadcast_to(np.nan, len(rows))
     if predicted is not None:
         predicted = check_predicted(log, predicted)
-        direct = np.einsum("na,na->n", law, predicted)
+        direct = _products(law, predicted)
         residual = log.reward - predicted[rows, log.action]
-    own = law[rows, log.action]  # the weight is the mean over rows of sum_a pi(a)^2 / p(a)
+    own = _of_logged(log, law)  # the weight is the mean over rows of sum_a pi(a)^2 / p(a)
     if log.logging is None:
         left = 1 - log.propensity  # nothing, and no weight, where the logging policy is deterministic
-        rest = np.where(left > checks.TOLERANCE, left / np.maximum(log.mask.sum(axis=1) - 1, 1), np.inf)
-        usual = float(np.mean(own * weights + (np.einsum("na,na->n", law, law) - own**2) / rest))
+        rest = np.where(left > checks.TOLERANCE, left / np.maximum(num_allowed(log) - 1, 1), np.inf)
+        usual = float(np.mean(own * weights + (_products(law, law) - own**2) / rest))
     else:
-        usual = float(np.divide(law**2, log.logging, out=np.zeros_like(law), where=log.logging > 0).sum(axis=1).mean())
-    number = checks.seed("seed", seed)
-    return Evidence(log, given, predicted, weights, direct, residual, law.mean(axis=0), usual, number)
+        inverse = np.divide(1, log.logging, out=np.zeros_like(log.logging), where=log.logging > 0)
+        usual = float(_products(law * law, inverse).mean())
+    number, kept = checks.seed("seed", seed), given
+    if sparse:
+        kept = Target(np.zeros((0, log.num_actions)), weights)
+    return Evidence(log, kept, predicted, weights, direct, residual, law.mean(axis=0), usual, number)
+
+
+def _products(law: Any, other: Any) -> np.ndarray:
+    """(n,) sums over actions of products."""
+    return law.multiply(other).sum(axis=1) if scipy.sparse.issparse(law) else np.einsum("na,na->n", law, other)
+
+
+def _of_logged(log: Log, law: Any) -> np.ndarray:
+    """(n,) entries of the logged actions."""
+    if not scipy.sparse.issparse(law):
+        return law[np.arange(len(log.action)), log.action]
+    rows = _rows(law)
+    logged = law.indices == log.action[rows]
+    return np.bincount(rows[logged], law.data[logged], len(log.action))
+
+
+def _of_allowed(log: Log, law: Any) -> Any:
+    """Entries >= 0 of the allowed actions, zero elsewhere."""
+    if not scipy.sparse.issparse(law):
+        return np.where(log.mask, np.maximum(law, 0.0), 0.0)
+    found = law.copy()
+    found.data = np.where(log.mask[_rows(law), law.indices], np.maximum(law.data, 0.0), 0.0)
+    return found
+
+
+def _rows(law: Any) -> np.ndarray:
+    """The row of each entry of a CSR array."""
+    return np.repeat(np.arange(law.shape[0]), np.diff(law.indptr))
 
 
 def missing(evidence: Any) -> dict[str, str]:
@@ -132,8 +169,8 @@ def missing(evidence: Any) -> dict[str, str]:
         remedies["predicted"] = "predicted rewards, such as those of seqdec.ope.predict_rewards(log, seed=0)"
     if isinstance(evidence, Evidence) and len(evidence.target.probabilities) < len(evidence.log.action):
         remedies["contexts"] = (
-            "contexts and the probabilities of all actions, which are not kept of a log in batches: read a part of the "
-            "log with Log.load"
+            "contexts and the probabilities of all actions, which are not kept of a log in batches or of a sparse "
+            "target: read a part of the log with Log.load, or pass an array"
         )
     return remedies
 
@@ -154,8 +191,8 @@ def check_target(log: Log, target: np.ndarray | Target) -> Target:
 
     Args:
         log: of the logging policy.
-        target: (n, k) probabilities, matched by name where columns are names of actions, tolerance 0.00001; or a
-            `Target`, returned unchanged.
+        target: (n, k) probabilities, matched by name where columns are names of actions, tolerance 0.00001; a sparse
+            matrix of SciPy stays sparse; or a `Target`, returned unchanged.
 
     Raises:
         TypeError: not a log, or not numbers.
@@ -165,24 +202,27 @@ def check_target(log: Log, target: np.ndarray | Target) -> Target:
     return policy("target", log, target)
 
 
-def policy(name: str, log: Log, target: np.ndarray | Target) -> Target:
+def policy(name: str, log: Log, target: Any) -> Target:
     """`check_target` for an argument of another name."""
     if isinstance(target, Target):
         return target
-    target = _of_all_actions(name, "probabilities", log, target)
+    given = _of_all_actions(name, "probabilities", log, target)
+    law = _of_allowed(log, given)
+    rest = abs(given - law).max(axis=1)
     for wrong, reason in (
-        (~(target >= -checks.TOLERANCE).all(axis=1), "hold a probability that is not >= 0"),
-        (np.abs(target.sum(axis=1) - 1) > checks.TOLERANCE, "do not sum to 1"),
-        (
-            (target * ~log.mask).max(axis=1) > checks.TOLERANCE,
-            "give an action that is masked out a positive probability",
-        ),
+        (~(_dense(given.min(axis=1)) >= -checks.TOLERANCE), "hold a probability that is not >= 0"),
+        (np.abs(given.sum(axis=1) - 1) > checks.TOLERANCE, "do not sum to 1"),
+        (_dense(rest) > checks.TOLERANCE, "give an action that is masked out a positive probability"),
     ):
         if wrong.any():
             row = int(np.argmax(wrong))
-            raise ValueError(f"{name}, row {row}: the probabilities {reason}: {np.round(target[row], 6).tolist()}")
-    target = np.where(log.mask, np.maximum(target, 0.0), 0.0)
-    return Target(target, target[np.arange(len(log.action)), log.action] / log.propensity)
+            shown = np.round(_dense(given[[row]])[0], 6).tolist()
+            raise ValueError(f"{name}, row {row}: the probabilities {reason}: {shown!s:.200}")
+    return Target(law, _of_logged(log, law) / log.propensity)
+
+
+def _dense(values: Any) -> np.ndarray:
+    return values.toarray() if scipy.sparse.issparse(values) else values
 
 
 def check_predicted(log: Log, predicted: np.ndarray) -> np.ndarray:
@@ -199,12 +239,15 @@ def check_predicted(log: Log, predicted: np.ndarray) -> np.ndarray:
     return np.where(log.mask, predicted, 0.0)
 
 
-def _of_all_actions(name: str, what: str, log: Log, given: Any) -> np.ndarray:
+def _of_all_actions(name: str, what: str, log: Log, given: Any) -> Any:
     shape = log.mask.shape
     try:
-        array = np.asarray(
-            checks.as_array(name, by_action(name, given, log.action_names or range(shape[1]))), np.float64
-        )
+        if what == "probabilities" and scipy.sparse.issparse(given):
+            array: Any = scipy.sparse.csr_array(given, dtype=np.float64)
+            array.sum_duplicates()
+        else:
+            table = by_action(name, given, log.action_names or range(shape[1]))
+            array = np.asarray(checks.as_array(name, table), np.float64)
     except TypeError as error:
         kind = "a function" if callable(given) else type(given).__name__
         raise TypeError(
@@ -213,5 +256,7 @@ def _of_all_actions(name: str, what: str, log: Log, given: Any) -> np.ndarray:
         ) from error
     if array.shape != shape:
         remedy = f"; for one action in each row, pass np.eye({shape[1]})[actions]" * (array.shape == shape[:1])
+        if log.action_names is None and array.shape[:1] == shape[:1]:
+            remedy = remedy or ": if it has all actions, make the log with num_actions"
         raise ValueError(f"{name} must hold the {what} of all actions, {shape}; got {array.shape}{remedy}")
     return array

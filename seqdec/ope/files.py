@@ -10,10 +10,10 @@ import numpy as np
 
 from seqdec.boundary import checks
 from seqdec.introspection import counted, described
-from seqdec.ope.columns import has_actions, named, numbers, required
+from seqdec.ope.columns import Label, actions_in, labeled, named, numbers, required
 from seqdec.ope.contract import Evidence, Target, evidence
-from seqdec.ope.log import MOST_ACTIONS, Log
-from seqdec.persistence import located, reading
+from seqdec.ope.log import Log, check_keys
+from seqdec.persistence import located, manifest_of, reading
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +32,8 @@ class LogFile(NamedTuple):
     """rows in memory at a time"""
     options: Mapping[str, Any]
     """keywords of `Log.from_pandas`"""
+    encoder: str | None = None
+    """as in `Log`, of a file from `Log.save`"""
 
     def __repr__(self) -> str:
         return described(
@@ -47,16 +49,21 @@ class LogFile(NamedTuple):
 
     def tables(self) -> "Iterator[tuple[int, pd.DataFrame, Log]]":
         """First row, table with all columns, and log of each batch."""
-        start, before = 0, None
+        start, before, keys = 0, None, []
         for table in _tables(Path(self.file), self.batch_size):
             with self.naming(start, len(table)):
                 log = Log.from_pandas(table, **self.options)
+                log = log if log.encoder is not None else log.replace(encoder=self.encoder)
                 if before is not None and self._timed(table) and log.timestamp[0] < before.timestamp[-1]:
                     raise ValueError("the first is earlier than the row before: sort the log by time")
                 if before is not None and before.known_propensities != log.known_propensities:
                     raise ValueError("propensities are known in some batches only: drop rows without one")
             yield start, table, log
             start, before = start + len(table), log
+            keys += [] if log.key is None else [log.key]
+        if len(keys) > 1:
+            with self.naming(0, start):
+                check_keys(np.concatenate(keys))
         if start != self.rows:
             raise ValueError(f"{self.file} has {start:,} rows and had {self.rows:,}: call scan_log anew")
 
@@ -77,7 +84,7 @@ def scan_log(
     *,
     batch_size: int = 100_000,
     action: str = "action",
-    action_names: Sequence[str] | None = None,
+    action_names: Sequence[Label] | None = None,
     num_actions: int | None = None,
     **columns: Any,
 ) -> LogFile:
@@ -87,8 +94,8 @@ def scan_log(
         path: of the file.
         batch_size: rows in memory at a time.
         action: column of the actions.
-        action_names: names of all actions; None: the categories, or those that occur, sorted.
-        num_actions: k; None: from names, masks or features, else the largest action.
+        action_names: names of all actions; None: as in `Log.from_pandas`, of the whole file.
+        num_actions: k, for numbered actions with neither masks nor features.
         columns: other keywords of `Log.from_pandas`.
 
     Raises:
@@ -98,7 +105,7 @@ def scan_log(
     import pandas as pd
 
     path, batch_size = located(path), checks.count("batch_size", batch_size)
-    names = _columns(path)
+    names, facts = _schema(path)
     required(named(pd.DataFrame(columns=names)), "action", action)
     count, levels, categorical = 0, {}, False
     for table in _tables(path, batch_size, [action]):
@@ -108,14 +115,15 @@ def scan_log(
         count += len(column)
     if not count:
         raise ValueError(f"{path} has no rows: a log needs at least one")
-    texts, known = [level for level in levels if isinstance(level, str)], pd.Series([*levels], dtype=object)
-    places: Any = pd.to_numeric(known, errors="coerce")
-    if action_names is None and texts and (categorical or places.isna().any()):
-        action_names = texts if categorical else sorted(texts)
-    elif action_names is None and num_actions is None and not has_actions(names) and 0 <= places.max() < MOST_ACTIONS:
-        num_actions = int(places.max()) + 1
-    options = {"action": action, "action_names": action_names, "num_actions": num_actions, **columns}
-    return LogFile(str(path), count, batch_size, options)
+    numbered, bracketed = actions_in(names)
+    if action_names is None and num_actions is None and action == "action":
+        action_names = facts.get("action_names")
+    if action_names is None and not categorical:
+        action_names = bracketed
+    column = pd.Series(pd.Categorical(levels, list(levels)) if categorical else [*levels])
+    _, labels = labeled(column, action_names, numbered if num_actions is None else num_actions)
+    own = {"num_actions": len(labels)} if isinstance(labels, range) else {"action_names": labels}
+    return LogFile(str(path), count, batch_size, {"action": action, **own, **columns}, facts.get("encoder"))
 
 
 Numbers = Callable[[Log], Any] | Sequence[str]
@@ -147,6 +155,8 @@ def _of_file(log: LogFile, target: Numbers, predicted: Numbers | None = None, *,
         timestamp=np.broadcast_to(0, log.rows),
         action_features=None,
         reward_parts=None,
+        key=None,
+        logging=None,
     )
     nothing = np.zeros((0, own.log.num_actions))
     known, policy = None if predicted is None else nothing, Target(nothing, weights)
@@ -163,11 +173,12 @@ def _numbers(name: str, given: Numbers, table: "pd.DataFrame", batch: Log) -> An
     return np.stack([numbers(column, required(table, "", column)) for column in given], axis=1)
 
 
-def _columns(path: Path) -> list[str]:
+def _schema(path: Path) -> tuple[list[str], dict[str, Any]]:
     from pyarrow import parquet
 
     with path.open("rb") as file, reading(path, _REMEDY):
-        return parquet.read_schema(file).names
+        found = parquet.read_schema(file)
+        return found.names, manifest_of(found)
 
 
 def _tables(path: Path, batch_size: int, columns: list[str] | None = None) -> "Iterator[pd.DataFrame]":

@@ -13,7 +13,7 @@ def from_bandit_feedback(feedback: Mapping[str, Any]) -> Log:
     """The log in a `BanditFeedback` of Open Bandit Pipeline.
 
     Reads "action", "reward", "n_actions", and optionally "pscore", "context", "position" (one-hot, appended to the
-    context) and "action_context" (unless it is one-hot).
+    context), "action_context" (unless it is one-hot) and "pi_b" (`Log.logging`; with several positions, of each row's).
 
     Raises:
         TypeError: not a dict.
@@ -33,11 +33,29 @@ def from_bandit_feedback(feedback: Mapping[str, Any]) -> Log:
     features = feedback.get("action_context")
     if features is not None and np.array_equal(np.asarray(features), np.eye(size)):
         features = None
+    law = None if feedback.get("pi_b") is None else np.asarray(checks.as_array("pi_b", feedback["pi_b"]), np.float64)
+    if law is not None and law.ndim == 3:
+        law = _at_position(law, feedback.get("position"))
     return make_log(
         action=feedback["action"],
         reward=feedback["reward"],
         propensity=feedback.get("pscore"),
+        logging=law,
         context=np.concatenate(parts, axis=1) if parts else None,
         action_features=features,
         num_actions=size,
     )
+
+
+def _at_position(law: np.ndarray, position: Any) -> np.ndarray:
+    """(n, k) of (n, k, positions)."""
+    count, _, positions = law.shape
+    if positions == 1:
+        return law[:, :, 0]
+    place = np.full(count, -1) if position is None else np.asarray(checks.as_array("position", position))
+    if place.shape != (count,) or not np.isin(place, range(positions)).all():
+        raise ValueError(
+            f"pi_b is of {positions} positions, so that position must be {count} integers from 0 to {positions - 1}; "
+            f"got {position!r:.80}"
+        )
+    return law[np.arange(count), :, place.astype(int)]

@@ -1,20 +1,24 @@
 """Logs of decisions.
 
-Columns of a log as a table, the last four kinds optional:
+Columns of a log as a table, optional from the contexts on:
 
     timestamp                  dates or numbers, never decreasing
     action                     index from 0, or name
     reward                     observed reward
     propensity                 logging probability of the action; empty in all rows if unknown
     estimated_propensity       instead of propensity: an estimate
-    context_0, context_1, ...  features known before the decision; with names, context[NAME]
+    context_0, context_1, ...  features known before the decision
     mask_0, mask_1, ...        whether each action was allowed
     action_0_feature_0, ...    features of each action
+    logging_0, logging_1, ...  logging probabilities of all actions
+    key                        identity of the decision
     reward[NAME]               a named part of the reward
 
-`Log.from_pandas` reads other names.
+What has a name has it in brackets in place of the number: context[age], mask[banner], action[banner]_feature_0,
+logging[banner]. `Log.from_pandas` reads other names of the first four.
 """
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,13 +37,14 @@ from seqdec.ope.columns import (
     ESTIMATED,
     NAMES,
     PART,
-    actions_of,
+    Label,
+    actions_in,
     by_action,
     check_names,
-    checked_names,
-    context_column,
     context_of,
     group,
+    grouped,
+    labeled,
     named,
     numbers,
     part_column,
@@ -50,14 +55,12 @@ from seqdec.ope.columns import (
 from seqdec.ope.report import report_of
 from seqdec.persistence import check_table_name, located, read_any_table, write_table
 from seqdec.registry import unknown
-from seqdec.rows import Rows
+from seqdec.rows import Rows, is_view
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MOST_ACTIONS = 2**20
-Label = str | int
-"""Name of an action."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -91,10 +94,11 @@ class Log(Rows):
     key: np.ndarray | None = None
     """(n,) identity of each decision; None if unknown"""
     logging: np.ndarray | None = None
-    """(n, k) probabilities of all actions under the logging policy; None if unknown"""
+    """(n, k) probabilities of all actions under the logging policy, NaN in rows where unknown; None for none"""
 
     def __repr__(self) -> str:
         rows, actions = self.mask.shape
+        allowed = num_allowed(self).mean() / actions if rows else 1
         span = f", {self.timestamp[0]} to {self.timestamp[-1]}" if rows else ""
         features = "" if self.action_features is None else counted(self.action_features.shape[2], "feature")
         return described(
@@ -102,14 +106,14 @@ class Log(Rows):
             f"actions: {', '.join(map(str, self.action_names))}" if self.action_names else "",
             f"contexts of {counted(self.context.shape[1], 'number')}"
             f"{features and f'; {features} of each action'}"
-            f"{'' if self.mask.all() else f'; {self.mask.mean():.1%} of the actions allowed'}",
+            f"{'' if allowed == 1 else f'; {allowed:.1%} of the actions allowed'}",
             f"reward: {ranged(self.reward)}",
             "; ".join(f"{part_column(name)}: {ranged(part)}" for name, part in (self.reward_parts or {}).items()),
             f"propensity{' (estimated)' if self.estimated else ''}: {ranged(self.propensity)}",
         )
 
     def _repr_html_(self) -> str:
-        return html(repr(self), self.to_pandas().iloc[:5, :12])
+        return html(repr(self), self[:5].to_pandas().iloc[:, :12])
 
     @property
     def schema(self) -> Schema:
@@ -153,22 +157,16 @@ class Log(Rows):
         """The table described in `seqdec.ope.log`; named actions are categorical."""
         import pandas as pd
 
-        features = [context_column(name) for name in self.context_names or ()]
-        context = {name: self.context[:, place] for place, name in enumerate(features)}
-        groups: list[tuple[str, np.ndarray]] = [("mask_{}", self.mask)]
-        if self.context_names is None:
-            groups.insert(0, ("context_{}", self.context))
-        if self.action_features is not None:
-            groups.append(("action_{}_feature_{}", self.action_features))
         columns: dict[str, Any] = {"timestamp": self.timestamp, "action": self.action, "reward": self.reward}
+        if self.key is not None:
+            columns["key"] = self.key
         if self.action_names is not None:
             columns["action"] = pd.Categorical.from_codes(self.action, list(self.action_names))
         columns |= {part_column(name): part for name, part in (self.reward_parts or {}).items()}
         columns[ESTIMATED if self.estimated else "propensity"] = self.propensity
-        columns |= context
-        for pattern, array in groups:
-            for place in np.ndindex(array.shape[1:]):
-                columns[pattern.format(*place)] = array[(slice(None), *place)]
+        columns |= grouped("context", self.context, self.context_names)
+        for kind, array in (("mask", self.mask), ("features", self.action_features), ("logging", self.logging)):
+            columns |= {} if array is None else grouped(kind, array, self.action_names)
         return pd.DataFrame(columns)
 
     @classmethod
@@ -182,7 +180,8 @@ class Log(Rows):
         reward_default: float | None = None,
         propensity: str | None = "propensity",
         time: str | None = None,
-        action_names: Sequence[str] | None = None,
+        key: str | None = None,
+        action_names: Sequence[Label] | None = None,
         num_actions: int | None = None,
     ) -> "Log":
         """The log in a table, by default with the columns of `seqdec.ope.log`.
@@ -195,18 +194,22 @@ class Log(Rows):
         Args:
             table: of pandas, polars or pyarrow, in the order of time.
             context: an encoder, or names of columns of numbers; None for context[NAME], ..., or context_0, ...
-            action: column of indices from 0, or of names.
+            action: column of names, which may be integers, or of indices from 0.
             reward: column of the rewards.
             reward_default: of rows without a reward, such as 0.0 where only clicks are written; None refuses them.
             propensity: column of the propensities; None if unknown, see `seqdec.ope.estimate_propensities`.
             time: column of numbers or dates, also ISO 8601 text; None for timestamp, else row numbers.
+            key: column of the decisions' identities, none twice; None for key, if there is one.
             action_names: in the order of their indices; None for the categories, or the names that occur, sorted.
+                Integers are names, unless they are exactly 0 to k - 1, or smaller than a given k.
             num_actions: k, for numbered actions with neither masks nor features.
 
         Raises:
             TypeError: not a table, or a context that is neither an encoder nor names.
             ValueError: naming column, row (from 0), value and remedy.
         """
+        import pandas as pd
+
         table = named(frame(table).to_pandas())
         estimated = propensity == "propensity" and "propensity" not in table and ESTIMATED in table
         chosen = ESTIMATED if estimated else propensity
@@ -217,36 +220,50 @@ class Log(Rows):
         rewards = {match[1]: name for name in table if name != reward and (match := PART.fullmatch(str(name)))}
         remedy = ", or say that it is unknown, propensity=None (seqdec ope --propensity none, or estimated)"
         known = None if chosen is None else numbers(chosen, required(table, "propensity", chosen, remedy))
-        indices, names = actions_of(required(table, "action", action), action_names)
+        seen = context_of(table, context, {action: "action", reward: "reward", chosen: "propensity"})
+        numbered, bracketed = actions_in(table)
+        column = required(table, "action", action)
+        if action_names is None and not isinstance(column.dtype, pd.CategoricalDtype):
+            action_names = bracketed
+        places, labels = labeled(column, action_names, numbered if num_actions is None else num_actions)
+        groups = {kind: group(table, kind) for kind in ("mask", "features", "logging")}
+        arrays = {kind: None if found is None else found.of(labels) for kind, found in groups.items()}
         weighted = f", or add one, a weighted sum of {', '.join(rewards.values())}" if rewards else ""
         if time is None and "timestamp" in table:
             time = "timestamp"
-        seen = context_of(table, context, {action: "action", reward: "reward", chosen: "propensity"})
+        if key is None and "key" in table:
+            key = "key"
         return make_log(
+            action=pd.Categorical.from_codes(places, labels),
             context=seen.features,
-            action=indices,
             reward=numbers(
                 reward,
                 required(table, "reward", reward, weighted),
                 f": convert it, as with table[{reward!r}].map({{'yes': 1, 'no': 0}})",
             ),
             propensity=known,
-            mask=group(table, "mask"),
+            mask=arrays["mask"],
             timestamp=None if time is None else times(required(table, "time", time)),
-            action_features=group(table, "features"),
-            action_names=names,
+            action_features=arrays["features"],
             num_actions=num_actions,
             estimated=estimated,
             reward_parts={part: numbers(name, table[name]) for part, name in rewards.items()},
             context_names=seen.names,
             encoder=seen.encoder,
+            key=None if key is None else required(table, "key", key),
+            logging=arrays["logging"],
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the table as parquet, and the digest of the encoder. Raises ValueError for another suffix."""
+        """Write the table as parquet, with the schema. Raises ValueError for another suffix."""
         file = located(path)
         check_table_name(file, "write another kind with pandas, as log.to_pandas().to_csv(path, index=False)")
-        write_table(file, self.to_pandas(), {"encoder": self.encoder})
+        table = self.to_pandas()
+        kinds = set(map(type, self.action_names or ()))
+        if int in kinds:  # categories of a parquet file are texts
+            names = list(map(self.name, self.action))
+            table["action"] = names if str in kinds else list(map(int, names))
+        write_table(file, table, {"action_names": self.action_names, "encoder": self.encoder})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **columns: Any) -> "Log":
@@ -259,6 +276,8 @@ class Log(Rows):
             raise FileNotFoundError(f"there is no log {path}; give a parquet or CSV file with the columns {NAMES}")
         table, facts = read_any_table(path)
         try:
+            if columns.keys().isdisjoint(("action", "action_names", "num_actions")):
+                columns["action_names"] = facts.get("action_names")
             log = cls.from_pandas(table, **columns)
             return log if log.encoder is not None else log.replace(encoder=facts.get("encoder"))
         except Exception as error:  # of pandas or of the checks
@@ -274,74 +293,82 @@ def make_log(
     context: Any = None,
     mask: Any = None,
     action_features: Any = None,
-    action_names: Sequence[str] | None = None,
+    action_names: Sequence[Label] | None = None,
     num_actions: int | None = None,
     estimated: bool = False,
     reward_parts: Mapping[str, Any] | None = None,
     context_names: Sequence[str] | None = None,
     encoder: str | None = None,
+    key: Any = None,
+    logging: Any = None,
 ) -> Log:
     """A validated log from arrays.
 
     Args:
-        action: (n,) integers from 0, or names.
+        action: (n,) names, which may be integers, or indices from 0, as in `Log.from_pandas`.
         reward: (n,) finite.
-        propensity: (n,) in (0, 1], tolerance 0.00001; None or all NaN if unknown.
+        propensity: (n,) in (0, 1], tolerance 0.00001; None for that of `logging`; without, or all NaN, unknown.
         timestamp: (n,) never decreasing; None numbers the rows.
         context: (n, d) finite, or None.
         mask: (n, k) bool, columns matched by name where they are names of actions; None allows all.
         action_features: (n, k, p), or (k, p) for all rows, or None.
-        action_names: (k,); None for those that occur, sorted.
-        num_actions: k; None: from names, mask or features, else from the largest action.
+        action_names: (k,); None for the categories, or those that occur, sorted.
+        num_actions: k; None: from names, mask, features or logging, else as many as occur.
         estimated: whether propensities are estimates.
         reward_parts: name -> (n,) finite; None for none.
         context_names: (d,) names of columns, by which logs and policies match; None if unknown.
         encoder: `Encoder.digest` of the encoder of the context, "" for columns as they are; None if unknown.
+        key: (n,) identity of each decision, none twice; None if unknown.
+        logging: (n, k) probabilities of all actions under the logging policy, columns matched by name where they are
+            names of actions, NaN in rows where unknown; None if unknown.
 
     Raises:
         ValueError: naming column, row (from 0), value and remedy.
         TypeError: `num_actions` is no integer; names or times with a mask.
     """
-    if any(isinstance(value, str) for value in checks.entries("column action", action, object).ravel()):
-        action, action_names = actions_of(action, action_names)
-    names = checked_names(action_names)
-    actions = _indices(_array("action", action, 1))
-    count = len(actions)
-    if not count:
-        raise ValueError("column action: a log needs at least one row; got none")
-    if hasattr(action_features, "iloc") and names:  # a table of pandas with a row for each action
-        action_features = by_action("the transposed action_features", action_features.T, names).T
+    by_column = {"mask": mask, "logging": logging}
+    counts = [_width(part) for part in by_column.values() if part is not None]
+    counts += [] if action_features is None else [np.shape(action_features)[-2]]
+    counts += [] if num_actions is None else [checks.count("num_actions", num_actions)]
+    places, labels = labeled(_series(action), action_names, *counts[:1])
+    count, size = len(places), len(labels)
+    if set(counts) - {size}:
+        raise ValueError(
+            "num_actions, action_names, mask, action_features and logging count different numbers of actions: "
+            f"{sorted({*counts, size})}"
+        )
+    if size > MOST_ACTIONS:
+        raise ValueError(f"num_actions must be at most {MOST_ACTIONS}; got {size}: number the actions")
+    allowed, law = (
+        None if part is None else _array(name, by_action(name, part, labels), 2) for name, part in by_column.items()
+    )
+    if hasattr(action_features, "iloc"):  # a table of pandas with a row for each action
+        transposed: Any = action_features
+        action_features = by_action("the transposed action_features", transposed.T, labels).T
     features = None if action_features is None else _floats("action_features", action_features, 2, 3)
     if features is not None and features.ndim == 2:
         features = np.broadcast_to(features, (count, *features.shape))
-    allowed = None if mask is None else _mask(_array("mask", by_action("mask", mask, names or ()), 2))
-    counts = [None if num_actions is None else checks.count("num_actions", num_actions), names and len(names)]
-    counts += [array.shape[1] for array in (allowed, features) if array is not None]
-    sizes = {size for size in counts if size is not None} or {int(actions.max()) + 1}
-    if len(sizes) > 1:
-        raise ValueError(
-            f"num_actions, action_names, mask and action_features count different numbers of actions: {sorted(sizes)}"
-        )
-    (size,) = sizes
-    if size > MOST_ACTIONS:
-        raise ValueError(f"num_actions must be at most {MOST_ACTIONS}; got {size}: number the actions")
+    if law is not None and propensity is None and len(law) == count:
+        propensity = law[np.arange(count), places]
     if reward_parts is not None and not hasattr(reward_parts, "keys"):
         raise TypeError(f"reward_parts must be a dict from names to rewards, or a table; got {reward_parts!r:.200}")
     parts = {} if reward_parts is None else dict(reward_parts)
     features_of = None if context_names is None else tuple(checks.ordered("context_names", context_names, "texts"))
     log = Log(
         context=np.zeros((count, 0)) if context is None else _floats("context", context, 2),
-        action=actions,
+        action=places,
         reward=_floats("reward", reward, 1),
         propensity=np.full(count, np.nan) if propensity is None else _floats("propensity", propensity, 1),
-        mask=np.ones((count, size), bool) if allowed is None else allowed,
+        mask=np.broadcast_to(True, (count, size)) if allowed is None else _mask(allowed),
         timestamp=np.arange(count) if timestamp is None else _moments(timestamp),
         action_features=features,
-        action_names=names,
+        action_names=None if isinstance(labels, range) else tuple(labels),
         estimated=checks.flag("estimated", estimated),
         reward_parts={name: _floats(part_column(name), part, 1) for name, part in parts.items()} or None,
         context_names=features_of,
         encoder=encoder,
+        key=None if key is None else checks.entries("column key", key),
+        logging=None if law is None else law.astype(np.float64),
     )
     _check(log)
     return log.replace(propensity=np.minimum(log.propensity, 1.0))
@@ -351,39 +378,81 @@ def _check(log: Log) -> None:
     count, size, rows = len(log.action), log.num_actions, np.arange(len(log.action))
     rewards = {"reward": log.reward, **{part_column(name): part for name, part in (log.reward_parts or {}).items()}}
     shapes: dict[str, tuple[Any, tuple[int, ...]]] = {name: (part, (count,)) for name, part in rewards.items()}
-    shapes |= {name: (getattr(log, name), (count,)) for name in ("propensity", "timestamp")}
-    shapes |= {"context": (log.context, (count, log.context.shape[1])), "mask": (log.mask, (count, size))}
+    shapes |= {name: (getattr(log, name), (count,)) for name in ("propensity", "timestamp", "key")}
+    shapes |= {"context": (log.context, (count, log.context.shape[1]))}
+    shapes |= {name: (getattr(log, name), (count, size)) for name in ("mask", "logging")}
     if log.action_features is not None:
         shapes["action_features"] = log.action_features, (count, size, log.action_features.shape[2])
     for name, (array, shape) in shapes.items():
-        if array.shape != shape:
+        if array is not None and array.shape != shape:
             raise ValueError(f"{name} must have shape {shape}; got {array.shape}")
     if log.context_names is not None:
         check_names("context_names", log.context_names, log.context.shape[1])
     for name, array in rewards.items():
         remedy = "a reward must be known: drop rows without one, or pass Log.from_pandas(reward_default=0.0)"
         refuse(name, ~np.isfinite(array), array, remedy)
-    chance, moments, top = log.propensity, log.timestamp, size - 1
+    chance, moments = log.propensity, log.timestamp
+    if log.logging is not None:
+        _check_law(log, log.logging)
     refuse(
         "propensity",
         ~((chance > 0) & (chance <= 1 + checks.TOLERANCE)) & ~np.isnan(chance).all(),
         chance,
         f"a propensity must lie in (0, 1]: {_remedy(chance)}",
     )
-    outside = f"actions count from 0 to {top}: pass num_actions, or renumber"
-    refuse("action", log.action > top, log.action, outside)
     forbidden = "the mask forbids it: allow it in column mask_<action>, or drop the row"
     refuse("action", ~log.mask[rows, log.action], log.action, forbidden)
     for name, array in (("context", log.context), ("action features", log.action_features)):
         if array is not None and array.size:
-            flat = array.reshape(count, -1)
+            flat = (array[:1] if is_view(array) else array).reshape(-1, math.prod(array.shape[1:]))
             wrong = ~np.isfinite(flat)
-            values = flat[rows, wrong.argmax(axis=1)]
+            values = flat[np.arange(len(flat)), wrong.argmax(axis=1)]
             refuse(name, wrong.any(axis=1), values, "features must be finite: fill what is missing")
+    if log.key is not None:
+        check_keys(log.key)
     unknown_times = np.asarray(np.isnat(moments) if moments.dtype.kind == "M" else ~np.isfinite(moments))
     refuse("timestamp", unknown_times, moments, "fill it in, or drop the row")
     early = np.concatenate([[False], moments[1:] < moments[:-1]])
     refuse("timestamp", early, moments, "it is earlier than the row before: sort the log by time")
+
+
+def _check_law(log: Log, law: np.ndarray) -> None:
+    own, sums, known = law[np.arange(len(law)), log.action], law.sum(axis=1), ~np.isnan(law).all(axis=1)
+    refuse("logging", known & ~(law >= -checks.TOLERANCE).all(axis=1), law, "a probability must be >= 0")
+    refuse("logging", known & ~(np.abs(sums - 1) <= checks.TOLERANCE), sums, "the sum of the probabilities must be 1")
+    above = np.abs(law * ~log.mask).max(axis=1)
+    refuse("logging", above > checks.TOLERANCE, above, "an action that is masked out must have probability 0")
+    if log.known_propensities and not log.estimated:
+        remedy = "the probability of the logged action must be its propensity: both are of the policy that drew it"
+        refuse("logging", known & ~(np.abs(own - log.propensity) <= checks.TOLERANCE), own, remedy)
+
+
+def check_keys(key: np.ndarray) -> None:
+    """Raise ValueError for a missing key, or one that occurs before."""
+    import pandas as pd
+
+    column = pd.Series(key)
+    refuse("key", column.isna().to_numpy(), key, "a decision has no key: fill it in, or drop the row")
+    twice = column.duplicated().to_numpy()
+    refuse("key", twice, key, "a row before has this key: keep one row of a decision, as drop_duplicates does")
+
+
+def _width(part: Any) -> int:
+    return len(frame(part).columns) if hasattr(part, "columns") else np.shape(part)[-1]
+
+
+def _series(action: Any) -> "pd.Series":
+    import pandas as pd
+
+    if hasattr(action, "to_pandas"):
+        action = action.to_pandas()
+    if isinstance(action, pd.Series | pd.Categorical):
+        return pd.Series(action)
+    if not isinstance(action, jax.Array | np.ndarray) or action.dtype.kind in "OUT":
+        values = checks.entries("column action", action, object)
+        if values.ndim == 1 and any(isinstance(value, str) for value in values):
+            return pd.Series(values)
+    return pd.Series(_array("action", action, 1))
 
 
 def _remedy(propensity: np.ndarray) -> str:
@@ -392,12 +461,6 @@ def _remedy(propensity: np.ndarray) -> str:
     if (propensity > 1).any() and (propensity > 0).all() and propensity.max() <= 100:
         return "divide percentages by 100"
     return "log the probability with which the action was drawn, or drop the row"
-
-
-def _indices(action: np.ndarray) -> np.ndarray:
-    wrong = ~((action >= 0) & (action < MOST_ACTIONS) & (action == np.floor(action)))
-    refuse("action", wrong, action, "actions must be integers from 0: number them")
-    return action.astype(np.int64)
 
 
 def _mask(mask: np.ndarray) -> np.ndarray:
@@ -439,6 +502,13 @@ def inputs(log: Log) -> np.ndarray:
     count, size, _ = log.action_features.shape
     context = np.broadcast_to(log.context[:, None], (count, size, log.context.shape[1]))
     return np.concatenate([context, log.action_features], axis=2, dtype=np.float32)
+
+
+def num_allowed(log: Log) -> np.ndarray:
+    """(n,) allowed actions of each row."""
+    if is_view(log.mask):
+        return np.full(len(log.mask), np.count_nonzero(log.mask[0]))
+    return np.count_nonzero(log.mask, axis=1)
 
 
 def standardized(log: Log) -> Log:

@@ -9,12 +9,13 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from seqdec.boundary import checks
-from seqdec.core import Agent, Masked
+from seqdec.core import Agent, Masked, Schema
+from seqdec.ope.alignment import aligned
 from seqdec.ope.contract import Estimator, check_predicted, check_target
 from seqdec.ope.estimators import SNDR, SNIPS
 from seqdec.ope.evaluation import evaluate
 from seqdec.ope.learning import in_chunks, scanned
-from seqdec.ope.log import Log, check_log, folds_of, inputs
+from seqdec.ope.log import Log, check_log, folds_of, inputs, num_allowed
 from seqdec.ope.unseen import check_unseen, row_hashes
 
 if TYPE_CHECKING:
@@ -32,10 +33,14 @@ class Selection(NamedTuple):
     """results of `evaluate` by name, by falling lower bound"""
 
 
-def _observations(agent: Agent, log: Log) -> np.ndarray:
+def _aligned(agent: Agent, log: Log) -> Log:
     check_log(log)
     if not isinstance(agent, Agent):
         raise TypeError(f"agent must be a seqdec.core.Agent; got {agent!r:.80}")
+    return aligned(log, agent.schema)
+
+
+def _observations(agent: Agent, log: Log) -> np.ndarray:
     count, size = log.mask.shape
     seen, actions = (None, None) if agent.spaces is None else agent.spaces
     if not isinstance(seen, gym_spaces.Box) or not isinstance(actions, gym_spaces.Discrete):
@@ -51,16 +56,18 @@ def target_of(agent: Agent, log: Log, *, seed: int, state: Any = None) -> np.nda
 
     Args:
         agent: with `assess`, a Box of observations and Discrete actions.
-        log: of the same actions; observations are rows of `seqdec.ope.inputs`, reshaped.
+        log: observations are rows of `seqdec.ope.inputs`, reshaped. Actions and columns are those of the agent's schema
+            by name; actions that only the agent has are masked out.
         seed: of estimated probabilities and the initial state.
         state: not changed; None: the initial one.
 
     Raises:
         TypeError: not an agent or not a log, or an agent without spaces or probabilities.
-        ValueError: other numbers of features or actions, rows that the agent was learned from, or unknown
-            probabilities.
+        ValueError: features or actions of another schema, other numbers of them, rows that the agent was learned from,
+            or unknown probabilities.
     """
-    x, masked = _observations(agent, log), not log.mask.all()
+    given, log = log, _aligned(agent, log)
+    x, masked = _observations(agent, log), (num_allowed(log) < log.num_actions).any()
     check_unseen(agent, log)
     if (assess := agent.assess) is None:
         raise TypeError(f"{agent.name} must have assess, which tells the probabilities of actions")
@@ -82,7 +89,9 @@ def target_of(agent: Agent, log: Log, *, seed: int, state: Any = None) -> np.nda
     target = np.concatenate(found)[:count].astype(np.float64)
     if np.isnan(target).any():
         raise ValueError(f"{agent.name} does not know the probabilities of its policy, or not in all rows of the log")
-    return target / target.sum(axis=1, keepdims=True)
+    target /= target.sum(axis=1, keepdims=True)
+    own, wanted = (list(one.action_names or range(one.num_actions)) for one in (log, given))
+    return target if own == wanted else target[:, [own.index(name) for name in wanted]]
 
 
 def warm_start(agent: Agent, log: Log, *, seed: int) -> Agent:
@@ -97,8 +106,9 @@ def warm_start(agent: Agent, log: Log, *, seed: int) -> Agent:
 
     Raises:
         TypeError: not an agent or not a log, or an agent of other spaces.
-        ValueError: other numbers of features or actions.
+        ValueError: features or actions of another schema, or other numbers of them.
     """
+    log = _aligned(agent, log)
     x = _observations(agent, log)
     start = agent.init(jax.random.key(checks.seed_bits(checks.seed("seed", seed))))
 
@@ -113,8 +123,13 @@ def warm_start(agent: Agent, log: Log, *, seed: int) -> Agent:
     rows = (x, log.action, log.reward.astype(np.float32))
     state, _ = in_chunks(scanned(step), start, rows, "learning")
     learned = {**agent.settings, "warm_start": len(log.action)}
+    schema = (agent.schema or Schema())._replace(
+        **{name: part for name, part in log.schema._asdict().items() if part is not None}
+    )
     known = np.sort(np.concatenate([np.frombuffer(agent.learned_from, np.uint64), row_hashes(log)])).tobytes()
-    return agent._replace(init=lambda key: jax.tree.map(jnp.copy, state), settings=learned, learned_from=known)
+    return agent._replace(
+        init=lambda key: jax.tree.map(jnp.copy, state), settings=learned, schema=schema, learned_from=known
+    )
 
 
 def cross_fit_policy(learn: Callable[[Log], Agent], log: Log, *, seed: int, folds: int = 5) -> np.ndarray:

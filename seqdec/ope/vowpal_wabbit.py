@@ -143,7 +143,7 @@ def _by_lines(lines: list[_Line], first: int, size: int | None, buckets: int | N
         reward=-np.array(cost),
         propensity=chance,
         context=context,
-        num_actions=size,
+        num_actions=max(action) + 1 if size is None else size,
         context_names=names,
     )
 

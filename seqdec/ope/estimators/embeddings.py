@@ -29,7 +29,7 @@ class MIPS(Estimator):
     law: Any = None
     """(k, m) p(e | a), rows sum to 1; None: shares in the log"""
     logging: Any = None
-    """(n, k) probabilities of the logging policy; None: `seqdec.ope.estimated_policy`"""
+    """(n, k) probabilities of the logging policy; None: `Log.logging`, else `seqdec.ope.estimated_policy`"""
     normalized: bool = False
     """divides by the sum of weights, not n"""
 
@@ -40,7 +40,8 @@ class MIPS(Estimator):
 
     def terms(self, evidence: Evidence) -> Terms:
         log, target = evidence.log, evidence.target.probabilities
-        known = estimated_policy(log, seed=evidence.seed) if self.logging is None else self.logging
+        known = log.logging if self.logging is None else self.logging
+        known = estimated_policy(log, seed=evidence.seed) if known is None else known
         behavior = np.asarray(checks.as_array("logging", known), np.float64)
         if behavior.shape != target.shape:
             raise ValueError(f"logging must have shape {target.shape}; got {behavior.shape}")
