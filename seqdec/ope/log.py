@@ -327,8 +327,8 @@ def make_log(
         TypeError: `num_actions` is no integer; names or times with a mask.
     """
     by_column = {"mask": mask, "logging": logging}
-    counts = [_width(part) for part in by_column.values() if part is not None]
-    counts += [] if action_features is None else [np.shape(action_features)[-2]]
+    counts = [_array(name, part, 2).shape[1] for name, part in by_column.items() if part is not None]
+    counts += [] if action_features is None else [_array("action_features", action_features, 2, 3).shape[-2]]
     counts += [] if num_actions is None else [checks.count("num_actions", num_actions)]
     places, labels = labeled(_series(action), action_names, *counts[:1])
     count, size = len(places), len(labels)
@@ -435,10 +435,6 @@ def check_keys(key: np.ndarray) -> None:
     refuse("key", column.isna().to_numpy(), key, "a decision has no key: fill it in, or drop the row")
     twice = column.duplicated().to_numpy()
     refuse("key", twice, key, "a row before has this key: keep one row of a decision, as drop_duplicates does")
-
-
-def _width(part: Any) -> int:
-    return len(frame(part).columns) if hasattr(part, "columns") else np.shape(part)[-1]
 
 
 def _series(action: Any) -> "pd.Series":

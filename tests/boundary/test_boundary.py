@@ -17,6 +17,7 @@ import pytest
 import seqdec
 from seqdec import agents, bo, envs, filters, likelihoods, models, ope
 from seqdec.boundary.checks import seed_bits
+from seqdec.rows import Rows
 from tests.boundary.entries import CONDITIONAL, ENTRIES, KEY, KINDS, ROOT, SPARED, STATES, WRONG
 
 
@@ -31,7 +32,8 @@ def leaves(result: Any) -> list[np.ndarray]:
         is_key = isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
         return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
 
-    return [plain(leaf) for leaf in jax.tree.leaves(result)]
+    parts = jax.tree.map(lambda part: vars(part) if isinstance(part, Rows) else part, result)
+    return [plain(leaf) for leaf in jax.tree.leaves(parts)]
 
 
 def assert_same(one: Any, other: Any, what: str) -> None:
