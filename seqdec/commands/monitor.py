@@ -59,7 +59,7 @@ class Monitor(Located):
             raise ValueError(f"{self.folder} is not the folder of an OnlineAgent: it has no decisions.sqlite")
 
     def play(self, plan: None, finished: Sequence[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        history = read_history(self.folder)
+        history: Any = read_history(self.folder)
         history = history[history["source"].ne(WITHDRAWN).fillna(True)].reset_index(drop=True)
         if history.empty:
             raise ValueError(f"the log of {self.folder} has no decisions yet")

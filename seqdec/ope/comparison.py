@@ -267,7 +267,7 @@ def check_window(window: Any) -> int | np.timedelta64:
     if isinstance(window, str) and window.isdecimal():
         return checks.count("window", int(window))
     try:
-        length = pd.Timedelta(window)
+        length: Any = pd.Timedelta(window)
     except ValueError:
         length = pd.NaT
     if not length > pd.Timedelta(0):
@@ -421,10 +421,11 @@ def _caveats(
 
 
 def _extremes(windows: "pd.DataFrame", name: str) -> str:
-    values = windows[name].dropna()
-    ends = sorted([values.idxmin(), values.idxmax()])
-    digits = _digits(values.max() - values.min())
-    told = (f"{values[row]:.{digits}f} in rows {row + 1:,} to {row + windows.loc[row, 'rows']:,}" for row in ends)
+    values = windows[name].to_numpy(float)
+    ends = sorted([int(np.nanargmin(values)), int(np.nanargmax(values))])
+    digits = _digits(float(np.nanmax(values) - np.nanmin(values)))
+    first, rows = windows.index.to_numpy(), windows["rows"].to_numpy()
+    told = (f"{values[at]:.{digits}f} in rows {first[at] + 1:,} to {first[at] + rows[at]:,}" for at in ends)
     return "from " + " to ".join(told)
 
 
