@@ -5,6 +5,7 @@ from typing import Any
 from seqdec.ope.alignment import aligned
 from seqdec.ope.classification import learn_by_classification
 from seqdec.ope.comparison import LOGGED, Comparison, Estimate, compare
+from seqdec.ope.continuous import learn_continuous
 from seqdec.ope.contract import (
     Estimator,
     Evidence,
@@ -119,6 +120,7 @@ __all__ = [
     "interval",
     "learn",
     "learn_by_classification",
+    "learn_continuous",
     "load_vowpal_wabbit",
     "make_continuous_log",
     "make_log",

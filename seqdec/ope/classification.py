@@ -22,7 +22,7 @@ import numpy as np
 
 from seqdec.core import Agent, Array, HasSpaces
 from seqdec.ope.learned import fixed, spaces_for, standardized_inputs
-from seqdec.ope.log import Log
+from seqdec.ope.log import Log, inputs
 from seqdec.ope.rewards import unfitted
 
 
@@ -61,7 +61,7 @@ def learn_by_classification(
             f"classifier must be one of scikit-learn whose fit takes sample_weight; got {classifier!r:.80}: such as "
             "sklearn.linear_model.LogisticRegression()"
         )
-    scaled, center, scale = standardized_inputs(log, own)
+    scaled, center, scale = standardized_inputs(inputs(log), own)
     if not scaled.size:
         raise ValueError("the log has no contexts, by which a classifier could tell actions: use seqdec.ope.learn")
     rows, labels, weights = _examples(log)

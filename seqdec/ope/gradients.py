@@ -32,7 +32,7 @@ from seqdec.models import MLP, network, of, per_candidate
 from seqdec.modules import Model
 from seqdec.ope.contract import check_predicted
 from seqdec.ope.learned import fixed, spaces_for, standardized_inputs
-from seqdec.ope.log import Log
+from seqdec.ope.log import Log, inputs
 from seqdec.ope.rewards import predict_rewards
 
 OBJECTIVES: dict[str, Callable[[Array, Array, Array, Array], tuple[Array, Array]]] = {
@@ -43,7 +43,7 @@ OBJECTIVES: dict[str, Callable[[Array, Array, Array, Array], tuple[Array, Array]
 }
 """(weights, rewards, predictions of the logged actions, expected predictions), all (n,) -> numerators and denominators
 (n,) of an estimate, as in `Terms`"""
-_MODELED = ("dr", "dm")
+MODELED = ("dr", "dm")
 
 
 class _Rows(NamedTuple):
@@ -102,25 +102,23 @@ def learn(
     """
     checks.choice("objective", objective, OBJECTIVES)
     own = spaces_for("learn", log, spaces, epsilon, weighted=objective != "dm")
-    seed = checks.seed("seed", seed)
     checks.number("pessimism", pessimism, 0)
     checks.number("regularization", regularization, 0)
-    checks.number("held_out", held_out, 0, 1, exclusive=True)
-    batch_size, max_epochs = checks.count("batch_size", batch_size), checks.count("max_epochs", max_epochs)
-    patience = checks.count("patience", patience)
-    if predicted is not None and objective not in _MODELED:
+    if predicted is not None and objective not in MODELED:
         raise ValueError(f"predicted has no effect with objective={objective!r}: leave it out")
-    if optimizer is None:
-        optimizer = optax.adam(0.003)
-    if not callable(getattr(optimizer, "init", None)) or not callable(getattr(optimizer, "update", None)):
-        raise TypeError(f"optimizer must be one of optax, such as optax.adam(0.003); got {optimizer!r:.80}")
-    scaled, center, scale = standardized_inputs(log, own)
-    net = _network(model, scaled[0], log)
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(len(log))
-    kept = min(max(1, round(held_out * len(order))), len(order) - 1)
-    middle, spread = log.reward[order[kept:]].mean(), log.reward[order[kept:]].std() or 1.0
-    if objective not in _MODELED:
+    ascent = ascent_of(
+        len(log),
+        seed=seed,
+        optimizer=optimizer,
+        held_out=held_out,
+        batch_size=batch_size,
+        max_epochs=max_epochs,
+        patience=patience,
+    )
+    scaled, center, scale = standardized_inputs(inputs(log), own)
+    net = network_of(model, scaled[0], log.num_actions, by_row=log.action_features is not None)
+    middle, spread = log.reward[ascent.learned].mean(), log.reward[ascent.learned].std() or 1.0
+    if objective not in MODELED:
         q = np.full(log.mask.shape, middle)
     elif predicted is None:
         q = predict_rewards(log, seed=seed, folds=min(5, len(log)))
@@ -128,8 +126,7 @@ def learn(
         q = check_predicted(log, predicted)
     reward, q = (log.reward - middle) / spread, np.where(log.mask, q - middle, 0.0) / spread
     whole = _Rows(scaled, log.mask, log.action, *(part.astype(np.float32) for part in (reward, log.propensity, q)))
-    valid, train = (jax.tree.map(lambda part, at=at: jnp.asarray(part[at]), whole) for at in np.split(order, [kept]))
-    count, goal = len(order) - kept, OBJECTIVES[objective]
+    count, goal = len(ascent.learned), OBJECTIVES[objective]
 
     def value(params: PyTree, rows: _Rows) -> Array:
         scores = jax.vmap(net.apply, (None, 0))(params, rows.x)
@@ -143,10 +140,66 @@ def learn(
             found -= pessimism * jnp.sqrt((jnp.mean(influence**2) + 1e-12) / count)
         return found + regularization * jnp.mean(log_law[at]) if regularization else found
 
+    best = maximize(value, net, whole, ascent)
+    center, scale = jnp.asarray(center), jnp.asarray(scale)
+    settings = {
+        "objective": objective,
+        "pessimism": float(pessimism),
+        "regularization": float(regularization),
+        "rows": len(log),
+        "seed": ascent.seed,
+        "epsilon": float(epsilon),
+    }
+    return fixed(lambda x: net.apply(best, (x - center) / scale), own, settings, log, greedy=False)
+
+
+class Ascent(NamedTuple):
+    """Settings of `maximize`."""
+
+    seed: int
+    held_out: np.ndarray
+    """rows by which the epoch is chosen"""
+    learned: np.ndarray
+    """rows of the gradients"""
+    generator: np.random.Generator
+    """of minibatches"""
+    optimizer: optax.GradientTransformation
+    batch_size: int
+    max_epochs: int
+    patience: int
+
+
+def ascent_of(
+    count: int, *, seed: int, optimizer: Any, held_out: float, batch_size: int, max_epochs: int, patience: int
+) -> Ascent:
+    """Checked settings for `count` rows, of which a random share is held out."""
+    seed = checks.seed("seed", seed)
+    checks.number("held_out", held_out, 0, 1, exclusive=True)
+    batch_size, max_epochs = checks.count("batch_size", batch_size), checks.count("max_epochs", max_epochs)
+    patience = checks.count("patience", patience)
+    if optimizer is None:
+        optimizer = optax.adam(0.003)
+    if not callable(getattr(optimizer, "init", None)) or not callable(getattr(optimizer, "update", None)):
+        raise TypeError(f"optimizer must be one of optax, such as optax.adam(0.003); got {optimizer!r:.80}")
+    generator = np.random.default_rng(seed)
+    order = generator.permutation(count)
+    valid, train = np.split(order, [min(max(1, round(held_out * count)), count - 1)])
+    return Ascent(seed, valid, train, generator, optimizer, batch_size, max_epochs, patience)
+
+
+def maximize(value: Callable[[PyTree, Any], Array], net: Network, whole: PyTree, ascent: Ascent) -> PyTree:
+    """Parameters of the epoch with the largest value(parameters, rows) of the held-out rows, of arrays of all rows.
+
+    Raises ValueError for a value that is not finite.
+    """
+    valid, train = (
+        jax.tree.map(lambda part, at=at: jnp.asarray(part[at]), whole) for at in (ascent.held_out, ascent.learned)
+    )
+
     def step(carry: Any, at: Array) -> Any:
         params, state = carry
         slope = jax.grad(lambda params: -value(params, jax.tree.map(lambda part: part[at], train)))(params)
-        change, state = optimizer.update(slope, state, params)
+        change, state = ascent.optimizer.update(slope, state, params)
         return (optax.apply_updates(params, change), state), None
 
     @jax.jit
@@ -154,36 +207,29 @@ def learn(
         (params, state), _ = jax.lax.scan(step, (params, state), batches)
         return params, state, value(params, valid)
 
-    params = net.init(jax.random.key(checks.seed_bits(seed)))
-    state, best, top, since = optimizer.init(params), params, -np.inf, 0
-    batch = min(batch_size, count)
-    for _ in range(max_epochs):
-        batches = rng.permutation(count)[: count // batch * batch].reshape(-1, batch)
+    params = net.init(jax.random.key(checks.seed_bits(ascent.seed)))
+    state, best, top, since = ascent.optimizer.init(params), params, -np.inf, 0
+    count = len(ascent.learned)
+    batch = min(ascent.batch_size, count)
+    for _ in range(ascent.max_epochs):
+        batches = ascent.generator.permutation(count)[: count // batch * batch].reshape(-1, batch)
         params, state, found = epoch(params, state, jnp.asarray(batches))
         if not np.isfinite(found):
             raise ValueError(f"the objective of the held-out rows became {found}: take a smaller learning rate")
         best, top, since = (params, float(found), 0) if found > top else (best, top, since + 1)
-        if since == patience:
+        if since == ascent.patience:
             break
-    center, scale = jnp.asarray(center), jnp.asarray(scale)
-    settings = {
-        "objective": objective,
-        "pessimism": float(pessimism),
-        "regularization": float(regularization),
-        "rows": len(order),
-        "seed": seed,
-        "epsilon": float(epsilon),
-    }
-    return fixed(lambda x: net.apply(best, (x - center) / scale), own, settings, log, greedy=False)
+    return best
 
 
-def _network(model: Any, example: np.ndarray, log: Log) -> Network:
-    if model is None and log.action_features is not None and example.ndim == 2:
+def network_of(model: Any, example: np.ndarray, size: int, *, by_row: bool = False) -> Network:
+    """The network of a model or the default one, from an observation like `example` to (size,) numbers."""
+    if model is None and by_row and example.ndim == 2:
         return per_candidate(network(MLP(1, (50,), skip=True), example[0]))
     if model is None:
-        model = MLP(log.num_actions, (50,), skip=True)
+        model = MLP(size, (50,), skip=True)
     net = of(model, example)
     found = jax.eval_shape(lambda: net.apply(net.init(jax.random.key(0)), jnp.asarray(example))).shape
-    if found != (log.num_actions,):
-        raise ValueError(f"the model's output has shape {found}; it must be ({log.num_actions},), one score per action")
+    if found != (size,):
+        raise ValueError(f"the model's output has shape {found}; it must be ({size},), one number per action")
     return net

@@ -12,6 +12,7 @@ from gymnasium import spaces as gym_spaces
 from seqdec.boundary import checks
 from seqdec.boundary.spaces import check_context, check_feedback, moderate, spaces_of
 from seqdec.core import Action, Agent, Array, Assessment, HasSpaces, Key, Masked, PyTree, Spaces
+from seqdec.ope.estimators.continuous import ContinuousLog
 from seqdec.ope.log import Log, check_log, inputs
 from seqdec.ope.unseen import row_hashes
 
@@ -50,9 +51,9 @@ def spaces_for(name: str, log: Log, spaces: HasSpaces | None, epsilon: float, *,
     return own
 
 
-def standardized_inputs(log: Log, own: Spaces) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Observations of mean 0 and deviation 1, their means and deviations."""
-    x = inputs(log).reshape(len(log.action), *(own.observation_space.shape or ()))
+def standardized_inputs(x: np.ndarray, own: Spaces) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows x as observations of mean 0 and deviation 1, their means and deviations."""
+    x = x.reshape(len(x), *(own.observation_space.shape or ()))
     center, scale = x.mean(axis=0), x.std(axis=0)
     scale = np.where(scale > 0, scale, 1).astype(np.float32)
     return (x - center) / scale, center, scale
@@ -85,12 +86,28 @@ def fixed(
         unknown = jnp.full(size, jnp.nan)
         return Assessment(unknown, unknown, law(observation))
 
+    return _agent(act, own, settings, log)._replace(assess=checks.keyed(assess), schema=log.schema)
+
+
+def deterministic(
+    action: Callable[[Array], Array], own: Spaces, settings: Mapping[str, Any], log: ContinuousLog
+) -> Agent:
+    """The agent that plays the number () of an observation, and knows the rows it was learned from."""
+
+    def act(key: Key, state: Any, observation: PyTree) -> Action:
+        observation = check_context(own, observation)
+        x = jnp.asarray(observation.observation if isinstance(observation, Masked) else observation, jnp.float32)
+        sound = moderate(x)
+        value = action(jnp.where(sound, x, 0.0)).reshape(own.action_space.shape)
+        return Action(value, jnp.where(jnp.all(sound), 1.0, jnp.nan))
+
+    return _agent(act, own, settings, log)
+
+
+def _agent(act: Callable[..., Action], own: Spaces, settings: Mapping[str, Any], log: Log | ContinuousLog) -> Agent:
     def update(state: Any, observation: PyTree, action: Any, feedback: Any) -> tuple[Any, Info]:
         check_feedback(own, observation, action, feedback)
         return state, Info(jnp.bool_(False))
 
-    start, played, told = checks.keyed(lambda key: ()), checks.keyed(act), checks.keyed(assess)
-    known = row_hashes(log).tobytes()
-    return Agent(
-        start, played, update, "learned", True, settings, spaces=own, assess=told, schema=log.schema, learned_from=known
-    )
+    start, known = checks.keyed(lambda key: ()), row_hashes(log).tobytes()
+    return Agent(start, checks.keyed(act), update, "learned", True, settings, spaces=own, learned_from=known)

@@ -513,7 +513,7 @@ def standardized(log: Log) -> Log:
     return log.replace(context=(log.context - log.context.mean(axis=0)) / np.where(std > 0, std, 1))
 
 
-def folds_of(log: Log, folds: int, seed: int) -> np.ndarray:
+def folds_of(log: Rows, folds: int, seed: int) -> np.ndarray:
     """(n,) random folds. Raises ValueError for an impossible number."""
     count = len(log.action)
     if not 2 <= checks.count("folds", folds) <= count:

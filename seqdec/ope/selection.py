@@ -1,5 +1,6 @@
 """Agents on a log."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +14,7 @@ from seqdec.core import Agent, Masked, Schema
 from seqdec.ope.alignment import aligned
 from seqdec.ope.contract import Estimator, check_predicted, check_target
 from seqdec.ope.estimators import SNDR, SNIPS
+from seqdec.ope.estimators.continuous import ContinuousLog
 from seqdec.ope.evaluation import evaluate
 from seqdec.ope.learning import in_chunks, scanned
 from seqdec.ope.log import Log, check_log, folds_of, inputs, num_allowed
@@ -35,9 +37,24 @@ class Selection(NamedTuple):
 
 def _aligned(agent: Agent, log: Log) -> Log:
     check_log(log)
+    _check_agent(agent)
+    return aligned(log, agent.schema)
+
+
+def _check_agent(agent: Any) -> None:
     if not isinstance(agent, Agent):
         raise TypeError(f"agent must be a seqdec.core.Agent; got {agent!r:.80}")
-    return aligned(log, agent.schema)
+
+
+def _numbers_seen(agent: Agent, log: ContinuousLog) -> np.ndarray:
+    seen, actions = (None, None) if agent.spaces is None else agent.spaces
+    if not all(isinstance(space, gym_spaces.Box) for space in (seen, actions)) or math.prod(actions.shape) != 1:
+        raise TypeError(
+            f"{agent.name} must have Box observations and a Box of one number as action; got {seen} and {actions}"
+        )
+    if math.prod(seen.shape) != log.context.shape[1]:
+        raise ValueError(f"{agent.name} is for {seen}; the log has {log.context.shape[1]} features")
+    return log.context.astype(np.float32).reshape(len(log), *seen.shape)
 
 
 def _observations(agent: Agent, log: Log) -> np.ndarray:
@@ -51,14 +68,15 @@ def _observations(agent: Agent, log: Log) -> np.ndarray:
     return x.reshape(count, *seen.shape)
 
 
-def target_of(agent: Agent, log: Log, *, seed: int, state: Any = None) -> np.ndarray:
-    """(n, k) an agent's probabilities in the rows of a log.
+def target_of(agent: Agent, log: Log | ContinuousLog, *, seed: int, state: Any = None) -> np.ndarray:
+    """(n, k) an agent's probabilities in the rows of a log; (n,) its actions, where these are numbers.
 
     Args:
-        agent: with `assess`, a Box of observations and Discrete actions.
-        log: observations are rows of `seqdec.ope.inputs`, reshaped. Actions and columns are those of the agent's schema
-            by name; actions that only the agent has are masked out.
-        seed: of estimated probabilities and the initial state.
+        agent: with `assess`, a Box of observations and Discrete actions; for a `ContinuousLog`, with a Box of one
+            number as action.
+        log: observations are rows of `seqdec.ope.inputs`, or contexts of a `ContinuousLog`, reshaped. Actions and
+            columns are those of the agent's schema by name; actions that only the agent has are masked out.
+        seed: of drawn actions, estimated probabilities and the initial state.
         state: not changed; None: the initial one.
 
     Raises:
@@ -66,32 +84,41 @@ def target_of(agent: Agent, log: Log, *, seed: int, state: Any = None) -> np.nda
         ValueError: features or actions of another schema, other numbers of them, rows that the agent was learned from,
             or unknown probabilities.
     """
+    if isinstance(log, ContinuousLog):
+        _check_agent(agent)
+        x = _numbers_seen(agent, log)
+        check_unseen(agent, log)
+        found = _in_rows(agent, state, seed, lambda key, state, x: agent.act(key, state, x).value, x)
+        return found.reshape(len(log)).astype(np.float64)
     given, log = log, _aligned(agent, log)
     x, masked = _observations(agent, log), (num_allowed(log) < log.num_actions).any()
     check_unseen(agent, log)
     if (assess := agent.assess) is None:
         raise TypeError(f"{agent.name} must have assess, which tells the probabilities of actions")
-    count = len(log.action)
-    start, key = jax.random.split(jax.random.key(checks.seed_bits(checks.seed("seed", seed))))
-    state = agent.init(start) if state is None else state
 
-    @jax.jit
-    def several(state: Any, rows: Any) -> Any:
-        def one(index: Any, x: Any, mask: Any) -> Any:
-            seen = Masked(x, mask) if masked else x
-            return assess(jax.random.fold_in(key, index), state, seen).probability
+    def law(key: Any, state: Any, x: Any, mask: Any) -> Any:
+        return assess(key, state, Masked(x, mask) if masked else x).probability
 
-        return jax.vmap(one)(*rows)
-
-    found, at = [], np.arange(-(-count // _BLOCK) * _BLOCK) % count  # whole blocks: one program
-    for rows in at.reshape(-1, _BLOCK):
-        found.append(several(state, (jnp.asarray(rows), x[rows], log.mask[rows])))
-    target = np.concatenate(found)[:count].astype(np.float64)
+    target = _in_rows(agent, state, seed, law, x, log.mask).astype(np.float64)
     if np.isnan(target).any():
         raise ValueError(f"{agent.name} does not know the probabilities of its policy, or not in all rows of the log")
     target /= target.sum(axis=1, keepdims=True)
     own, wanted = (list(one.action_names or range(one.num_actions)) for one in (log, given))
     return target if own == wanted else target[:, [own.index(name) for name in wanted]]
+
+
+def _in_rows(agent: Agent, state: Any, seed: int, one: Callable[..., Any], *columns: np.ndarray) -> np.ndarray:
+    """(n, ...) one(key, state, *row), with a key for each row."""
+    start, key = jax.random.split(jax.random.key(checks.seed_bits(checks.seed("seed", seed))))
+    state, count = agent.init(start) if state is None else state, len(columns[0])
+
+    @jax.jit
+    def several(state: Any, index: Any, *rows: Any) -> Any:
+        return jax.vmap(lambda index, *row: one(jax.random.fold_in(key, index), state, *row))(index, *rows)
+
+    at = np.arange(-(-count // _BLOCK) * _BLOCK) % count  # whole blocks: one program
+    blocks = [several(state, jnp.asarray(rows), *(part[rows] for part in columns)) for rows in at.reshape(-1, _BLOCK)]
+    return np.concatenate(blocks)[:count]
 
 
 def warm_start(agent: Agent, log: Log, *, seed: int) -> Agent:

@@ -1,6 +1,7 @@
 """Whether rows of a log were learned from: a policy that is judged by them looks better than it is.
 
-A row is known by its key; in a log without keys, by time, context, action and the action's features.
+A row is known by its key; in a log without keys, by time, context, action and the action's features; in a log of
+numbers as actions, by context, action and reward.
 """
 
 from typing import Any
@@ -8,32 +9,42 @@ from typing import Any
 import numpy as np
 
 from seqdec.core import Agent
+from seqdec.ope.estimators.continuous import ContinuousLog
 from seqdec.ope.log import Log
 
 _NEGLIGIBLE = 0.01
 """Share of rows that may be shared."""
 
 
-def row_hashes(log: Log) -> np.ndarray:
+def row_hashes(log: Log | ContinuousLog) -> np.ndarray:
     """(n,) sorted uint64 of what the rows are known by."""
     return np.sort(_hashes(log)[0])
 
 
-def check_unseen(agent: Agent, log: Log) -> None:
+def check_unseen(agent: Agent, log: Log | ContinuousLog) -> None:
     """Raise ValueError for more rows that the agent was learned from than chance makes alike."""
     if not agent.learned_from:
         return
-    own, alike = _hashes(log)
-    shared = np.isin(own, np.frombuffer(agent.learned_from, np.uint64)).mean()
+    known, (own, alike) = np.frombuffer(agent.learned_from, np.uint64), _hashes(log)
+    shared = np.isin(own, known).mean()
+    if isinstance(log, ContinuousLog):  # Good and Turing: rows seen once tell the chance of a row not seen before
+        alike = 1 - (np.unique(known, return_counts=True)[1] == 1).sum() / len(known)
     if shared > alike + 4 * np.sqrt(alike * (1 - alike) / len(log)) + _NEGLIGIBLE:
+        other = (
+            ""
+            if isinstance(log, ContinuousLog)
+            else (
+                ", or take the probabilities of seqdec.ope.cross_fit_policy; a log of other decisions needs times or keys "
+                "of its own"
+            )
+        )
         raise ValueError(
             f"{agent.name} was learned from {shared:.0%} of the rows of this log, on which it looks better than it is: "
-            "learn from a part, log[::2], and judge by the rest, log[1::2], or take the probabilities of "
-            "seqdec.ope.cross_fit_policy; a log of other decisions needs times or keys of its own"
+            f"learn from a part, log[::2], and judge by the rest, log[1::2]{other}"
         )
 
 
-def _hashes(log: Log) -> tuple[np.ndarray, float]:
+def _hashes(log: Log | ContinuousLog) -> tuple[np.ndarray, float]:
     """Hashes (n,), and the share of other decisions that would have the same by chance.
 
     Times may be row numbers, so this is how often a row's context and action are those of the next row.
@@ -42,6 +53,9 @@ def _hashes(log: Log) -> tuple[np.ndarray, float]:
 
     hashing: Any = util
 
+    if isinstance(log, ContinuousLog):
+        content = np.column_stack([log.context, log.action, log.reward]).astype(np.float32) + 0.0
+        return hashing.hash_pandas_object(DataFrame(content), index=False).to_numpy(), 0.0
     if log.key is not None:
         return hashing.hash_array(np.asarray(log.key), categorize=False), 0.0
     parts = [log.context, log.action[:, None]]
