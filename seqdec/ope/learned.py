@@ -26,6 +26,8 @@ class Info(NamedTuple):
 
 def spaces_for(name: str, log: Log, spaces: HasSpaces | None, epsilon: float, *, weighted: bool = True) -> Spaces:
     """Spaces of the agent, where the log, with propensities if `weighted`, and the settings allow one."""
+    if isinstance(log, ContinuousLog):
+        raise TypeError(f"{name} is for a Log of Discrete actions: for a ContinuousLog, take learn_continuous")
     check_log(log)
     count, size = log.mask.shape
     if weighted and not log.known_propensities:

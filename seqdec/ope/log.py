@@ -515,7 +515,7 @@ def standardized(log: Log) -> Log:
 
 def folds_of(log: Rows, folds: int, seed: int) -> np.ndarray:
     """(n,) random folds. Raises ValueError for an impossible number."""
-    count = len(log.action)
+    count = len(log)
     if not 2 <= checks.count("folds", folds) <= count:
         raise ValueError(f"folds must lie between 2 and the number of rows, {count}; got {folds}")
     return np.random.default_rng(checks.seed("seed", seed)).permutation(np.arange(count) % folds)

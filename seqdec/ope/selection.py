@@ -1,6 +1,5 @@
 """Agents on a log."""
 
-import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -48,11 +47,12 @@ def _check_agent(agent: Any) -> None:
 
 def _numbers_seen(agent: Agent, log: ContinuousLog) -> np.ndarray:
     seen, actions = (None, None) if agent.spaces is None else agent.spaces
-    if not all(isinstance(space, gym_spaces.Box) for space in (seen, actions)) or math.prod(actions.shape) != 1:
+    one = isinstance(actions, gym_spaces.Box) and np.prod(actions.shape) == 1
+    if not isinstance(seen, gym_spaces.Box) or not one:
         raise TypeError(
             f"{agent.name} must have Box observations and a Box of one number as action; got {seen} and {actions}"
         )
-    if math.prod(seen.shape) != log.context.shape[1]:
+    if np.prod(seen.shape) != log.context.shape[1]:
         raise ValueError(f"{agent.name} is for {seen}; the log has {log.context.shape[1]} features")
     return log.context.astype(np.float32).reshape(len(log), *seen.shape)
 

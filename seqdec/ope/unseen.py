@@ -30,14 +30,11 @@ def check_unseen(agent: Agent, log: Log | ContinuousLog) -> None:
     if isinstance(log, ContinuousLog):  # Good and Turing: rows seen once tell the chance of a row not seen before
         alike = 1 - (np.unique(known, return_counts=True)[1] == 1).sum() / len(known)
     if shared > alike + 4 * np.sqrt(alike * (1 - alike) / len(log)) + _NEGLIGIBLE:
-        other = (
-            ""
-            if isinstance(log, ContinuousLog)
-            else (
-                ", or take the probabilities of seqdec.ope.cross_fit_policy; a log of other decisions needs times or keys "
-                "of its own"
-            )
+        discrete = (
+            ", or take the probabilities of seqdec.ope.cross_fit_policy; a log of other decisions needs times or keys "
+            "of its own"
         )
+        other = "" if isinstance(log, ContinuousLog) else discrete
         raise ValueError(
             f"{agent.name} was learned from {shared:.0%} of the rows of this log, on which it looks better than it is: "
             f"learn from a part, log[::2], and judge by the rest, log[1::2]{other}"
