@@ -7,6 +7,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -25,12 +26,7 @@ def estimates_figure(
     figure = Figure(figsize=(8.2, 4.6), dpi=140, layout="constrained")
     axis = figure.subplots()
     values, low, high = (table[name].to_numpy() for name in ("value", "low", "high"))
-    margins, ends = np.maximum([values - low, high - values], 0), np.concatenate([values, low, high])
-    ends = ends[np.isfinite(ends)]
-    span = float(np.ptp(ends)) if ends.size and np.ptp(ends) else 1.0
-    figures.intervals(axis, list(table.index), values, np.nan_to_num(np.minimum(margins, 2 * span)))
-    if np.isinf(margins).any() and ends.size:  # such intervals go to the edge
-        axis.set_xlim(ends.min() - 0.1 * span, ends.max() + 0.1 * span)
+    _intervals(axis, list(table.index), values, low, high)
     for name, color, line in (("the log itself", "0.35", logged), ("the policy itself", "#D55E00", known)):
         if line is not None:
             axis.axvline(line[0], color=color, lw=1.4, label=name)
@@ -56,8 +52,7 @@ def difference_figure(
     last = windows.index + windows["rows"]
     rows = [f"{first + 1:,} to {stop:,}" for first, stop in zip(windows.index, last, strict=True)]
     values = np.array([difference, *windows[["difference", "low", "high"]].to_numpy()])
-    errors = np.nan_to_num(np.maximum([values[:, 0] - values[:, 1], values[:, 2] - values[:, 0]], 0))
-    figures.intervals(axes[0], ["all rows", *rows], values[:, 0], errors)
+    _intervals(axes[0], ["all rows", *rows], *values.T)
     axes[0].axvline(0, color="0.35", lw=1.2)
     axes[0].set_xlabel("difference in reward per decision")
     if sequence is not None:
@@ -69,6 +64,18 @@ def difference_figure(
         axes[1].set_title("interval at all times", fontsize=9)
         axes[1].spines[["top", "right"]].set_visible(False)
     return figures.titled(figure, textwrap.fill(title, 90))
+
+
+def _intervals(axis: "Axes", names: list[str], values: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
+    """Values with their intervals; infinite ones go to the edge."""
+    from seqdec import figures
+
+    margins, ends = np.maximum([values - low, high - values], 0), np.concatenate([values, low, high])
+    ends = ends[np.isfinite(ends)]
+    span = float(np.ptp(ends)) if ends.size and np.ptp(ends) else 1.0
+    figures.intervals(axis, names, values, np.nan_to_num(np.minimum(margins, 2 * span)))
+    if np.isinf(margins).any() and ends.size:
+        axis.set_xlim(ends.min() - 0.1 * span, ends.max() + 0.1 * span)
 
 
 def weights_figure(weights: np.ndarray, title: str = "Weights of the rows") -> "Figure":
