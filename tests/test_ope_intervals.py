@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from seqdec import ope
-from seqdec.ope import intervals
+from seqdec.ope import diagnostics, intervals
 from tests.test_ope import MEANS, TRUTH, draw_log
 
 
@@ -289,3 +289,21 @@ def test_what_is_no_reward_model_is_refused(given: Any, error: Any, message: str
         ope.predict_rewards(log, seed=0, **given)
     with pytest.raises(ValueError, match="a classifier predicts rewards that are all 0 or 1"):
         ope.predict_rewards(log, seed=0, model=LogisticRegression())
+
+
+@pytest.mark.parametrize("kind", ["numbers", "levels", "none"])
+def test_rows_that_are_there_three_times_are_told_of(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    n, law = 300, np.array([0.6, 0.3, 0.1])
+    draws = {"numbers": rng.normal(size=(n, 2)), "levels": rng.integers(3, size=(n, 2)) * 1.0, "none": np.zeros((n, 0))}
+    for _ in range(20):
+        action = rng.choice(3, size=n, p=law)
+        columns = {"context": draws[kind], "action": action, "reward": rng.random(n) < 0.3, "propensity": law[action]}
+        log = ope.make_log(**columns, num_actions=3)
+        assert list(diagnostics.repeats(log)) == []
+    target = np.full((3 * n, 3), 1 / 3)
+    for rows in (np.repeat(np.arange(n), 3), np.tile(np.arange(n), 3)):
+        with pytest.warns(UserWarning, match="repeat an earlier one of the same .*drop duplicates"):
+            ope.evaluate(log[rows], target, seed=0, samples=10, estimators="snips")
+        assert "rows may be there twice" in "".join(ope.overlap(log[rows], target).warnings)
+        assert "twice" not in "".join(ope.overlap(log[rows], target, groups=rows).warnings)

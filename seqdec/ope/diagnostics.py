@@ -93,6 +93,7 @@ def _of_actions(
     effective = float(effective) if w.any() else 0.0
     worth = f"{count:,} rows are worth {effective:,.1f} of the policy's own"
     words = [_ESTIMATED, *told] if log.estimated else told
+    words += repeats(log) if member is None else ()
     few = w.any() and effective < max(ENOUGH, 0.01 * count)
     hardly = few and effective < 0.5 * count
     if few:
@@ -248,6 +249,41 @@ def _biases(given: Evidence) -> Iterator[str]:
         )
     elif unsupported > RARE:
         yield f"the log supports only a part of the policy: it never makes {unsupported:.1%} of the decisions"
+
+
+def repeats(log: Log) -> Iterator[str]:
+    """A warning if rows repeat others more often than chance.
+
+    Compared are actions of one context, one row after the other: the second is the first with a probability of at most
+    the first's propensity, on average, or its share of the rows, if propensities are wrong. And rewards of equal parts.
+    """
+    count = len(log)
+    if not log.known_propensities or log.estimated or count < 2:
+        return
+    place = log.context @ np.cos(np.arange(log.context.shape[1]) + 1.0)  # equal for equal contexts
+    order = np.argsort(place, kind="stable")
+    near = place[order[:-1]] == place[order[1:]]
+    pairs = [(log.action, np.maximum(log.propensity, _alike(log.action)), order[:-1][near], order[1:][near])]
+    for parts in (2, 3, 4, 5):
+        if count % parts == 0:
+            chance = np.full(count, _alike(log.reward))
+            pairs.append((log.reward, chance, np.arange(count - count // parts), np.arange(count // parts, count)))
+    for values, chance, first, second in pairs:
+        chance, same = chance[first], np.count_nonzero(values[first] == values[second])
+        expected, error = chance.sum(), float(np.sqrt((chance * (1 - chance)).sum()))
+        if same > expected + SIGMAS * (error + 1) + 0.02 * len(first):
+            yield (
+                f"{same:,} of {len(first):,} rows repeat an earlier one of the same context or place, where chance "
+                f"lets expect {expected:,.0f}: rows may be there twice (drop duplicates, or name their key, "
+                "Log.from_pandas(key=...)), or one draw may stand for many rows (pass groups=)"
+            )
+            return
+
+
+def _alike(values: np.ndarray) -> float:
+    """Probability that two rows have the same value."""
+    shares = np.unique(values, return_counts=True)[1] / len(values)
+    return float(shares @ shares)
 
 
 def _unplayed(log: Log) -> np.ndarray:

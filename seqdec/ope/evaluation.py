@@ -9,9 +9,10 @@ import numpy as np
 from seqdec.boundary import checks
 from seqdec.ope import intervals
 from seqdec.ope.contract import Estimator, Evidence, check_needs, evidence, missing
-from seqdec.ope.diagnostics import ENOUGH, biases, groups_of, range_of, reach
+from seqdec.ope.diagnostics import ENOUGH, biases, groups_of, range_of, reach, repeats
 from seqdec.ope.estimators import SNIPS, STANDARD, Auto, parsed
 from seqdec.ope.intervals import Terms
+from seqdec.ope.log import Log
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,7 +78,7 @@ def evaluate(
     absent = missing(given)
     chosen = _chosen(estimators, given, absent)
     terms = {name: one.terms(given) for name, one in chosen.items()}
-    for text in biases(given):
+    for text in (*biases(given), *(repeats(given.log) if isinstance(given.log, Log) and member is None else ())):
         warnings.warn(text, stacklevel=2)
     points = {name: one.point for name, one in terms.items()}
     ends = _intervals(chosen, terms, given, absent, reward_range, member, level, samples)
