@@ -21,7 +21,8 @@ def one_action(x: np.ndarray) -> tuple[ope.Log, np.ndarray]:
 
 def two_arms(reward: np.ndarray, rng: np.random.Generator) -> ope.Log:
     """Two arms that pay alike, played with probability 1/2 each."""
-    return ope.make_log(action=rng.integers(2, size=len(reward)), reward=reward, propensity=np.full(len(reward), 0.5))
+    action = rng.integers(2, size=len(reward))
+    return ope.make_log(action=action, reward=reward, propensity=np.full(len(reward), 0.5), num_actions=2)
 
 
 def snips(log: ope.Log, **options: Any) -> Any:

@@ -256,7 +256,7 @@ def _of_all_actions(name: str, what: str, log: Log, given: Any) -> Any:
         ) from error
     if array.shape != shape:
         remedy = f"; for one action in each row, pass np.eye({shape[1]})[actions]" * (array.shape == shape[:1])
-        if log.action_names is None and array.shape[:1] == shape[:1]:
+        if array.shape[:1] == shape[:1] and all(isinstance(label, int) for label in log.action_names or ()):
             remedy = remedy or ": if it has all actions, make the log with num_actions"
         raise ValueError(f"{name} must hold the {what} of all actions, {shape}; got {array.shape}{remedy}")
     return array
