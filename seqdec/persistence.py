@@ -23,7 +23,7 @@ import shutil
 import uuid
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -416,15 +416,21 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def locked_file(path: Path | None, patience: float = 0.0) -> Iterator[None]:
-    """Keep others that lock it from the file `path`, existing or not; None: no file.
+def locked_file(path: Path | None, patience: float = 0.0) -> ExitStack:
+    """Keep others that lock it from the file `path`, existing or not, until the end of a `with`; None: no file.
 
     Raises FileExistsError if it is in use for longer than `patience` seconds, OSError if `write_file` could not write.
     """
-    if path is None:
-        yield
-        return
+    held = ExitStack()
+    if path is not None:
+        lock = _locked_file(path, patience)
+        lock.__enter__()
+        held.callback(lock.__exit__, None, None, None)  # an exception of the caller may take no traceback
+    return held
+
+
+@contextmanager
+def _locked_file(path: Path, patience: float) -> Iterator[None]:
     check_replaceable(path)
     target = Path(os.path.realpath(path))
     lock = target.with_name(f".{target.name}.lock")

@@ -6,11 +6,13 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import pytest
 
 from seqdec import agents, cli, commands, envs, optim, policies
 from seqdec.bo.surrogates import contract as surrogates
 from seqdec.commands.base import Experiment, split_names
+from seqdec.core import Action
 from seqdec.loop.record import select
 from seqdec.ope import estimators
 from seqdec.registry import Registry, unknown
@@ -78,7 +80,7 @@ def test_a_diagnostic_is_suggested() -> None:
     with pytest.raises(
         ValueError, match="unknown diagnostic of the agent's Info 'inovation': did you mean 'innovation'"
     ):
-        select(Info(), None, ("inovation",))
+        select(Info(), None, Action(jnp.int32(0), jnp.float32(1)), ("inovation",))
 
 
 COMMAND_LINES = [

@@ -7,7 +7,6 @@ import re
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import scipy.sparse
 
 from seqdec.boundary import checks
 from seqdec.ope.columns import by_action
@@ -109,7 +108,7 @@ def _of_actions(log: Log, target: np.ndarray | Target, predicted: np.ndarray | N
     if log.logging is not None and np.isnan(log.logging).any():  # unknown in some rows
         log = log.replace(logging=None)
     law, weights = given.probabilities, given.weights
-    rows, sparse = np.arange(len(log.action)), scipy.sparse.issparse(law)
+    rows, sparse = np.arange(len(log.action)), _is_sparse(law)
     direct = residual = np.broadcast_to(np.nan, len(rows))
     if predicted is not None:
         predicted = check_predicted(log, predicted)
@@ -131,12 +130,12 @@ def _of_actions(log: Log, target: np.ndarray | Target, predicted: np.ndarray | N
 
 def _products(law: Any, other: Any) -> np.ndarray:
     """(n,) sums over actions of products."""
-    return law.multiply(other).sum(axis=1) if scipy.sparse.issparse(law) else np.einsum("na,na->n", law, other)
+    return law.multiply(other).sum(axis=1) if _is_sparse(law) else np.einsum("na,na->n", law, other)
 
 
 def _of_logged(log: Log, law: Any) -> np.ndarray:
     """(n,) entries of the logged actions."""
-    if not scipy.sparse.issparse(law):
+    if not _is_sparse(law):
         return law[np.arange(len(log.action)), log.action]
     rows = _rows(law)
     logged = law.indices == log.action[rows]
@@ -145,7 +144,7 @@ def _of_logged(log: Log, law: Any) -> np.ndarray:
 
 def _of_allowed(log: Log, law: Any) -> Any:
     """Entries >= 0 of the allowed actions, zero elsewhere."""
-    if not scipy.sparse.issparse(law):
+    if not _is_sparse(law):
         return np.where(log.mask, np.maximum(law, 0.0), 0.0)
     found = law.copy()
     found.data = np.where(log.mask[_rows(law), law.indices], np.maximum(law.data, 0.0), 0.0)
@@ -222,7 +221,7 @@ def policy(name: str, log: Log, target: Any) -> Target:
 
 
 def _dense(values: Any) -> np.ndarray:
-    return values.toarray() if scipy.sparse.issparse(values) else values
+    return values.toarray() if _is_sparse(values) else values
 
 
 def check_predicted(log: Log, predicted: np.ndarray) -> np.ndarray:
@@ -242,8 +241,10 @@ def check_predicted(log: Log, predicted: np.ndarray) -> np.ndarray:
 def _of_all_actions(name: str, what: str, log: Log, given: Any) -> Any:
     shape = log.mask.shape
     try:
-        if what == "probabilities" and scipy.sparse.issparse(given):
-            array: Any = scipy.sparse.csr_array(given, dtype=np.float64)
+        if what == "probabilities" and _is_sparse(given):
+            from scipy.sparse import csr_array
+
+            array: Any = csr_array(given, dtype=np.float64)
             array.sum_duplicates()
         else:
             table = by_action(name, given, log.action_names or range(shape[1]))
@@ -260,3 +261,7 @@ def _of_all_actions(name: str, what: str, log: Log, given: Any) -> Any:
             remedy = remedy or ": if it has all actions, make the log with num_actions"
         raise ValueError(f"{name} must hold the {what} of all actions, {shape}; got {array.shape}{remedy}")
     return array
+
+
+def _is_sparse(array: Any) -> bool:
+    return hasattr(array, "tocsr")

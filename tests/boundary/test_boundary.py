@@ -178,10 +178,10 @@ def test_columns_and_rows_that_are_names_of_actions_count_by_name(made: Any) -> 
     log = ope.make_log(**NAMED)
     by_place = np.array([BY_NAME["a"], BY_NAME["b"]]).T
     for function in (ope.check_target, ope.check_predicted):
-        for same in (made(BY_NAME), made({"x": by_place[:, 0], "y": by_place[:, 1]})):
-            assert_same(function(log, same), function(log, by_place), "columns")
-        with pytest.raises(ValueError, match=r"must have a column for each action, \['a', 'b'\]; got \['b', 'c'\]"):
-            function(log, made({"b": BY_NAME["b"], "c": BY_NAME["a"]}))
+        assert_same(function(log, made(BY_NAME)), function(log, by_place), "columns")
+        for names in ("xy", "bc"):
+            with pytest.raises(ValueError, match=f"a column for each action, 'a', 'b'; got '{names[0]}', '{names[1]}'"):
+                function(log, made(dict(zip(names, by_place.T, strict=True))))
     mask = ope.make_log(**NAMED, mask=made({"b": [True] * 3, "a": [False, True, False]})).mask
     np.testing.assert_array_equal(mask, [[False, True], [True, True], [False, True]])
     rows = pd.DataFrame({"price": [2.0, 1.0]}, index=["b", "a"])
