@@ -19,6 +19,8 @@ from seqdec.registry import unknown
 CUT = 5.0
 """Standard deviations at which numbers are clipped."""
 _MOST = 2**20
+_ROUNDING = 1e-12
+"""Standard deviation of equal numbers, in units of their mean."""
 _SCORES = np.linspace(-3, 3, 25)
 _CYCLES = ("hour", "weekday", "yearday")
 _DAY, _YEAR = 86_400.0, 365.25
@@ -70,7 +72,7 @@ class Numeric(Kind):
             mean, std = float(np.mean(numbers)), float(np.std(numbers))
         if not (math.isfinite(mean) and math.isfinite(std)):
             raise ValueError(f"column {column}: the standard deviation of its numbers overflows: rescale or clip them")
-        return cls(mean, std if std > 0 else 1.0)
+        return cls(mean, std if std > _ROUNDING * abs(mean) else 1.0)
 
     number = staticmethod(values.number)
     """(column, value) -> what is standardized"""
@@ -199,8 +201,8 @@ class Vector(Kind):
                 f"length, and None where they are missing; as tags, kinds={{{column!r}: 'tags'}}"
             )
         table = np.stack(vectors)
-        stds = table.std(axis=0)
-        return cls(tuple(table.mean(axis=0).tolist()), tuple(np.where(stds > 0, stds, 1.0).tolist()))
+        means, stds = table.mean(axis=0), table.std(axis=0)
+        return cls(tuple(means.tolist()), tuple(np.where(stds > _ROUNDING * np.abs(means), stds, 1.0).tolist()))
 
     def checked(self, column: str) -> "Vector":
         means, stds = (values.vector(column, list(part)) for part in (self.means, self.stds))

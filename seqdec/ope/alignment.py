@@ -61,7 +61,7 @@ def _actions(log: Log, wanted: Sequence[str | int] | None) -> Log:
     if names == wanted or (not numbered and None in (names, wanted)):
         return log
     names = names or tuple(range(size))
-    wanted = wanted or tuple(range(size))
+    wanted = wanted or tuple(range(max(size, *(name + 1 for name in names))))  # pyright: ignore[reportOperatorIssue]
     places = {name: place for place, name in enumerate(wanted)}
     if strange := [name for name in names if name not in places]:
         raise ValueError(

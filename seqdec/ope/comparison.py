@@ -162,7 +162,7 @@ def compare(
         low, high = map(float, sequence.iloc[-1])
         difference = Estimate(float(np.clip(np.mean((given.weights - 1) * log.reward), low, high)), low, high)
     else:
-        low, high = _ends(estimator, terms, given, other, logged, member, ends)
+        low, high = _ends(estimator, terms, given, other, logged, member, known, ends)
         if known is not None and log.known_propensities:
             low, high = _beyond(low, high, (given, other), (_row(table).value, before.value), logged, known)
         difference = Estimate(terms.value, min(low, terms.value), max(high, terms.value))
@@ -215,6 +215,7 @@ def _ends(
     other: Evidence,
     logged: bool,
     member: np.ndarray | None,
+    known: Ends | None,
     settings: Any,
 ) -> Ends:
     """Interval of a paired difference; an unseen row is bad for the target at the low end, good at the high end."""
@@ -223,15 +224,15 @@ def _ends(
     if not estimator.extended:
         return _interval(terms, (), member, settings)
     if logged:
-        pairs = [(row, row) for row in _unseen(given)]
+        pairs = [(row, row) for row in _unseen(given, known)]
     else:
-        pairs = zip(extra_rows(given), reversed(extra_rows(other)), strict=True)
+        pairs = zip(extra_rows(given, known), reversed(extra_rows(other, known)), strict=True)
     return _interval(terms, [_paired(estimator, *pair, logged) for pair in pairs], member, settings)
 
 
-def _unseen(given: Evidence) -> list[Evidence]:
+def _unseen(given: Evidence, known: Ends | None) -> list[Evidence]:
     """The rows of `extra_rows`, or rows of a weight a standard deviation below 1: those that move (w - 1) r more."""
-    less, more = extra_rows(given)
+    less, more = extra_rows(given, known)
     spread = given.weights.std()
     heavy, light = max(less.weights[0], 1 + spread), max(1 - spread, 0.0)
     mean = given.log.reward.mean()
@@ -315,7 +316,7 @@ def _changes(influence: np.ndarray, starts: np.ndarray, member: np.ndarray | Non
     window = np.repeat(np.arange(len(starts)), sizes)
     cells = np.arange(len(x)) if member is None else np.unique(member * len(starts) + window, return_inverse=True)[1]
     variance = (np.bincount(cells, x) ** 2).sum() / len(x)
-    if len(starts) < 2 or not variance > 0:
+    if len(starts) < 2 or not variance > 1e-20 * (influence**2).mean():
         return False
     distance = (np.bincount(window, x) ** 2 / sizes).sum() / variance
     return bool(chdtrc(len(starts) - 1, distance) < _CHANCE)

@@ -104,6 +104,8 @@ def evidence(log: Any, target: Any, predicted: Any = None, *, seed: int) -> Any:
 
 @evidence.register
 def _of_actions(log: Log, target: np.ndarray | Target, predicted: np.ndarray | None = None, *, seed: int) -> Evidence:
+    if not len(log):
+        raise ValueError("log must have at least one row; got none")
     given = policy("target", log, target)
     if log.logging is not None and np.isnan(log.logging).any():  # unknown in some rows
         log = log.replace(logging=None)

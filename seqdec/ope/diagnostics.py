@@ -195,7 +195,7 @@ def range_of(reward_range: Ends | None, rewards: np.ndarray) -> Ends | None:
     if reward_range is None:
         return (0.0, float(rewards[0].size)) if np.isin(rewards, (0, 1)).all() else None
     low, high = (checks.real("reward_range", end) for end in checks.ordered("reward_range", reward_range, "a pair"))
-    if not low <= total.min() <= total.max() <= high or not low < high:
+    if not -np.inf < low <= total.min() <= total.max() <= high < np.inf or not low < high:
         raise ValueError(
             f"reward_range must be (low, high) that hold all rewards, {total.min():.6g} to {total.max():.6g}; "
             f"got {reward_range}"
@@ -212,7 +212,10 @@ def groups_of(groups: Any, count: int) -> np.ndarray | None:
     labels = checks.entries("groups", groups)
     if labels.shape != (count,):
         raise ValueError(f"groups must name the group of each row, {(count,)}; got shape {labels.shape}")
-    return pd.factorize(labels, use_na_sentinel=False)[0]
+    if (missing := np.asarray(pd.isna(labels))).any():
+        row = int(missing.argmax())
+        raise ValueError(f"groups, row {row}: {labels[row]!r} is no label: give rows without a group one of their own")
+    return pd.factorize(labels)[0]
 
 
 @functools.singledispatch

@@ -182,13 +182,12 @@ def _weight(own: Terms, weight: float, reward: np.ndarray) -> float:
     return max(float((own.influence**2).mean() / variance), 1.0) if variance else 1.0
 
 
-def extra_rows(given: Evidence) -> Sequence[Evidence]:
-    """An unseen row of the target with a low reward, and one with a high reward."""
+def extra_rows(given: Evidence, known: intervals.Ends | None) -> Sequence[Evidence]:
+    """An unseen row of the target with a low reward, and one with a high reward, those of a known range."""
     weights = np.array([max(given.usual_weight, float(np.mean(given.weights**2)))])
     direct, r, mean = np.array([given.direct.mean()]), given.log.reward, given.log.reward.mean()
+    rewards = known or (r[r <= max(mean, r.min())].mean(), r[r >= min(mean, r.max())].mean())  # the mean is rounded
     return [
-        given._replace(
-            log=given.log[:1].replace(reward=reward), weights=weights, direct=direct, residual=reward - direct
-        )
-        for reward in (np.array([r[r <= mean].mean()]), np.array([r[r >= mean].mean()]))
+        given._replace(log=given.log[:1].replace(reward=one), weights=weights, direct=direct, residual=one - direct)
+        for one in np.array(rewards)[:, None]
     ]

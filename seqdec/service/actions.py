@@ -329,7 +329,9 @@ class Arms(OfContexts):
         return masks
 
     def _bools(self, mask: Any) -> Any:
-        """(ids,) bool of a collection of names, or of a dict of bools by name; others as they are."""
+        """(ids,) bool of a collection of names, or of a dict or Series of bools by name; others as they are."""
+        if hasattr(mask, "to_dict") and getattr(mask, "ndim", 0) == 1:
+            mask = mask.to_dict()
         if isinstance(mask, Mapping):
             mask = {name for name, allowed in mask.items() if allowed}
         if isinstance(mask, str) or not isinstance(mask, Collection) or getattr(mask, "dtype", None) == np.bool_:
