@@ -186,29 +186,25 @@ def context_of(table: "pd.DataFrame", context: Any, outcomes: dict[Any, str]) ->
     return Context(np.stack(columns, axis=1) if columns else None, tuple(names), "")
 
 
-def labeled(
-    values: "pd.Series", names: Sequence[Label] | None, count: int | None = None
-) -> tuple[np.ndarray, Sequence[Label]]:
+def labeled(values: Any, names: Sequence[Label] | None, count: int | None = None) -> tuple[np.ndarray, Sequence[Label]]:
     """(n,) places of actions among their labels, and the labels (k,), a range for indices.
 
     Labels are the given ones, else the categories, else what occurs, sorted. Integers are labels, unless they are 0 to
     n - 1, or lie below a `count` of actions that something else numbers.
     """
-    import pandas as pd
-
     if not len(values):
         raise ValueError("column action: a log needs at least one row; got none")
     try:
-        codes, found = pd.factorize(values)
+        codes, found = _factorized(values)
     except TypeError as error:
         raise ValueError(f"column action: it holds what is neither text nor an integer ({error})") from error
-    cells = [_label(cell) for cell in found.tolist()]
+    cells = [_label(cell) for cell in found]
 
     def check(right: list[bool], remedy: str) -> None:
-        refuse("action", ~np.array([*right, False])[codes], values.to_numpy(), remedy)
+        refuse("action", ~np.array([*right, False])[codes], np.asarray(values), remedy)
 
     texts, known = [isinstance(cell, str) for cell in cells], checked_names(names)
-    if known is None and isinstance(values.dtype, pd.CategoricalDtype):
+    if known is None and hasattr(values, "cat"):
         known = checked_names([_label(level) for level in values.cat.categories])
     if known is None and any(texts):
         check(texts, "it is not the name of an action, as others are")
@@ -234,6 +230,20 @@ def labeled(
     at = [places.get(str(cell), -1) for cell in cells]
     check([place >= 0 for place in at], f"it is not an action; they are {', '.join(map(str, known[:12]))}")
     return np.array(at, np.int64)[codes], known
+
+
+def _factorized(values: Any) -> tuple[np.ndarray, list[Any]]:
+    """(n,) places of the cells of an array or Series among those that differ, and these."""
+    if not isinstance(values, np.ndarray):
+        import pandas as pd
+
+        codes, found = pd.factorize(values)
+        return codes, found.tolist()
+    if values.dtype == object:
+        places: dict[Any, int] = {}
+        return np.array([places.setdefault(cell, len(places)) for cell in values]), list(places)
+    found, codes = np.unique(values, return_inverse=True)
+    return codes, found.tolist()
 
 
 def _label(cell: Any) -> Any:

@@ -330,7 +330,7 @@ def make_log(
     counts = [_array(name, part, 2).shape[1] for name, part in by_column.items() if part is not None]
     counts += [] if action_features is None else [_array("action_features", action_features, 2, 3).shape[-2]]
     counts += [] if num_actions is None else [checks.count("num_actions", num_actions)]
-    places, labels = labeled(_series(action), action_names, *counts[:1])
+    places, labels = labeled(_column(action), action_names, *counts[:1])
     count, size = len(places), len(labels)
     if set(counts) - {size}:
         raise ValueError(
@@ -429,26 +429,28 @@ def _check_law(log: Log, law: np.ndarray) -> None:
 
 def check_keys(key: np.ndarray) -> None:
     """Raise ValueError for a missing key, or one that occurs before."""
-    import pandas as pd
+    listed, rows = key.tolist(), {}
+    if not all(isinstance(one, str | int) for one in listed):
+        import pandas as pd
 
-    column = pd.Series(key)
-    refuse("key", column.isna().to_numpy(), key, "a decision has no key: fill it in, or drop the row")
-    twice = column.duplicated().to_numpy()
+        refuse("key", np.asarray(pd.isna(key)), key, "a decision has no key: fill it in, or drop the row")
+    twice = np.array([rows.setdefault(one, row) != row for row, one in enumerate(listed)], bool)
     refuse("key", twice, key, "a row before has this key: keep one row of a decision, as drop_duplicates does")
 
 
-def _series(action: Any) -> "pd.Series":
-    import pandas as pd
-
+def _column(action: Any) -> Any:
+    """(n,) numbers or texts; a Series of what is of pandas or Arrow."""
     if hasattr(action, "to_pandas"):
         action = action.to_pandas()
-    if isinstance(action, pd.Series | pd.Categorical):
+    if (hasattr(action, "iloc") and not hasattr(action, "columns")) or hasattr(action, "categories"):
+        import pandas as pd
+
         return pd.Series(action)
     if not isinstance(action, jax.Array | np.ndarray) or action.dtype.kind in "OUT":
         values = checks.entries("column action", action, object)
         if values.ndim == 1 and any(isinstance(value, str) for value in values):
-            return pd.Series(values)
-    return pd.Series(_array("action", action, 1))
+            return values
+    return _array("action", action, 1)
 
 
 def _remedy(propensity: np.ndarray) -> str:
@@ -483,12 +485,14 @@ def _array(name: str, values: Any, *axes: int) -> np.ndarray:
 
 
 def _moments(values: Any) -> np.ndarray:
-    import pandas as pd
-
     array = checks.entries("column timestamp", values)
     if array.ndim != 1 or array.dtype.kind not in "MOU":
         return _array("timestamp", values, 1)
-    return array if array.dtype.kind == "M" else times(pd.Series(array))
+    if array.dtype.kind == "M":
+        return array
+    import pandas as pd
+
+    return times(pd.Series(array))
 
 
 def inputs(log: Log) -> np.ndarray:

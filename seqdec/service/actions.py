@@ -330,7 +330,7 @@ class Arms(OfContexts):
 
     def _bools(self, mask: Any) -> Any:
         """(ids,) bool of a collection of names, or of a dict or Series of bools by name; others as they are."""
-        if hasattr(mask, "to_dict") and getattr(mask, "ndim", 0) == 1:
+        if hasattr(mask, "to_dict") and getattr(mask, "dtype", None) == np.bool_:
             mask = mask.to_dict()
         if isinstance(mask, Mapping):
             mask = {name for name, allowed in mask.items() if allowed}

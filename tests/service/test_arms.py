@@ -146,3 +146,9 @@ def test_names_of_arms_are_checked() -> None:
     ):
         with pytest.raises(error, match=message):
             service(site=site, arms=arms)
+
+
+def test_a_series_masks_by_its_names(tmp_path: Path) -> None:
+    mask = pd.Series({"c": True, "a": False, "b": False})
+    with service(tmp_path, arms=NAMES) as one:
+        assert {one.decide(x, mask=mask).action for x in X[:6]} == {"c"}
