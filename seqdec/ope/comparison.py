@@ -22,7 +22,7 @@ from seqdec.ope import intervals, sequences
 from seqdec.ope.contract import Estimator, Evidence, evidence, missing, policy
 from seqdec.ope.diagnostics import RARE, SIGMAS, Overlap, groups_of, overlap, range_of, reach
 from seqdec.ope.estimators import DM, SNDR, SNIPS, STANDARD
-from seqdec.ope.evaluation import evaluate, extra_rows
+from seqdec.ope.evaluation import evaluate
 from seqdec.ope.intervals import Ends, Terms
 from seqdec.ope.log import Log, check_log
 
@@ -226,13 +226,13 @@ def _ends(
     if logged:
         pairs = [(row, row) for row in _unseen(given, known)]
     else:
-        pairs = zip(extra_rows(given, known), reversed(extra_rows(other, known)), strict=True)
+        pairs = zip(_extra_rows(given, known), reversed(_extra_rows(other, known)), strict=True)
     return _interval(terms, [_paired(estimator, *pair, logged) for pair in pairs], member, settings)
 
 
 def _unseen(given: Evidence, known: Ends | None) -> list[Evidence]:
-    """The rows of `extra_rows`, or rows of a weight a standard deviation below 1: those that move (w - 1) r more."""
-    less, more = extra_rows(given, known)
+    """The rows of `_extra_rows`, or rows of a weight a standard deviation below 1: those that move (w - 1) r more."""
+    less, more = _extra_rows(given, known)
     spread = given.weights.std()
     heavy, light = max(less.weights[0], 1 + spread), max(1 - spread, 0.0)
     mean = given.log.reward.mean()
@@ -243,6 +243,17 @@ def _unseen(given: Evidence, known: Ends | None) -> list[Evidence]:
     return found
 
 
+def _extra_rows(given: Evidence, known: Ends | None) -> Sequence[Evidence]:
+    """An unseen row of the target with a low reward, and one with a high reward, those of a known range."""
+    weights = np.array([max(given.usual_weight, float(np.mean(given.weights**2)))])
+    direct, r, mean = np.array([given.direct.mean()]), given.log.reward, given.log.reward.mean()
+    rewards = known or (r[r <= max(mean, r.min())].mean(), r[r >= min(mean, r.max())].mean())  # the mean is rounded
+    return [
+        given._replace(log=given.log[:1].replace(reward=one), weights=weights, direct=direct, residual=one - direct)
+        for one in np.array(rewards)[:, None]
+    ]
+
+
 def _interval(
     terms: Terms, rows: Sequence[Terms], member: np.ndarray | None, settings: Any, reward_range: Ends | None = None
 ) -> Ends:
@@ -251,7 +262,7 @@ def _interval(
         member = np.unique(member, return_inverse=True)[1]
         count = int(member.max()) + 1
         size = len(member) / count
-        terms, rows = intervals.grouped(terms, member), [Terms(*(size * part for part in row)) for row in rows]
+        terms, rows = terms.grouped(member), [Terms(*(size * part for part in row)) for row in rows]
     found = intervals.several([(terms, rows)], reward_range=reward_range, groups=count, **settings)[0]
     return found.low, found.high
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seqdec.boundary import checks
-from seqdec.ope.contract import Evidence, Target, evidence
+from seqdec.ope.contract import Evidence, evidence
 from seqdec.ope.intervals import Ends, Terms, tails
 from seqdec.ope.log import Log, check_log
 from seqdec.statistics import standard_error
@@ -68,14 +68,7 @@ def overlap(log: Any, target: Any, *, reward_range: Ends | None = None, groups: 
 
     Arguments and errors as in `seqdec.ope.evaluate`.
     """
-    check_log(log)  # raises
-    raise NotImplementedError
-
-
-@overlap.register
-def _of_actions(
-    log: Log, target: np.ndarray | Target, *, reward_range: Ends | None = None, groups: Any = None
-) -> Overlap:
+    check_log(log)
     given = evidence(log, target, seed=0)
     w, count, nan = given.weights, len(log), float("nan")
     known, member = range_of(reward_range, log.reward), groups_of(groups, count)

@@ -81,7 +81,7 @@ def evaluate(
     for text in (*biases(given), *(repeats(given.log) if isinstance(given.log, Log) and member is None else ())):
         warnings.warn(text, stacklevel=2)
     points = {name: one.point for name, one in terms.items()}
-    ends = _intervals(chosen, terms, given, absent, reward_range, member, level, samples)
+    ends = _intervals(chosen, terms, points, given, absent, reward_range, member, level, samples)
     rows = [
         (value, low, high, error, kind) for (value, error), (low, high, kind) in zip(points.values(), ends, strict=True)
     ]
@@ -118,6 +118,7 @@ def _chosen(
 def _intervals(
     chosen: dict[str, Estimator],
     terms: dict[str, Terms],
+    points: dict[str, intervals.Ends],
     given: Any,
     absent: Collection[str],
     reward_range: tuple[float, float] | None,
@@ -143,7 +144,7 @@ def _intervals(
         unseen = intervals.unseen(own, _weight(own, weight, reward), ends)
         if member is not None:
             size = len(reward) / (member.max() + 1)
-            own, unseen = intervals.grouped(own, member), [Terms(*(size * part for part in row)) for row in unseen]
+            own, unseen = own.grouped(member), [Terms(*(size * part for part in row)) for row in unseen]
         estimates.append((own, unseen))
     groups = None if member is None else int(member.max()) + 1
     found = intervals.several(
@@ -161,7 +162,7 @@ def _intervals(
             interval = interval._replace(low=ends[0], high=ends[1]) if missing < 1 else intervals.Interval(low, high)
             words.append(f"{missing:.1%} of the decisions from {low:.4g} to {high:.4g}")
         words += [interval.words] if interval.words else []
-        value = terms[name].value
+        value, _ = points[name]
         rows.append((min(value, interval.low), max(value, interval.high), "; ".join(words)))
     return rows
 
@@ -180,14 +181,3 @@ def _weight(own: Terms, weight: float, reward: np.ndarray) -> float:
         return weight
     variance = reward.var()
     return max(float((own.influence**2).mean() / variance), 1.0) if variance else 1.0
-
-
-def extra_rows(given: Evidence, known: intervals.Ends | None) -> Sequence[Evidence]:
-    """An unseen row of the target with a low reward, and one with a high reward, those of a known range."""
-    weights = np.array([max(given.usual_weight, float(np.mean(given.weights**2)))])
-    direct, r, mean = np.array([given.direct.mean()]), given.log.reward, given.log.reward.mean()
-    rewards = known or (r[r <= max(mean, r.min())].mean(), r[r >= min(mean, r.max())].mean())  # the mean is rounded
-    return [
-        given._replace(log=given.log[:1].replace(reward=one), weights=weights, direct=direct, residual=one - direct)
-        for one in np.array(rewards)[:, None]
-    ]

@@ -83,11 +83,6 @@ class Terms(NamedTuple):
         return Terms(*(np.stack(part, axis=1) for part in parts))
 
 
-def grouped(terms: Terms, groups: np.ndarray) -> Terms:
-    """Sums within groups (n,) of numbers from 0."""
-    return Terms(*(np.stack([np.bincount(groups, x) for x in part.T], axis=1) for part in terms.columns))
-
-
 class Interval(NamedTuple):
     """An interval, and why an end is infinite."""
 
