@@ -180,6 +180,8 @@ def write_table(path: Path, table: "pd.DataFrame", manifest: Mapping[str, Any] |
     import pyarrow
     from pyarrow import parquet
 
+    seconds = table.columns[table.dtypes == "datetime64[s]"]
+    table = table.astype(dict.fromkeys(seconds, "datetime64[ms]"))  # parquet has no seconds
     content, text = pyarrow.Table.from_pandas(table), json.dumps(manifest or {})
     signature = {_MANIFEST: text, _DIGEST: _digest(text, _columns(content))}
     signed = content.replace_schema_metadata({**(content.schema.metadata or {}), **signature})

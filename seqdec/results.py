@@ -80,7 +80,7 @@ class Run:
 
     def __getitem__(self, steps: Any) -> "Run":
         """Steps of all seeds by a slice, bools, indices, or one index, without `state`. Raises IndexError."""
-        at = row_index(steps)
+        at = row_index(steps, len(self))
         names = ("actions", "rewards", "regret", "propensities")
         return self.replace(
             **{name: getattr(self, name)[:, at] for name in names},

@@ -19,7 +19,8 @@ class Rows:
 
         Raises IndexError for other shapes, and rows that do not exist.
         """
-        parts = {name: _taken(part, row_index(rows)) for name, part in vars(self).items()}
+        at = row_index(rows, len(self))
+        parts = {name: _taken(part, at) for name, part in vars(self).items()}
         return self.replace(**parts)
 
     def replace(self, **fields: Any) -> Self:
@@ -27,11 +28,20 @@ class Rows:
         return dataclasses.replace(self, **fields)
 
 
-def row_index(rows: Any) -> Any:
-    """An index whose result has rows."""
-    if isinstance(rows, slice):
-        return rows
-    return np.atleast_1d(np.asarray(rows)) if np.size(rows) else np.zeros(0, int)
+def row_index(rows: Any, count: int) -> Any:
+    """An index of `count` rows whose result has rows. Raises IndexError for what is none."""
+    try:
+        if isinstance(rows, slice):
+            rows.indices(count)
+            return rows
+        at = np.atleast_1d(np.asarray(rows)) if np.size(rows) else np.zeros(0, int)
+        if np.arange(count)[at].ndim == 1:
+            return at
+    except (IndexError, TypeError, ValueError):
+        pass
+    raise IndexError(
+        f"rows are given by a slice, {count:,} bools, or whole numbers from {-count} to {count - 1}; got {rows!r:.80}"
+    )
 
 
 def _taken(part: Any, rows: Any) -> Any:
@@ -47,3 +57,11 @@ def _taken(part: Any, rows: Any) -> Any:
 def is_view(array: np.ndarray) -> bool:
     """Whether all rows are one row in memory, as of `np.broadcast_to`."""
     return len(array) > 0 and array.strides[0] == 0
+
+
+def refuse(name: str, wrong: Any, values: np.ndarray, remedy: str) -> None:
+    """Raise ValueError for the first row where `wrong` (n,)."""
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        more = f" (and {int(wrong.sum()) - 1} more rows)" if wrong.sum() > 1 else ""
+        raise ValueError(f"column {name}, row {row}: {values[row]}{more}: {remedy}")

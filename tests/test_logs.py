@@ -2,6 +2,7 @@
 
 import datetime as dt
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -109,11 +110,7 @@ def test_named_columns_of_numbers_are_taken_as_they_are() -> None:
         ({"action_names": [1.5, "mail"]}, "action_names must be a list of texts or integers; got"),
         (
             {"table": TABLE.assign(offer=1.5)},
-            r"column action, row 0: 1.5 .*: actions must be integers from 0, or names",
-        ),
-        (
-            {"table": TABLE.assign(offer=TABLE["user"] - 1)},
-            r"row 0: -1: actions must be .* number them, or drop the row",
+            r"column action, row 0: 1.5 .*: actions must be integers, or names",
         ),
         ({"num_actions": 5}, r"count different numbers of actions: \[3, 5\]"),
         ({"table": TABLE.assign(offer=[*OFFERS[:-1], None])}, "row 59: .*: it is not the name of an action"),
@@ -162,6 +159,8 @@ def test_named_actions_of_any_container(actions: Any, names: tuple[str, ...], tm
         (["2", "1", "3"], {}, (1, 2, 3), 3),
         (["2", "01", "3"], {}, ("01", "2", "3"), 3),
         (["0", "2", "1"], {}, None, 3),
+        ([-1, 1, -1], {}, (-1, 1), 2),
+        (["-1", "1", "0"], {}, (-1, 0, 1), 3),
         ([2, 0, 2], {"num_actions": 5}, None, 5),
         ([2, 1, 2], {"action_names": ["a", "b", "c"]}, ("a", "b", "c"), 3),
         ([2, 1, 2], {"action_names": [2, 0, 1]}, (2, 0, 1), 3),
@@ -362,8 +361,62 @@ def test_indices_are_not_labels_of_the_same_number_of_actions() -> None:
     log = named_log(action=[0, 1, 2])
     with pytest.raises(ValueError, match=r"log are 0, 1, 2; .* of 1, 2, 3, without 0"):
         ope.aligned(log, Schema((1, 2, 3)))
-    with pytest.raises(ValueError, match="log has 3 actions without names; what was learned before is of 'a', 'b'"):
+    with pytest.raises(ValueError, match=r"the 3 actions of the log are indices from 0; .* before is of 'a', 'b'$"):
         ope.aligned(log, Schema(("a", "b")))
+
+
+def test_names_and_indices_are_joined_where_somebody_says_so(may: Log) -> None:
+    plain, names = may.replace(action_names=None), may.action_names
+    by_name, by_index = ope.learn_by_classification(may), ope.learn_by_classification(plain)
+    for agent, log, known in ((by_name, plain, names), (by_index, may, None)):
+        said = f"if they are the same in this order, say so, log.replace(action_names={known!r})"
+        for join in (lambda log: ope.warm_start(agent, log, seed=0), lambda log: ope.target_of(agent, log, seed=0)):  # noqa: B023
+            with pytest.raises(ValueError, match=re.escape(said)):
+                join(log)
+        assert ope.warm_start(agent, log.replace(action_names=known), seed=0).schema == agent.schema
+    named = pd.DataFrame(np.tile([0.2, 0.3, 0.5], (300, 1)), columns=list(names or ()))
+    for check in (ope.check_target, ope.check_predicted):
+        with pytest.raises(ValueError, match=r"for each action, 0, 1, 2; got 'a', 'b', 'c': .* as by to_numpy\(\)"):
+            check(plain, named)  # pyright: ignore[reportArgumentType]
+        check(plain, named.to_numpy())
+    with pytest.raises(ValueError, match="mask must have a column for each action, 0, 1, 2; got 'a', 'b', 'c'"):
+        make_log(action=plain.action, reward=plain.reward, propensity=None, mask=named > 0)
+
+
+def test_a_row_that_is_taken_twice_has_no_key_and_what_is_saved_is_loaded(may: Log, tmp_path: Path) -> None:
+    log, file = may.replace(key=np.arange(len(may))), tmp_path / "log.parquet"
+    for rows in ([0, 0, 1], [-1, len(log) - 1]):
+        assert log[rows].key is None
+    for rows in ([0, 2], slice(0, 9, 2), log.action == 1):
+        found = log[rows]
+        found.save(file)
+        assert found.key is not None
+        assert_equal(Log.load(file), found)
+    log[[0, 0, 1]].save(file)
+    for wrong, message in (
+        (log[::-1], r"row 1: 298 .*: it is earlier than the row before: .* log\[numpy.argsort\(log.timestamp\)\]"),
+        (log[:0], "a log needs at least one row"),
+        (log.replace(key=np.array([1, "1"] * 150, object)), r"row 1: 1 .*: a row before has this key"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            wrong.save(file)
+    assert len(Log.load(file)) == 3
+
+
+@pytest.mark.parametrize("unit", ["Y", "D", "s", "ms", "ns", "ps"])
+def test_dates_of_any_unit_are_saved(unit: str, tmp_path: Path) -> None:
+    times = np.array(["1970-01-01", "1970-03-01"], "datetime64[s]").astype(f"datetime64[{unit}]")
+    log = make_log(action=["a", "b"], reward=[0, 1], propensity=[0.5] * 2, timestamp=times)
+    log.replace(key=times if unit == "D" else None).save(tmp_path / "log.parquet")
+    assert (Log.load(tmp_path / "log.parquet").timestamp == times).all()
+
+
+@pytest.mark.parametrize("rows", [300, [0, -301], "a", 1.5, [True, False], [[0, 1]], None, ..., {"a": 1}, slice("a")])
+def test_rows_that_are_none_are_refused_in_a_sentence(rows: Any, may: Log) -> None:
+    with pytest.raises(
+        IndexError, match="rows are given by a slice, 300 bools, or whole numbers from -300 to 299; got"
+    ):
+        may[rows]
 
 
 def test_the_schema_travels_through_tables_files_and_rows(tmp_path: Path) -> None:

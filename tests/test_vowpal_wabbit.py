@@ -47,6 +47,12 @@ def test_a_line_is_a_decision(tmp_path: Path) -> None:
     assert np.abs(again.context).sum() == pytest.approx(np.abs(log.context).sum())  # no names share a bucket
 
 
+def test_labels_with_gaps_are_names(tmp_path: Path) -> None:
+    log = load(tmp_path, CB.replace("1:2:", "101:2:").replace("3:0.5", "205:0.5"))
+    assert log.action_names == (2, 101, 205) and [log.name(action) for action in log.action] == ["101", "205", "2"]
+    assert load(tmp_path, CB.replace("1:2:", "3:2:"), num_actions=3).action_names is None
+
+
 def test_a_line_is_an_action(tmp_path: Path) -> None:
     log = load(tmp_path, ADF)
     assert log.action.tolist() == [1, 2] and log.mask.tolist() == [[True, True, False], [True, True, True]]
@@ -106,6 +112,15 @@ def test_json_lines_are_decisions(tmp_path: Path) -> None:
     assert log.context.tolist() == [[0, 5, 0, 0, 0, 0], [7, 31, 1, 1, 0.5, 2]]
     assert log.action_features[1].tolist() == [[0, 0, 3, 0], [1, 1, 5, 1], [0] * 4]  # i^id=b, new, price, so
     assert log.timestamp[1] - log.timestamp[0] == np.timedelta64(1516, "ms")
+
+
+def test_events_that_are_repeated_are_counted(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="2 lines with an EventId that was before, as line 3 with 'e1'") as caught:
+        log = load(tmp_path, ds() + ds(("_label_cost", 0)))
+    assert caught[0].filename == __file__
+    log.save(tmp_path / "log.parquet")
+    for one in (log, ope.Log.load(tmp_path / "log.parquet")):
+        assert one.key is not None and one.key.tolist() == ["e0", "e1"] and one.reward.tolist() == [1, -0.5]
 
 
 def test_probabilities_that_contradict_each_other_are_said(tmp_path: Path) -> None:
@@ -188,7 +203,7 @@ def test_the_command_reads_it(tmp_path: Path, capsys: Any) -> None:
     given = ["--policy", "uniform", "--model", "linear", "--folds", "0", "--estimators", "snips, dr(shrinkage=2)"]
     assert cli.main(["ope", str(tmp_path / "log.vw.gz"), *given, "--out", str(tmp_path / "out")]) == 0
     assert "\nsnips " in (out := capsys.readouterr().out) and "\ndr(shrinkage=2) " in out and "\nips " not in out
-    (tmp_path / "log.dsjson").write_text(ds() * 2)
+    (tmp_path / "log.dsjson").write_text(ds() + ds().replace('"EventId": "e', '"EventId": "f'))
     assert cli.main(["ope", str(tmp_path / "log.dsjson"), *given, "--out", str(tmp_path / "out2")]) == 0
 
 

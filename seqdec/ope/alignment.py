@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from seqdec.core import Schema
-from seqdec.ope.columns import shown
+from seqdec.ope.labels import shown
 from seqdec.ope.log import Log, check_log
 from seqdec.rows import is_view
 
@@ -18,8 +18,8 @@ from seqdec.rows import is_view
 def aligned(log: Log, schema: Schema | None) -> Log:
     """The log with actions and columns in the order of a schema.
 
-    Actions of the schema that the log does not have are masked out. What has no names, or a schema of None, stays as it
-    is; labels that are all integers count as names also beside indices.
+    Actions of the schema that the log does not have are masked out. Labels that are all integers count as names also
+    beside indices. A schema of None, and contexts without names, leave the log as it is.
 
     >>> from seqdec.ope import make_log
     >>> log = make_log(action=["b", "a"], reward=[1, 0], propensity=[0.5, 0.5])
@@ -29,7 +29,7 @@ def aligned(log: Log, schema: Schema | None) -> Log:
 
     Raises:
         TypeError: not a log.
-        ValueError: an action or a column that the schema does not have, another encoder.
+        ValueError: an action or a column that the schema does not have, names beside indices, another encoder.
     """
     check_log(log)
     return log if schema is None else _actions(_contexts(log, schema), schema.action_names)
@@ -55,11 +55,15 @@ def _contexts(log: Log, schema: Schema) -> Log:
 
 def _actions(log: Log, wanted: Sequence[str | int] | None) -> Log:
     names, size = log.action_names, log.num_actions
-    numbered = all(isinstance(name, int) for name in wanted or names or ())
-    if names is None and wanted is not None and size > len(wanted):
-        raise ValueError(f"the log has {size} actions without names; what was learned before is of {shown(wanted)}")
-    if names == wanted or (not numbered and None in (names, wanted)):
+    if names == wanted:
         return log
+    if not all(isinstance(name, int) for name in wanted or names or ()) and None in (names, wanted):
+        own, known = ("indices from 0" if one is None else shown(one) for one in (names, wanted))
+        raise ValueError(
+            f"the {size} actions of the log are {own}; what was learned before is of {known}"
+            + f": if they are the same in this order, say so, log.replace(action_names={wanted!r})"
+            * (len(wanted or names or ()) == size)
+        )
     names = names or tuple(range(size))
     wanted = wanted or tuple(range(max(size, *(name + 1 for name in names))))  # pyright: ignore[reportOperatorIssue]
     places = {name: place for place, name in enumerate(wanted)}

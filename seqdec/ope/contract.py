@@ -9,8 +9,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from seqdec.boundary import checks
-from seqdec.ope.columns import by_action
 from seqdec.ope.intervals import Terms
+from seqdec.ope.labels import by_action
 from seqdec.ope.log import Log, check_log, num_allowed
 
 

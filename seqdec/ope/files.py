@@ -10,9 +10,11 @@ import numpy as np
 
 from seqdec.boundary import checks
 from seqdec.introspection import counted, described
-from seqdec.ope.columns import Label, actions_in, labeled, named, numbers, required
+from seqdec.ope.columns import actions_in, named, numbers, required
 from seqdec.ope.contract import Evidence, Target, evidence
-from seqdec.ope.log import Log, check_keys
+from seqdec.ope.labels import Label, labeled
+from seqdec.ope.log import Log
+from seqdec.ope.validity import check_keys
 from seqdec.persistence import located, manifest_of, reading
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ What has a name has it in brackets in place of the number: context[age], mask[ba
 logging[banner]. `Log.from_pandas` reads other names of the first four.
 """
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,30 +36,29 @@ from seqdec.ope.columns import (
     ESTIMATED,
     NAMES,
     PART,
-    Label,
     actions_in,
-    by_action,
-    check_names,
     context_of,
     group,
     grouped,
-    labeled,
     named,
     numbers,
     part_column,
-    refuse,
     required,
     times,
 )
+from seqdec.ope.labels import Label, by_action, labeled
 from seqdec.ope.report import report_of
+from seqdec.ope.validity import check_rows
 from seqdec.persistence import check_table_name, located, read_any_table, write_table
 from seqdec.registry import unknown
-from seqdec.rows import Rows, is_view
+from seqdec.rows import Rows, is_view, refuse, row_index
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MOST_ACTIONS = 2**20
+_FINEST = ("ps", "fs", "as")
+"""Units of time that no table has."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -114,6 +112,14 @@ class Log(Rows):
 
     def _repr_html_(self) -> str:
         return html(repr(self), self[:5].to_pandas().iloc[:, :12])
+
+    def __getitem__(self, rows: Any) -> "Log":
+        """As of `Rows`; keys, each of one decision, are left out where a row is taken twice, as by a bootstrap."""
+        taken = super().__getitem__(rows)
+        if taken.key is None or isinstance(rows, slice):
+            return taken
+        places = np.arange(len(self))[row_index(rows, len(self))]
+        return taken if len(np.unique(places)) == len(places) else taken.replace(key=None)
 
     @property
     def schema(self) -> Schema:
@@ -255,8 +261,9 @@ class Log(Rows):
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the table as parquet, with the schema. Raises ValueError for another suffix."""
+        """Write the table as parquet, with the schema. Raises ValueError for another suffix, or an invalid log."""
         file = located(path)
+        check_rows(self)
         check_table_name(file, "write another kind with pandas, as log.to_pandas().to_csv(path, index=False)")
         table = self.to_pandas()
         kinds = set(map(type, self.action_names or ()))
@@ -370,72 +377,8 @@ def make_log(
         key=None if key is None else checks.entries("column key", key),
         logging=None if law is None else law.astype(np.float64),
     )
-    _check(log)
+    check_rows(log)
     return log.replace(propensity=np.minimum(log.propensity, 1.0))
-
-
-def _check(log: Log) -> None:
-    count, size, rows = len(log.action), log.num_actions, np.arange(len(log.action))
-    rewards = {"reward": log.reward, **{part_column(name): part for name, part in (log.reward_parts or {}).items()}}
-    shapes: dict[str, tuple[Any, tuple[int, ...]]] = {name: (part, (count,)) for name, part in rewards.items()}
-    shapes |= {name: (getattr(log, name), (count,)) for name in ("propensity", "timestamp", "key")}
-    shapes |= {"context": (log.context, (count, log.context.shape[1]))}
-    shapes |= {name: (getattr(log, name), (count, size)) for name in ("mask", "logging")}
-    if log.action_features is not None:
-        shapes["action_features"] = log.action_features, (count, size, log.action_features.shape[2])
-    for name, (array, shape) in shapes.items():
-        if array is not None and array.shape != shape:
-            raise ValueError(f"{name} must have shape {shape}; got {array.shape}")
-    if log.context_names is not None:
-        check_names("context_names", log.context_names, log.context.shape[1])
-    for name, array in rewards.items():
-        remedy = "a reward must be known: drop rows without one, or pass Log.from_pandas(reward_default=0.0)"
-        refuse(name, ~np.isfinite(array), array, remedy)
-    chance, moments = log.propensity, log.timestamp
-    if log.logging is not None:
-        _check_law(log, log.logging)
-    refuse(
-        "propensity",
-        ~((chance > 0) & (chance <= 1 + checks.TOLERANCE)) & ~np.isnan(chance).all(),
-        chance,
-        f"a propensity must lie in (0, 1]: {_remedy(chance)}",
-    )
-    forbidden = "the mask forbids it: allow it in column mask_<action>, or drop the row"
-    refuse("action", ~log.mask[rows, log.action], log.action, forbidden)
-    for name, array in (("context", log.context), ("action features", log.action_features)):
-        if array is not None and array.size:
-            flat = (array[:1] if is_view(array) else array).reshape(-1, math.prod(array.shape[1:]))
-            wrong = ~np.isfinite(flat)
-            values = flat[np.arange(len(flat)), wrong.argmax(axis=1)]
-            refuse(name, wrong.any(axis=1), values, "features must be finite: fill what is missing")
-    if log.key is not None:
-        check_keys(log.key)
-    unknown_times = np.asarray(np.isnat(moments) if moments.dtype.kind == "M" else ~np.isfinite(moments))
-    refuse("timestamp", unknown_times, moments, "fill it in, or drop the row")
-    early = np.concatenate([[False], moments[1:] < moments[:-1]])
-    refuse("timestamp", early, moments, "it is earlier than the row before: sort the log by time")
-
-
-def _check_law(log: Log, law: np.ndarray) -> None:
-    own, sums, known = law[np.arange(len(law)), log.action], law.sum(axis=1), ~np.isnan(law).all(axis=1)
-    refuse("logging", known & ~(law >= -checks.TOLERANCE).all(axis=1), law, "a probability must be >= 0")
-    refuse("logging", known & ~(np.abs(sums - 1) <= checks.TOLERANCE), sums, "the sum of the probabilities must be 1")
-    above = np.abs(law * ~log.mask).max(axis=1)
-    refuse("logging", above > checks.TOLERANCE, above, "an action that is masked out must have probability 0")
-    if log.known_propensities and not log.estimated:
-        remedy = "the probability of the logged action must be its propensity: both are of the policy that drew it"
-        refuse("logging", known & ~(np.abs(own - log.propensity) <= checks.TOLERANCE), own, remedy)
-
-
-def check_keys(key: np.ndarray) -> None:
-    """Raise ValueError for a missing key, or one that occurs before."""
-    listed, rows = key.tolist(), {}
-    if not all(isinstance(one, str | int) for one in listed):
-        import pandas as pd
-
-        refuse("key", np.asarray(pd.isna(key)), key, "a decision has no key: fill it in, or drop the row")
-    twice = np.array([rows.setdefault(one, row) != row for row, one in enumerate(listed)], bool)
-    refuse("key", twice, key, "a row before has this key: keep one row of a decision, as drop_duplicates does")
 
 
 def _column(action: Any) -> Any:
@@ -451,14 +394,6 @@ def _column(action: Any) -> Any:
         if values.ndim == 1 and any(isinstance(value, str) for value in values):
             return values
     return _array("action", action, 1)
-
-
-def _remedy(propensity: np.ndarray) -> str:
-    if (propensity <= 0).all():
-        return "logarithms of probabilities go through numpy.exp"
-    if (propensity > 1).any() and (propensity > 0).all() and propensity.max() <= 100:
-        return "divide percentages by 100"
-    return "log the probability with which the action was drawn, or drop the row"
 
 
 def _mask(mask: np.ndarray) -> np.ndarray:
@@ -489,7 +424,7 @@ def _moments(values: Any) -> np.ndarray:
     if array.ndim != 1 or array.dtype.kind not in "MOU":
         return _array("timestamp", values, 1)
     if array.dtype.kind == "M":
-        return array
+        return array.astype("datetime64[ns]") if np.datetime_data(array.dtype)[0] in _FINEST else array
     import pandas as pd
 
     return times(pd.Series(array))

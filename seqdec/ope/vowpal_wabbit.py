@@ -1,6 +1,6 @@
 """Logs of Vowpal Wabbit.
 
-A line of `cb` is action from 1, cost, probability, then features by namespace; empty lines are skipped.
+A line of `cb` is action, cost, probability, then features by namespace; empty lines are skipped.
 
     2:0.3:0.25 | age:31 |place city=paris
 
@@ -75,12 +75,13 @@ def load_vowpal_wabbit(
     JSON means `dsjson`, a "shared" line, or several groups of lines with lines that have no label, `cb_adf`. There,
     features of actions are `Log.action_features`, and decisions among fewer actions mask the last ones. In `dsjson`
     decisions are put in the order of "Timestamp", "EventId" is `Log.key`, "a" and "p" are `Log.logging`, and lines
-    without decision or with "_skipLearn" are left out.
+    without decision or with "_skipLearn" are left out; so are, with a warning, those of an "EventId" that was before.
 
     Args:
         path: of the file; .gz, .bz2, .xz and .zip are decompressed.
         first_action: in `cb`; 0 for --indexing 0.
-        num_actions: k of `cb`; None: the largest action.
+        num_actions: k of `cb`; None: as many as occur, which are indices if they are all of the numbers from
+            `first_action` on, else names.
         buckets: hashed columns; None: a column for each name, sorted.
 
     Raises:
@@ -101,7 +102,11 @@ def load_vowpal_wabbit(
         by_action = by_action or (len(groups) > 1 and any(line.label is None for line in lines))
         if by_action and num_actions is not None:
             raise ValueError("num_actions is that of the lines of each decision: leave it out")
-        decisions = list(_objects(text.split("\n"))) if is_json else [_decision(group) for group in groups * by_action]
+        decisions = (
+            _distinct(list(_objects(text.split("\n"))))
+            if is_json
+            else [_decision(group) for group in groups * by_action]
+        )
         if not decisions and not lines:
             raise ValueError("there is no line with a decision")
         return _by_actions(decisions, buckets) if by_action else _by_lines(lines, first_action, num_actions, buckets)
@@ -136,14 +141,15 @@ def _by_lines(lines: list[_Line], first: int, size: int | None, buckets: int | N
                 f"{'...' if size is None else first + size - 1}: pass first_action or num_actions"
             )
         labels.append((action, *line.label[1:]))
-    action, cost, chance = zip(*labels, strict=True)
+    action, cost, chance = map(np.array, zip(*labels, strict=True))
     context, names = _columns([line.features for line in lines], buckets)
+    gaps = size is None and len(np.unique(action)) <= action.max()
     return make_log(
-        action=action,
-        reward=-np.array(cost),
+        action=action + first if gaps else action,
+        reward=-cost,
         propensity=chance,
         context=context,
-        num_actions=max(action) + 1 if size is None else size,
+        num_actions=size,
         context_names=names,
     )
 
@@ -229,6 +235,20 @@ def _flattened(number: int, value: Any, name: str) -> Iterator[tuple[str, float]
         yield f"{name}={value}", 1.0
     elif value:  # neither null nor false nor 0
         yield name, _number(number, f"the feature {name}", value)
+
+
+def _distinct(decisions: list[_Decision]) -> list[_Decision]:
+    """The first decision of each key, and those without one."""
+    first = {decision.key: decision for decision in reversed(decisions) if decision.key is not None}
+    kept = [decision for decision in decisions if decision is first.get(decision.key, decision)]
+    if again := len(decisions) - len(kept):
+        twice = next(decision for decision in decisions if decision is not first.get(decision.key, decision))
+        warnings.warn(
+            f"{counted(again, 'line')} with an EventId that was before, as line {twice.number} with {twice.key!r}: the "
+            "first line of each is kept",
+            stacklevel=3,
+        )
+    return kept
 
 
 def _by_actions(decisions: list[_Decision], buckets: int | None) -> Log:

@@ -10,8 +10,8 @@ from gymnasium import spaces as gym_spaces
 from seqdec.boundary import checks
 from seqdec.core import Schema
 from seqdec.introspection import counted
-from seqdec.ope.columns import by_action
-from seqdec.ope.log import Label, Log
+from seqdec.ope.labels import Label, by_action
+from seqdec.ope.log import Log
 from seqdec.service import explanation
 from seqdec.service.contexts import Contexts, Rows, split
 from seqdec.service.explanation import Explanation
@@ -277,8 +277,9 @@ class Arms(OfContexts):
         """Raises TypeError or ValueError for a name that no other arm can have."""
         name = self._next_name() if name is None else label("the name of an arm", name)
         key, outputs = self._ids.get(name, len(self.arms)), self._open.size
-        if name in self.live:
-            raise ValueError(f"there is an arm {name!r} already, one of {self.live}")
+        alike = [other for other in self._ids if str(other) == str(name)]
+        if name in self.live or alike not in ([], [name]):
+            raise ValueError(f"there is an arm {alike[0]!r} already, one of {self.live}: names differ, also as text")
         if not self._named and key == len(self.arms) and name != self._next_name():
             raise ValueError(f"the arms have numbers, the next of which is {self._next_name()}; got {name!r}")
         places = {key: arm.output for key, arm in self.arms.items() if arm.output is not None}

@@ -540,8 +540,11 @@ def _names(arms: Sequence[Label] | None, actions: gym_spaces.Space | None) -> tu
     if arms is None:
         return tuple(range(start, start + size))
     names = tuple(label("the name of an arm", name) for name in checks.ordered("arms", arms, "a list of names"))
-    if len(names) != size or len(set(names)) < size:
-        raise ValueError(f"arms must be {size} different names, as many as {actions} has; got {list(names)!r:.200}")
+    if len(names) != size or len(set(map(str, names))) < size:
+        raise ValueError(
+            f"arms must be {size} different names, as many as {actions} has; got {list(names)!r:.200}: names differ, "
+            "also as text"
+        )
     return names
 
 

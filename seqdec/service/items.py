@@ -94,6 +94,9 @@ class Inventory(NamedTuple):
     def changed(self, ids: Sequence[Id], features: np.ndarray, gone: Iterable[Id]) -> "Inventory":
         kept = set(self.numbers.values()) - {self.numbers[name] for name in gone}
         removed = [number not in kept for number in range(len(self.ids))]
+        known = {str(self.ids[number]): self.ids[number] for number in kept}
+        if alike := [name for name in ids if known.setdefault(str(name), name) != name]:
+            raise ValueError(f"the catalog has an item {known[str(alike[0])]!r}, which as text is {alike[0]!r} too")
         every = np.concatenate([self.features, features])
         return self.of((*self.ids, *ids), every, [*removed, *[False] * len(ids)])
 
@@ -273,8 +276,7 @@ class Items:
 
     def imported(self, log: Log) -> Imported:
         records, inventory = self._users_of(log), self.inventory
-        in_order = sorted(inventory.numbers, key=lambda name: isinstance(name, str))  # "7" before 7
-        by_name = {str(name): inventory.numbers[name] for name in in_order}
+        by_name = {str(name): number for name, number in inventory.numbers.items()}
         names = list(map(str, log.action_names or ()))
         if missing := [name for name in names if name not in by_name]:
             raise ValueError(

@@ -95,6 +95,7 @@ def test_arms_come_back_by_name(tmp_path: Path) -> None:
         assert one.add_arm("b") == "b" and one.arms == ("a", "b", "d", 7) and bits(one) != before
         for name, error, message in (
             ("d", ValueError, r"there is an arm 'd' already"),
+            ("7", ValueError, r"there is an arm 7 already, .*: names differ, also as text"),
             (None, TypeError, r"arms have names, .*: give the new one a name"),
             (True, TypeError, "must be a text or an integer; got True"),
         ):
@@ -140,6 +141,7 @@ def test_names_of_arms_are_checked() -> None:
     for site, arms, error, message in (
         (SITE, ["a", "b"], ValueError, r"must be 3 different names, as many as Discrete\(3\) has; got \['a', 'b'\]"),
         (SITE, ["a", "b", "a"], ValueError, "3 different names"),
+        (SITE, [1, "a", "1"], ValueError, "3 different names, .*: names differ, also as text"),
         (SITE, {"a", "b", "c"}, TypeError, "their order counts"),
         (SITE, ["a", 1.5, "c"], TypeError, "must be a text or an integer; got 1.5"),
         (box, NAMES, TypeError, "arms are for Discrete actions"),

@@ -113,6 +113,7 @@ def test_what_is_refused_changes_nothing(tmp_path: Path) -> None:
             ({"a": [1.0, 2.0], "b": [np.nan, 0.0]}, ValueError, "the features of item 'b' must hold finite numbers"),
             ({True: [1.0, 2.0]}, TypeError, "the id of an item must be a text or an integer; got True"),
             ([("a", [1.0, 2.0])], TypeError, "items must be a dict of features by id"),
+            ({"7": [1.0, 2.0]}, ValueError, "the catalog has an item 7, which as text is '7' too"),
         ):
             with pytest.raises(error, match=message):
                 one.add_items(wrong)  # pyright: ignore[reportArgumentType]

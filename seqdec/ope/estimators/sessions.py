@@ -13,13 +13,13 @@ import numpy as np
 
 from seqdec.boundary import checks
 from seqdec.boundary.tables import frame
-from seqdec.ope.columns import named, refuse, required, times
+from seqdec.ope.columns import named, required, times
 from seqdec.ope.contract import Estimator, check_predicted, check_target, evidence
 from seqdec.ope.diagnostics import Overlap, biases, biases_of_weights, of_weights, overlap
 from seqdec.ope.intervals import Terms
 from seqdec.ope.log import Log
 from seqdec.ope.rewards import predictions
-from seqdec.rows import row_index
+from seqdec.rows import refuse, row_index
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,8 +40,8 @@ class EpisodeLog:
         return int(self.session[-1]) + 1 if len(self.session) else 0
 
     def __getitem__(self, sessions: Any) -> "EpisodeLog":
-        """Sessions by a slice, bools, indices, or one index."""
-        chosen = np.arange(len(self))[row_index(sessions)]
+        """Sessions by a slice, bools, indices, or one index. Raises IndexError."""
+        chosen = np.arange(len(self))[row_index(sessions, len(self))]
         every = np.split(np.arange(len(self.session)), self._first[1:-1])
         rows = np.concatenate([every[one] for one in chosen] or [np.zeros(0, int)])
         return EpisodeLog(self.steps[rows], np.repeat(np.arange(len(chosen)), self.lengths[chosen]))
