@@ -195,6 +195,7 @@ CALLS: dict[str, Callable[[seqdec.OnlineAgent], Call]] = {
     "learn_named": _learn_named,
     "learn_many_collected": _learn_collected,
     "settle_collected": _settle_collected,
+    "activate": lambda one: (lambda token: lambda: one.activate(token))(one.decide(X[0], active=False).token),
 }
 """(agent) -> a call with all that it needs."""
 

@@ -53,7 +53,7 @@ class Actions(Protocol):
 
     restore: follow the log, with a model of so many outputs.
     ask, ask_many: check a call's arguments. Raise TypeError or ValueError.
-    identities: contexts of a call, as bytes; identity_of: that of a logged context.
+    forbidden: of the given actions by place, as in the log, a place where the mask or the items do not allow it.
     some: a call for those at some places. Raises ValueError for a part of a slate.
     shown: a logged action, for the caller.
     choose: actions of the decisions from a number on. Raises TypeError or ValueError.
@@ -66,9 +66,8 @@ class Actions(Protocol):
 
     def restore(self, store: Store, outputs: int) -> None: ...
     def ask(self, context: Any, mask: Any, items: Any) -> Any: ...
-    def ask_many(self, stacked: Any, masks: Any, items: Any) -> Any: ...
-    def identities(self, asked: Any) -> Sequence[bytes]: ...
-    def identity_of(self, context: bytes) -> bytes: ...
+    def ask_many(self, contexts: Any, masks: Any, items: Any) -> Any: ...
+    def forbidden(self, asked: Any, actions: Mapping[int, Any]) -> int | None: ...
     def some(self, asked: Any, places: Sequence[int]) -> Any: ...
     def shown(self, action: Any) -> Any: ...
     def choose(self, model: Model, number: int, asked: Any) -> Chosen: ...
@@ -89,6 +88,11 @@ class Asked(NamedTuple):
     lead: tuple[int, ...]
     """its axes before that of the ids"""
 
+    @property
+    def size(self) -> int:
+        """Number of decisions."""
+        return len(self.rows.packed)
+
 
 class OfContexts:
     """What arms and points share."""
@@ -101,17 +105,11 @@ class OfContexts:
             raise no_catalog()
         return Asked(self._contexts.one(context), mask, ())
 
-    def ask_many(self, stacked: Any, masks: Any, items: Any) -> Asked:
+    def ask_many(self, contexts: Any, masks: Any, items: Any) -> Asked:
         if items is not None:
             raise no_catalog()
-        rows = self._contexts.many(stacked)
+        rows = self._contexts.many(contexts)
         return Asked(rows, masks, (len(rows.packed),))
-
-    def identities(self, asked: Asked) -> Sequence[bytes]:
-        return asked.rows.packed
-
-    def identity_of(self, context: bytes) -> bytes:
-        return context
 
     def some(self, asked: Asked, places: Sequence[int]) -> Asked:
         return Asked(asked.rows.some(places), asked.mask, (len(places),))
@@ -134,9 +132,8 @@ class Points(OfContexts):
         pass
 
     def choose(self, model: Model, number: int, asked: Asked) -> Chosen:
-        rows, count = asked.rows, len(asked.rows.packed)
-        if asked.mask is not None:
-            raise ValueError(f"the mask must be None, because actions are points of a Box; got {asked.mask!r:.80}")
+        rows, count = asked.rows, asked.size
+        self.forbidden(asked, {})
         if not count:
             return NOTHING
         values, propensities, _ = model.decide(number, rows.x, np.ones((count, 0), bool))
@@ -144,6 +141,11 @@ class Points(OfContexts):
         for value in (points := [value.copy() for value in values]):
             value.flags.writeable = False
         return Chosen(points, rows.packed, none, written, propensities.tolist(), none, rows.clipped)
+
+    def forbidden(self, asked: Asked, actions: Mapping[int, Any]) -> int | None:
+        if asked.mask is not None:
+            raise ValueError(f"the mask must be None, because actions are points of a Box; got {asked.mask!r:.80}")
+        return None
 
     def lesson(self, action: bytes) -> np.ndarray:
         return np.frombuffer(action, np.float32).reshape(self._shape)  # not to be written to
@@ -209,7 +211,7 @@ class Arms(OfContexts):
         self._use(store.arms(), outputs)
 
     def choose(self, model: Model, number: int, asked: Asked) -> Chosen:
-        rows, count = asked.rows, len(asked.rows.packed)
+        rows, count = asked.rows, asked.size
         if asked.mask is None:
             masks, shown = np.repeat(self._open[None], count, 0), [self._shown] * count
         else:
@@ -230,6 +232,12 @@ class Arms(OfContexts):
     def some(self, asked: Asked, places: Sequence[int]) -> Asked:
         mask = None if asked.mask is None else self._allowed(asked.mask, asked.lead)[places]
         return super().some(asked, places)._replace(mask=mask)
+
+    def forbidden(self, asked: Asked, actions: Mapping[int, int]) -> int | None:
+        if asked.mask is None or not actions:
+            return None
+        allowed = self._given(asked.mask, asked.lead).reshape(asked.size, len(self.arms))
+        return next((place for place, action in actions.items() if not allowed[place, action]), None)
 
     def shown(self, action: int) -> Label:
         return self.arms[action].name
@@ -345,10 +353,18 @@ class Arms(OfContexts):
         return allowed
 
     def _allowed(self, mask: Any, lead: tuple[int, ...]) -> np.ndarray:
-        """(*lead, ids) bool; arms added after a mask was made are not allowed."""
+        """(*lead, ids) bool, without removed arms."""
         live = self._live
         if mask is None:
             return np.broadcast_to(live, (*lead, len(live)))
+        allowed = self._given(mask, lead) & live
+        if not allowed.any(-1).all():
+            raise ValueError(f"the mask must allow at least one of the arms {self.live}; got {mask!r:.80}")
+        return allowed
+
+    def _given(self, mask: Any, lead: tuple[int, ...]) -> np.ndarray:
+        """(*lead, ids) bool; arms added after a mask was made are not allowed."""
+        live = self._live
         if lead and isinstance(mask, list | tuple):
             bools = [live if one is None else self._bools(one) for one in mask]
         else:
@@ -363,9 +379,6 @@ class Arms(OfContexts):
             )
         allowed = np.zeros((*lead, len(live)), bool)
         allowed[..., : given.shape[-1]] = given
-        allowed &= live
-        if not allowed.any(-1).all():
-            raise ValueError(f"the mask must allow at least one of the arms {self.live}; got {mask!r:.80}")
         return allowed
 
 

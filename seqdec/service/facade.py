@@ -31,7 +31,7 @@ from seqdec.ope.log import Label, Log, check_log
 from seqdec.persistence import check_folder_name, check_writable, located, locked, versions
 from seqdec.runtime import check_process, is_forked, short_turns
 from seqdec.service import logs
-from seqdec.service.actions import Actions, Arms, Points, label, no_catalog
+from seqdec.service.actions import NOTHING, Actions, Arms, Chosen, Points, label, no_catalog
 from seqdec.service.contexts import Contexts, described_record
 from seqdec.service.explanation import Explanation
 from seqdec.service.identity import check_arms, check_facts, described_encoder, has_changed
@@ -234,7 +234,13 @@ class OnlineAgent:
         self._transact(lambda: self._actions.warm_up(self._learner.model))
 
     def decide(
-        self, context: Any = None, mask: Any = None, *, items: Iterable[Id] | None = None, key: str | None = None
+        self,
+        context: Any = None,
+        mask: Any = None,
+        *,
+        items: Iterable[Id] | None = None,
+        key: str | None = None,
+        active: bool = True,
     ) -> Decision:
         """Choose an action and commit it to the log.
 
@@ -244,37 +250,50 @@ class OnlineAgent:
             mask: arms that may be played: a set or list of names, a dict of bools by name, or bools for all arms that
                 ever were, in the order of their ids; None: all. Arms beyond the length of bools are not allowed.
             items: ids of a `Catalog`'s items to choose from; None: all.
-            key: your name of the decision, such as "ann/17": a retry with the same key and context returns the first
-                decision, also after a restart. `forget` takes it, or what stands before a "/" of it.
+            key: your name of the decision, such as "ann/17": a retry with the same key returns the first decision, in
+                whatever context, also after a restart. `forget` takes it, or what stands before a "/" of it.
+            active: False for what may never be shown: the decision has no default reward, and all the time for its
+                reward, until `activate` or its first reward.
 
-        Raises TypeError or ValueError for a context, mask, id or key of another kind, shape or range, or a key of
-        another context, and OSError where the log cannot be written; the log is unchanged.
+        Raises TypeError or ValueError for a context, mask, id or key of another kind, shape or range, or where the mask
+        or the items do not allow the first decision with the key, and OSError where the log cannot be written; the log
+        is unchanged.
         """
         keys = () if key is None else check_keys([key])
-        return self._transact(self._decide, self._actions.ask(context, mask, items), keys, urgent=True)[0]
+        asked = self._actions.ask(context, mask, items)
+        return self._transact(self._decide, asked, keys, checks.flag("active", active), urgent=True)[0]
 
     def decide_many(
         self,
-        stacked: Any,
+        contexts: Any,
         masks: Any = None,
         *,
         items: Iterable[Iterable[Id] | None] | None = None,
         keys: Sequence[str] | None = None,
+        active: bool = True,
     ) -> list[Decision]:
         """Choose an action for each of several contexts, as `decide`, by the present belief.
 
         Args:
-            stacked: contexts (n, ...), or a dict of such arrays; with an encoder a table, or a list of dicts.
+            contexts: stacked (n, ...), or a dict of such arrays; with an encoder a table, or a list of dicts.
             masks: (n, number of ids) bool, a table with a column for each name, or a list of masks as in `decide`;
                 None: all arms.
             items: ids of items for each context; None: all.
             keys: one for each context; None: none.
+            active: of all.
         """
         given = () if keys is None else check_keys(checks.ordered("keys", keys, "a list of texts"))
-        return self._transact(self._decide, self._actions.ask_many(stacked, masks, items), given, urgent=True)
+        asked = self._actions.ask_many(contexts, masks, items)
+        return self._transact(self._decide, asked, given, checks.flag("active", active), urgent=True)
 
     def decide_slate(
-        self, count: int, context: Any = None, *, items: Iterable[Id] | None = None, key: str | None = None
+        self,
+        count: int,
+        context: Any = None,
+        *,
+        items: Iterable[Id] | None = None,
+        key: str | None = None,
+        active: bool = True,
     ) -> list[Decision]:
         """Choose `count` different items of a `Catalog` for a context, by the present belief.
 
@@ -283,7 +302,7 @@ class OnlineAgent:
         """
         asked = self._items().ask_slate(count, context, items)
         keys = () if key is None else [f"{check_keys([key])[0]}/{place}" for place in range(count)]
-        return self._transact(self._decide, asked, keys, urgent=True)
+        return self._transact(self._decide, asked, keys, checks.flag("active", active), urgent=True)
 
     def explain(self, context: Any = None, mask: Any = None, *, items: Iterable[Id] | None = None) -> Explanation:
         """Belief about every arm or item in a context, with probabilities and contributions; nothing is logged.
@@ -321,6 +340,14 @@ class OnlineAgent:
         results = self._transact(self._rewards.report, self._rewards.parse(pairs))
         self._learner.snapshot_if_due(self._transact)
         return results
+
+    def activate(self, token: str) -> Result:
+        """Log that a decision of `active=False` was shown: its default reward and its time begin now.
+
+        Returns "activated", now, before or from the beginning; "withdrawn"; "unknown" token. Raises TypeError for a
+        token that is no str, OSError where the log cannot be written.
+        """
+        return self._transact(self._rewards.activate, *place_of(token))
 
     def withdraw(self, token: str) -> Result:
         """Log that a decision was never shown: it is learned as nothing, not with the default reward either.
@@ -442,31 +469,36 @@ class OnlineAgent:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _decide(self, asked: Any, keys: Sequence[str]) -> list[Decision]:
+    def _decide(self, asked: Any, keys: Sequence[str], active: bool) -> list[Decision]:
         """Decide, or return the first decisions of these keys."""
         if not keys:
-            return self._decide_anew(asked, [])
-        first: dict[str, bytes] = {}
-        known: dict[str, Decision] = {}
-        contexts = self._actions.identities(asked)
-        if len(contexts) != len(keys):
-            raise ValueError(f"keys must be one for each of {len(contexts)} contexts; got {len(keys)}")
-        for key, context in zip(keys, contexts, strict=True):
-            if key not in first and (found := self._store.keyed(key)) is not None and found.context is not None:
-                first[key] = self._actions.identity_of(found.context)
-                known[key] = _decision(found, self._actions.shown(found.action))
-            if first.setdefault(key, context) != context:
-                raise ValueError(f"the key {key!r} is of a decision in another context: give this one a key of its own")
-        new = {key: place for place, key in reversed(list(enumerate(keys))) if key not in known}
+            return self._logged(self._chosen(asked), keys, active)
+        if asked.size != len(keys):
+            raise ValueError(f"keys must be one for each of {asked.size} contexts; got {len(keys)}")
+        stored = {key: found for key in dict.fromkeys(keys) if (found := self._store.keyed(key)) is not None}
+        known = {key: _decision(found, self._actions.shown(found.action)) for key, found in stored.items()}
+        played = {key: found.action for key, found in stored.items()}
+        new = {key: place for place, key in reversed(list(enumerate(keys))) if key not in stored}
         places = sorted(new.values())
+        own = [keys[place] for place in places]
+        chosen = NOTHING
         if places:
-            own = [keys[place] for place in places]
-            asked = asked if len(places) == len(keys) else self._actions.some(asked, places)
-            known |= zip(own, self._decide_anew(asked, own), strict=True)
+            chosen = self._chosen(asked if len(places) == len(keys) else self._actions.some(asked, places))
+            played |= zip(own, chosen.written, strict=True)
+        again = {place: played[key] for place, key in enumerate(keys) if new.get(key) != place}
+        if (place := self._actions.forbidden(asked, again)) is not None:
+            action = self._actions.shown(again[place])
+            raise ValueError(
+                f"the key {keys[place]!r} is of a decision for {action!r:.80}, which is not allowed here: give this "
+                "decision a key of its own"
+            )
+        known |= zip(own, self._logged(chosen, own, active), strict=True)
         return [known[key] for key in keys]
 
-    def _decide_anew(self, asked: Any, keys: Sequence[str]) -> list[Decision]:
-        chosen = self._actions.choose(self._learner.model, self._store.decisions + 1, asked)
+    def _chosen(self, asked: Any) -> Chosen:
+        return self._actions.choose(self._learner.model, self._store.decisions + 1, asked)
+
+    def _logged(self, chosen: Chosen, keys: Sequence[str], active: bool) -> list[Decision]:
         count = len(chosen.actions)
         if not count:
             return []
@@ -475,7 +507,7 @@ class OnlineAgent:
         laws = [None if law is None else np.array(law, "<f4").tobytes() for law in chosen.probabilities]
         parts = nonces, chosen.contexts, chosen.masks, chosen.written, chosen.propensities, keys or [None] * count, laws
         entries = list(map(Entry, *parts))
-        first = self._store.append_decisions(entries)
+        first = self._store.append_decisions(entries, active=active)
         if chosen.clipped:
             self._rewards.counts["clipped"] += chosen.clipped
         tokens = [f"{number}-{nonce.hex()}" for number, nonce in enumerate(nonces, first)]

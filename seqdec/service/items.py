@@ -27,7 +27,7 @@ from seqdec.ope.log import Log
 from seqdec.runtime import step_options
 from seqdec.service import explanation
 from seqdec.service.actions import NOTHING, Chosen, Imported, label
-from seqdec.service.contexts import ITEM, USER, WHOLE, Contexts, Rows, sized, unpacked
+from seqdec.service.contexts import ITEM, USER, WHOLE, Contexts, Rows, sized
 from seqdec.service.explanation import Explanation
 from seqdec.service.model import Maker, Model
 from seqdec.service.store import Store, Transact, portion
@@ -143,6 +143,11 @@ class AskedItems(NamedTuple):
     different: bool = False
     """whether each is chosen from what those before it leave"""
 
+    @property
+    def size(self) -> int:
+        """Number of decisions."""
+        return len(self.items)
+
 
 class Items:
     """Items of a catalog as `seqdec.service.actions.Actions`."""
@@ -170,10 +175,10 @@ class Items:
             raise ValueError(f"the catalog has no user, whose numbers could be given; got {context!r:.80}")
         return AskedItems(None if self._users is None else self._users.one(context), [items])
 
-    def ask_many(self, stacked: Any, masks: Any, items: Any) -> AskedItems:
+    def ask_many(self, contexts: Any, masks: Any, items: Any) -> AskedItems:
         _no_mask(masks)
-        users = None if self._users is None else self._users.many(stacked)
-        count = sized(stacked)[1] if users is None else len(users.packed)
+        users = None if self._users is None else self._users.many(contexts)
+        count = sized(contexts)[1] if users is None else len(users.packed)
         asked = [None] * count if items is None else list(items)
         if len(asked) != count:
             raise ValueError(f"items must be one list of ids for each of {count} contexts; got {len(asked)}")
@@ -186,11 +191,12 @@ class Items:
             users = Rows(np.repeat(users.x, count, 0), users.packed * count, users.clipped * count)
         return AskedItems(users, [None if items is None else list(items)] * count, different=True)
 
-    def identities(self, asked: AskedItems) -> Sequence[bytes]:
-        return [b""] * len(asked.items) if asked.users is None else [user.tobytes() for user in asked.users.x]
-
-    def identity_of(self, context: bytes) -> bytes:
-        return b"" if self._users is None else unpacked([context], self._contexts.record)[USER][0, 0].tobytes()
+    def forbidden(self, asked: AskedItems, actions: Mapping[int, int]) -> int | None:
+        for place, action in actions.items():
+            ids = asked.items[place]
+            if ids is not None and self.inventory.ids[action] not in list(ids):
+                return place
+        return None
 
     def some(self, asked: AskedItems, places: Sequence[int]) -> AskedItems:
         if asked.different and len(places) < len(asked.items):

@@ -36,7 +36,9 @@ _FEW, _SOME = 16, 64
 _MANY, _READ = 10_000, 4096
 _PAUSE, _TRIES = 0.2, 10
 """Seconds between attempts to empty a WAL that another process reads."""
-Result = Literal["learned", "repeated", "expired", "unknown", "rejected", "removed", "collected", "withdrawn"]
+Result = Literal[
+    "learned", "repeated", "expired", "unknown", "rejected", "removed", "collected", "withdrawn", "activated"
+]
 
 
 class Learner:

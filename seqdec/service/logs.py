@@ -29,6 +29,7 @@ from seqdec.service.store import (
     COLLECTED,
     COLUMNS,
     FILE,
+    INACTIVE,
     WIDTHS,
     WITHDRAWN,
     Database,
@@ -211,7 +212,8 @@ def history_of(database: Database) -> "pd.DataFrame":
     items, facts = database.items(), database.facts()
     record = record_from(facts["record"])
     weights, names = facts.get("reward_weights"), feature_names(facts.get("encoder"))
-    gone = {number for number, _ in database.rows("withdrawn")}
+    gone = {number: WITHDRAWN for number, _ in database.rows("withdrawn")}
+    waiting = {number: INACTIVE for number, _ in database.rows("deferred", "WHERE activated IS NULL")}
     found = database.execute(
         f"SELECT {COLUMNS['decisions']}, {COLUMNS['rewards']} FROM decisions LEFT JOIN rewards "
         "USING (number) WHERE decisions.number >= ? ORDER BY decisions.number",
@@ -229,7 +231,8 @@ def history_of(database: Database) -> "pd.DataFrame":
     decided = list(zip(*(row for row, _ in rows), strict=True)) or [()] * (width - 1)
     rewarded = list(zip(*(row for _, row in rows), strict=True)) or [()] * 3
     number, moment, nonce, context, _, action, propensity, own_key, _ = decided
-    source = [WITHDRAWN if key in gone else kind for key, kind in zip(number, rewarded[2], strict=True)]
+    without = waiting | gone
+    source = [kind or without.get(key) for key, kind in zip(number, rewarded[2], strict=True)]
     columns: dict[str, Any] = {
         "number": np.array(number, np.int64),
         "time": _times(moment),
@@ -302,9 +305,9 @@ def read_history(path: str | os.PathLike[str]) -> "pd.DataFrame":
 
     Columns: number (below 0 for a `warm_start`), time (UTC), token, key (if the client gave one), action (action_0, ...
     of a point), propensity (NaN where unknown), reward and named parts (reward[click]), reward_time (of the last
-    report), source ("reported", "default", "collected", "history"; "withdrawn" without a reward), and the context: the
-    encoder's features or context_0, ...; where it was erased neither token nor key nor context. `path` and errors as in
-    `read_log`.
+    report), source ("reported", "default", "collected", "history"; without a reward "withdrawn" or "inactive"), and the
+    context: the encoder's features or context_0, ...; where it was erased neither token nor key nor context. `path` and
+    errors as in `read_log`.
     """
     return _read(path, history_of)
 

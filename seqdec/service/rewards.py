@@ -18,7 +18,7 @@ from seqdec.ope.columns import part_column
 from seqdec.ope.log import Log
 from seqdec.registry import unknown
 from seqdec.service.learner import Learner, Result
-from seqdec.service.store import COLLECTED, DEFAULT, REPORTED, WITHDRAWN, Logged, Store, Stored, check_keys
+from seqdec.service.store import COLLECTED, DEFAULT, REPORTED, WITHDRAWN, Logged, Place, Store, Stored, check_keys
 
 _PLAIN = ""
 _LARGEST = float(np.finfo(np.float32).max)
@@ -107,7 +107,7 @@ class Rewards:
         self._rule, self._store, self._learner = rule, store, learner
         self._window = None if rule.after is None else int(1e9 * rule.after)
         self._lifetime = min(1e9 * seconds for seconds in (expire_after, rule.after, math.inf) if seconds is not None)
-        self._ended = 0 if rule.after is None else store.settled()
+        self._ended = Place() if rule.after is None else store.settled()
         self.counts: Counter[str] = Counter()
 
     @property
@@ -128,6 +128,7 @@ class Rewards:
         new: dict[int, tuple[int, Logged]] = {}
         collected: list[tuple[int, Parts, bytes | None]] = []
         keyed: dict[int, set[bytes]] = {}
+        activated: set[int] = set()
         known: dict[int, set[str]] = {}
         rule, oldest = self._rule, self._store.now() - self._lifetime
         keeps_first = rule.aggregation == "first"
@@ -139,7 +140,7 @@ class Rewards:
                 results[index] = "withdrawn"
             elif found.source == REPORTED or number in new or (found.source == COLLECTED and keeps_first):
                 results[index] = "repeated"
-            elif found.source is not None or found.time < oldest:
+            elif found.source is not None or (found.begun is not None and found.begun < oldest):
                 results[index] = "expired"
             elif rule.after is None:
                 new[number] = index, found
@@ -150,17 +151,33 @@ class Rewards:
                 if fresh := {name: part for name, part in parts.items() if name not in names}:
                     results[index] = "collected"
                     collected.append((number, fresh, key))
+                    if found.begun is None:
+                        activated.add(number)
                     names.update(fresh)
                     if key is not None:
                         keyed[number].add(key)
         if collected:
-            self._store.append_reports([(number, encoded(fresh), key) for number, fresh, key in collected])
+            reports = [(number, encoded(fresh), key) for number, fresh, key in collected]
+            self._store.append_reports(reports, sorted(activated))
         if new:
             self._store.append_rewards([(found, encoded(asked[at][2]), REPORTED) for at, found in new.values()])
             for (index, _), result in zip(new.values(), self._learner.catch_up(), strict=True):
                 results[index] = result
-        self.counts.update(results)
+        self.counts.update(result for result in results if result != "withdrawn")
         return results
+
+    def activate(self, number: int, nonce: bytes) -> Result:
+        """Log that a decision takes rewards from now on, if it does not yet."""
+        found = self._store.find(number)
+        if found is None or found.nonce != nonce:
+            self.counts["unknown"] += 1
+            return "unknown"
+        if found.source == WITHDRAWN:
+            return "withdrawn"
+        if found.begun is None:
+            self._store.activate(number)
+            self.counts["activated"] += 1
+        return "activated"
 
     def withdraw(self, number: int, nonce: bytes) -> Result:
         """Log that a decision is never learned, unless it has a reward."""
@@ -172,7 +189,8 @@ class Rewards:
             result = "withdrawn"
             if found.source is None:
                 self._store.withdraw([number])
-        self.counts[result] += 1
+        if found is None or found.source != WITHDRAWN:
+            self.counts[result] += 1
         return result
 
     def settle(self, *, few: bool) -> None:

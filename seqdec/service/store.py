@@ -6,6 +6,7 @@
                 time, source: "reported", "default", "collected" (combined reports) or "history" (imported)
     reports     sequence, number of the decision, reward, time, digest of the client's key (NULL: none): combined later
     withdrawn   number of a decision that is never learned, time
+    deferred    number of a decision that was made inactive, time of its activation (NULL: not yet)
     arms        id, output of the model (NULL: none any more), whether it is removed
     items       number, id (as JSON), features (bytes), number of the change that removes it, from 1 (0: none)
     facts       what the log belongs to, and the names of the arms by id, as JSON
@@ -32,9 +33,10 @@ from typing import Any, NamedTuple
 from seqdec.core import Schema
 from seqdec.persistence import check_format
 
-FORMAT = "seqdec decisions 3"
+FORMAT = "seqdec decisions 4"
 FILE = "decisions.sqlite"
-REPORTED, DEFAULT, COLLECTED, HISTORY, WITHDRAWN = "reported", "default", "collected", "history", "withdrawn"
+REPORTED, DEFAULT, COLLECTED, HISTORY = "reported", "default", "collected", "history"
+WITHDRAWN, INACTIVE = "withdrawn", "inactive"
 TABLES = {
     "facts": ("name TEXT PRIMARY KEY", "value TEXT"),
     "arms": ("id INTEGER PRIMARY KEY", "output INTEGER", "removed INTEGER"),
@@ -49,6 +51,7 @@ TABLES = {
     ),
     "reports": ("sequence INTEGER PRIMARY KEY", "number INTEGER", "reward REAL", "time INTEGER", "digest BLOB"),
     "withdrawn": ("number INTEGER PRIMARY KEY", "time INTEGER"),
+    "deferred": ("number INTEGER PRIMARY KEY", "activated INTEGER"),
 }  # fmt: skip
 COLUMNS = {
     table: ", ".join(f"{table}.{column.split()[0]}" for column in (*columns, "checksum"))
@@ -60,17 +63,19 @@ _SCHEMA = [
     "CREATE INDEX IF NOT EXISTS reports_of ON reports (number)",
     "CREATE INDEX IF NOT EXISTS rewards_of ON rewards (batch)",
     "CREATE INDEX IF NOT EXISTS removals_of ON items (removed)",
+    "CREATE INDEX IF NOT EXISTS activations_of ON deferred (activated) WHERE activated IS NOT NULL",
     "CREATE INDEX IF NOT EXISTS keys_of ON decisions (key) WHERE key IS NOT NULL",
 ]  # fmt: skip
+_REPLACED = {"facts", "arms", "items", "deferred"}
 _WRITE = {
-    table: f"INSERT{' OR REPLACE' if table in ('facts', 'arms', 'items') else ''} INTO {table} VALUES "
-    f"({', '.join('?' * width)})"
+    table: f"INSERT{' OR REPLACE' if table in _REPLACED else ''} INTO {table} VALUES ({', '.join('?' * width)})"
     for table, width in WIDTHS.items()
 }
 _WITH_DECISION = f"SELECT {COLUMNS['rewards']}, {COLUMNS['decisions']} FROM rewards LEFT JOIN decisions USING (number)"
-SOURCE = f"coalesce(source, (SELECT '{WITHDRAWN}' FROM withdrawn WHERE withdrawn.number = decisions.number))"
-"""Of a decision's reward; NULL without one."""
-_WITH_SOURCE = f"SELECT {COLUMNS['decisions']}, {SOURCE} FROM decisions LEFT JOIN rewards USING (number)"
+_PARTS = ("decisions", "rewards", "withdrawn", "deferred")
+_JOINS = "".join(f" LEFT JOIN {table} ON {table}.number = decisions.number" for table in _PARTS[1:])
+_WITH_FATE = f"SELECT {', '.join(COLUMNS[table] for table in _PARTS)} FROM decisions{_JOINS}"
+"""Decisions with what became of them."""
 _DROPPED = 10_000
 LONGEST_KEY = 200
 _PORTION, _BYTES = 128, 2**18
@@ -103,7 +108,8 @@ class Logged(NamedTuple):
     """A decision in the log."""
 
     number: int
-    time: int
+    begun: int | None
+    """time from which it takes rewards; None while it is inactive"""
     nonce: bytes | None
     context: bytes | None
     """None where it was erased"""
@@ -111,7 +117,7 @@ class Logged(NamedTuple):
     propensity: float | None
     logging: bytes | None
     source: str | None
-    """of its reward, if any"""
+    """of its reward, if any, or `WITHDRAWN`"""
 
     @property
     def token(self) -> str | None:
@@ -126,6 +132,15 @@ class Reward(NamedTuple):
     """None where it was erased"""
     action: Any
     reward: Stored
+
+
+class Place(NamedTuple):
+    """How far the log was searched for decisions whose time is over."""
+
+    number: int = 0
+    """of those that were active at once"""
+    activated: int = 0
+    """the others' time"""
 
 
 class Inserted(NamedTuple):
@@ -362,10 +377,11 @@ class Store:
         self._time = clock + self._ahead
         return self._time
 
-    def append_decisions(self, entries: Sequence[Entry]) -> int:
+    def append_decisions(self, entries: Sequence[Entry], *, active: bool = True) -> int:
         """Commit decisions; returns the first number."""
         first = self.decisions + lowest_of(self._inserted) + 1
-        self._commit(("decisions", self._decisions(entries, first)))
+        deferred = [] if active else [(number, None) for number in range(first, first + len(entries))]
+        self._commit(("decisions", self._decisions(entries, first)), ("deferred", deferred))
         self.decisions += len(entries)
         return first
 
@@ -382,10 +398,14 @@ class Store:
         plain = (reward + 0.0 if isinstance(reward, float) else reward for _, reward, _ in rows)
         self._latest = batch, [Reward(row.context, row.action, one) for (row, *_), one in zip(rows, plain, strict=True)]
 
-    def append_reports(self, rows: Sequence[tuple[int, Stored, bytes | None]]) -> None:
+    def append_reports(self, rows: Sequence[tuple[int, Stored, bytes | None]], activated: Iterable[int]) -> None:
+        """Commit reports, and that some decisions are active."""
         ((last,),) = self.database.execute("SELECT coalesce(max(sequence), 0) FROM reports")
         written = [(place, number, one, self.now(), key) for place, (number, one, key) in enumerate(rows, last + 1)]
-        self._commit(("reports", written))
+        self._commit(("reports", written), ("deferred", [(number, self.now()) for number in activated]))
+
+    def activate(self, number: int) -> None:
+        self._commit(("deferred", [(number, self.now())]))
 
     def find(self, number: int) -> Logged | None:
         rows = self._found(number)
@@ -393,7 +413,7 @@ class Store:
 
     def keyed(self, key: str) -> Logged | None:
         """The decision with a client's key."""
-        rows = self.database.execute(f"{_WITH_SOURCE} WHERE decisions.key = ? AND decisions.number > 0", (key,))
+        rows = self.database.execute(f"{_WITH_FATE} WHERE decisions.key = ? AND decisions.number > 0", (key,))
         return self._logged(rows[0]) if rows else None
 
     def withdraw(self, numbers: Sequence[int]) -> None:
@@ -420,9 +440,8 @@ class Store:
 
     def erase(self, numbers: Sequence[int]) -> int:
         """Commit that decisions lose what belongs to a person, and are not learned any more; returns how many did."""
-        rows = [row for number in numbers for row in self._found(number)]
-        known = [(self.database.verified("decisions", row[:-1]), row[-1]) for row in rows]
-        known = [(row, source) for row, source in known if row[3] is not None]
+        rows = [self._parts(row) for number in numbers for row in self._found(number)]
+        known = [(row, _source(*fate)) for row, *fate, _ in rows if row[3] is not None]
         with self._transaction():
             for row, _ in known:
                 self.database.execute("DELETE FROM decisions WHERE number = ?", row[:1])
@@ -445,16 +464,28 @@ class Store:
         """Digests of the keys of a decision's reports."""
         return {row[4] for row in self.database.rows("reports", "WHERE number = ? AND digest IS NOT NULL", (number,))}
 
-    def unrewarded(self, number: int, before: int, most: int) -> tuple[list[Logged], int]:
-        """Of at most `most` decisions after that number, before that time: those without a reward; the last number."""
+    def unrewarded(self, place: Place, before: int, most: int) -> tuple[list[Logged], Place]:
+        """Of the next decisions, at most `most` of a kind, that began before that time: those without a reward."""
         condition = "WHERE decisions.number > ? ORDER BY decisions.number LIMIT ?"
-        rows = self.database.execute(f"{_WITH_SOURCE} {condition}", (number, most))
+        rows = self.database.execute(f"{_WITH_FATE} {condition}", (place.number, most))
         early = list(itertools.takewhile(lambda row: row[1] < before, rows))  # times increase
-        return [self._logged(row) for row in early if row[-1] is None], early[-1][0] if early else number
+        found = [one for row in early if (one := self._logged(row)).begun == row[1]]
+        condition = "WHERE deferred.activated > ? AND deferred.activated < ? ORDER BY deferred.activated LIMIT ?"
+        late = self.database.execute(f"{_WITH_FATE} {condition}", (place.activated, before, most))
+        later = list(map(self._logged, late))
+        place = Place(early[-1][0] if early else place.number, later[-1].begun or 0 if later else place.activated)
+        return [one for one in (*found, *later) if one.source is None], place
 
-    def settled(self) -> int:
-        condition = "SELECT coalesce(max(number), 0) FROM rewards WHERE source IN (?, ?)"
-        return self.database.execute(condition, (DEFAULT, COLLECTED))[0][0]
+    def settled(self) -> Place:
+        """Up to which decisions were learned because their time was over."""
+        ended = f"source IN ('{DEFAULT}', '{COLLECTED}')"
+        ((number,),) = self.database.execute(
+            f"SELECT max(number) FROM rewards WHERE {ended} AND number NOT IN (SELECT number FROM deferred)"
+        )
+        ((activated,),) = self.database.execute(
+            f"SELECT max(activated) FROM deferred JOIN rewards USING (number) WHERE {ended}"
+        )
+        return Place(number or 0, activated or 0)
 
     def batches_after(self, batch: int, most: int) -> list[tuple[int, list[Reward]]]:
         if self._latest and self._latest[0] == batch + 1:
@@ -549,11 +580,22 @@ class Store:
         return self.database.content() if self._in_memory else None
 
     def _found(self, number: int) -> list[Any]:
-        return self.database.execute(f"{_WITH_SOURCE} WHERE decisions.number = ?", (number,))
+        return self.database.execute(f"{_WITH_FATE} WHERE decisions.number = ?", (number,))
+
+    def _parts(self, row: Sequence[Any]) -> list[Any]:
+        """Rows of `_PARTS`, None where there is none."""
+        parts, start = [], 0
+        for table in _PARTS:
+            part = row[start : start + WIDTHS[table]]
+            parts.append(None if part[0] is None else self.database.verified(table, part))
+            start += WIDTHS[table]
+        return parts
 
     def _logged(self, row: Sequence[Any]) -> Logged:
-        number, moment, nonce, context, _, action, propensity, _, law = self.database.verified("decisions", row[:-1])
-        return Logged(number, moment, nonce, context, action, propensity, law, row[-1])
+        decision, *fate, deferred = self._parts(row)
+        number, moment, nonce, context, _, action, propensity, _, law = decision
+        begun = moment if deferred is None else deferred[1]
+        return Logged(number, begun, nonce, context, action, propensity, law, _source(*fate))
 
     def _stored(self, batch: int, most: int) -> tuple[int, int, int]:
         """Number after which the next batches are stored, up to which, and the shift to theirs."""
@@ -597,6 +639,12 @@ class Store:
         except BaseException:
             self.recover()
             raise
+
+
+def _source(reward: Any, withdrawn: Any) -> str | None:
+    if reward is not None:
+        return reward[-1]
+    return None if withdrawn is None else WITHDRAWN
 
 
 def _as_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -655,6 +655,8 @@ STATES = {
             "a key that is empty": lambda one: one.decide(ROW, key=""),
             "keys of other contexts": lambda one: one.decide_many([ROW, ROW], keys=["a"]),
             "a token that is no text": lambda one: one.withdraw(1),
+            "a token that is a number": lambda one: one.activate(1),
+            "an activity that is none": lambda one: one.decide(ROW, active="no"),
             "an age below zero": lambda one: one.forget(older_than=-1.0),
             "one of several contexts": lambda one: one.decide_many([ROW, [0.0, float("inf"), 0.0]]),
             "a token that is none": lambda one: one.learn(3, 1.0),

@@ -123,6 +123,7 @@ ONLINE: dict[str, Callable[[Any], Any]] = {
     "decide_many": lambda one: one.decide_many([X]),
     "learn": lambda one: one.learn("1-00", 1.0),
     "learn_many": lambda one: one.learn_many([("1-00", 1.0)]),
+    "activate": lambda one: one.activate("1-00"),
     "withdraw": lambda one: one.withdraw("1-00"),
     "forget": lambda one: one.forget(["ann"]),
     "warm_up": lambda one: one.warm_up(),

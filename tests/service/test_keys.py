@@ -70,6 +70,24 @@ def test_a_retry_is_decided_as_it_would_have_been_alone() -> None:
     assert [(d.action, d.propensity) for d in (many[0], many[2])] == [(d.action, d.propensity) for d in expected]
 
 
+def test_a_key_has_its_first_action_in_whatever_context() -> None:
+    """A retry brings the visitor's context of now; also when the arm or its item is no longer played."""
+    with service() as one:
+        first = one.decide(X[0], {1, 2}, key="a")
+        assert seen([one.decide(X[1], key="a"), one.decide(X[2], {first.action}, key="a")]) == seen([first] * 2)
+        one.remove_arm(first.action)
+        assert seen([one.decide(X[1], key="a"), one.decide(X[1], {first.action}, key="a")]) == seen([first] * 2)
+        many = one.decide_many(X[:3], keys=["b", "a", "b"])
+        assert seen(many) == seen([many[0], first, many[0]]) and one.counts["decisions"] == 2
+    with catalog(None) as one:
+        first = one.decide(X[0], items=["b"], key="a")
+        one.add_items({"b": [3.0, 3.0]})
+        one.remove_items(["a"])
+        assert seen([one.decide(X[1], items=["b", "c"], key="a")]) == seen([first])
+        with pytest.raises(ValueError, match="the key 'a' is of a decision for 'b', which is not allowed here"):
+            one.decide(X[1], items=["c"], key="a")
+
+
 def test_a_slate_has_a_key(tmp_path: Path) -> None:
     with catalog(tmp_path) as one:
         slate = one.decide_slate(3, X[0], key="page")
@@ -77,18 +95,26 @@ def test_a_slate_has_a_key(tmp_path: Path) -> None:
         assert seen(one.decide_slate(2, X[0], key="page")) == seen(slate[:2])
         with pytest.raises(ValueError, match="slate with this key has 3 items, not 4: ask for as many as before"):
             one.decide_slate(4, X[0], key="page")
-        with pytest.raises(ValueError, match="'page/0' is of a decision in another context"):
-            one.decide_slate(3, X[1], key="page")
+        assert seen(one.decide_slate(3, X[1], key="page")) == seen(slate)
+        with pytest.raises(
+            ValueError, match=r"'page/0' is of a decision for '.', which is not allowed here: give this"
+        ):
+            one.decide_slate(3, X[1], items=set("abcd") - {slate[0].action}, key="page")
         assert read_history(tmp_path)["key"].tolist() == ["page/0", "page/1", "page/2"]
         assert one.forget(["page"]) == 3
 
 
 def test_keys_that_cannot_be_are_refused_before_anything_is_logged() -> None:
     with service() as one:
-        one.decide(X[0], key="a")
+        first = one.decide(X[0], key="a").action
+        others = {0, 1, 2} - {first}
+        never = f"is of a decision for {first}, which is not allowed here: give this decision a key of its own"
         refused: list[tuple[Any, type[Exception], str]] = [
-            (lambda: one.decide(X[1], key="a"), ValueError, "the key 'a' is of a decision in another context: give"),
-            (lambda: one.decide_many(X[:2], keys=["b", "b"]), ValueError, "'b' is of a decision in another context"),
+            (lambda: one.decide(X[1], others, key="a"), ValueError, f"the key 'a' {never}"),
+            (lambda: one.decide(X[1], [k in others for k in range(3)], key="a"), ValueError, f"the key 'a' {never}"),
+            (lambda: one.decide_many(X[:2], [None, others], keys=["b", "a"]), ValueError, f"the key 'a' {never}"),
+            (lambda: one.decide_many(X[:2], [{0}, {1}], keys=["b", "b"]), ValueError, "'b' is of a decision for 0, wh"),
+            (lambda: one.decide(X[0], active="no"), TypeError, "active must be"),  # pyright: ignore
             (lambda: one.decide_many(X[:2], keys=["b"]), ValueError, "one for each of 2 contexts; got 1"),
             (lambda: one.decide(X[0], key=""), ValueError, "1 to 200 printable characters; got ''"),
             (lambda: one.decide(X[0], key="a" * 201), ValueError, "1 to 200 printable characters"),
@@ -139,7 +165,7 @@ def test_what_was_withdrawn_is_learned_as_nothing(tmp_path: Path, clock: Clock) 
         assert one.learn(shown[1].token, 1.0) == "collected"
         assert [one.withdraw(d.token) for d in shown[:2]] == ["withdrawn", "withdrawn"]
         assert [one.withdraw(shown[0].token), one.learn(shown[0].token, 1.0)] == ["withdrawn", "withdrawn"]
-        assert one.withdraw("7-00") == "unknown" and one.counts["withdrawn"] == 4
+        assert one.withdraw("7-00") == "unknown" and one.counts["withdrawn"] == 2  # decisions
         killed = copied(tmp_path / "log", tmp_path / "killed")
         clock.seconds += 61
         assert one.counts["default"] == 4 and one.withdraw(shown[2].token) == "repeated"
@@ -151,6 +177,57 @@ def test_what_was_withdrawn_is_learned_as_nothing(tmp_path: Path, clock: Clock) 
         assert one.counts["default"] == 4 and bits(one) == state
     with pytest.raises(TypeError, match="a token is the text"):
         one.withdraw(3)  # pyright: ignore[reportArgumentType]
+
+
+# Activation
+
+
+def test_what_is_not_active_has_no_default_and_all_the_time(tmp_path: Path, clock: Clock) -> None:
+    """Its time begins with `activate` or its first report, also after a restart."""
+    with service(tmp_path, **LATE) as one:
+        hidden = one.decide(X[0], key="ann/1", active=False)
+        shown, early, gone = one.decide_many(X[1:4], active=False)
+        late = one.decide(X[4])
+        assert seen([one.decide(X[5], key="ann/1")]) == seen([hidden])  # and is not active by it
+        clock.seconds += 61
+        assert one.counts["default"] == 1 and one.learn(late.token, 1.0) == "expired"
+        assert [one.activate(shown.token) for _ in range(2)] == ["activated"] * 2 and one.counts["activated"] == 1
+        assert one.learn(early.token, 1.0) == "collected" and one.withdraw(gone.token) == "withdrawn"
+        assert [one.activate(token) for token in (gone.token, late.token, "9-00")] == [
+            "withdrawn", "activated", "unknown",
+        ]  # fmt: skip
+    clock.seconds += 59
+    with service(tmp_path, **LATE) as one:
+        assert one.counts["rewards"] == 1 and one.learn(shown.token, 0.5) == "collected"
+        clock.seconds += 2
+        assert one.counts["rewards"] == 3 and one.learn(shown.token, 0.5) == "repeated"
+        clock.seconds += 1e6
+        assert one.counts["rewards"] == 3 and one.activate(hidden.token) == "activated"
+        clock.seconds += 61
+        assert one.counts["default"] == 1 and one.learn(hidden.token, 1.0) == "expired"
+        assert sorted(one.log().reward.tolist()) == [0.0, 0.0, 0.5, 1.0]
+    sources = read_history(tmp_path)["source"].tolist()
+    assert sources == ["default", "collected", "collected", "withdrawn", "default"]
+
+
+def test_without_a_window_what_is_not_active_waits_for_its_reward(tmp_path: Path, clock: Clock) -> None:
+    with service(tmp_path, expire_after=60.0) as one:
+        never, second, third = one.decide_many(X[:3], active=False)
+        clock.seconds += 1e6
+        assert one.learn(second.token, 1.0) == "learned" and one.activate(third.token) == "activated"
+        clock.seconds += 61
+        assert one.learn(third.token, 1.0) == "expired" and never.token
+        assert read_history(tmp_path)["source"].fillna("").tolist() == ["inactive", "reported", ""]
+        assert one.forget(older_than=60) == 3 and one.activate(never.token) == "unknown"
+
+
+def test_a_slate_may_be_inactive(clock: Clock) -> None:
+    with service(None, shop, Catalog(spaces.Box(-5, 5, (2,))), **LATE) as one:
+        one.add_items({name: [float(place), 1.0] for place, name in enumerate("abcd")})
+        slate = one.decide_slate(3, active=False)
+        one.activate(slate[0].token)
+        clock.seconds += 61
+        assert one.counts["default"] == 1
 
 
 @pytest.mark.parametrize(("rewards", "total"), [("sum", 8.0), ("last", 3.0)])

@@ -55,7 +55,7 @@ def test_a_decision_is_in_time_until_its_seconds_are_over(clock: Clock, tmp_path
     with service(tmp_path, **CLICKS) as again:  # the time in which none was open counts
         assert again.counts["default"] == 1
         assert again.learn(second.token, 1.0) == "expired"
-        assert again._rewards._ended == 2
+        assert again._rewards._ended.number == 2
     with service(tmp_path, **CLICKS) as again:
         assert again._rewards._ended == 2
 
@@ -140,7 +140,7 @@ def test_a_log_of_another_format_is_refused(tmp_path: Path) -> None:
     database.close()
     for use in (service, read_log):
         with pytest.raises(
-            ValueError, match=r"'seqdec decisions 1', not 'seqdec decisions 3'; read it with the seqdec"
+            ValueError, match=r"'seqdec decisions 1', not 'seqdec decisions 4'; read it with the seqdec"
         ):
             use(tmp_path)
 
@@ -151,5 +151,5 @@ def test_a_decision_takes_rewards_until_its_last_nanosecond(monkeypatch: pytest.
     for decision, late, expected in zip(one.decide_many(X[:2]), (0, 1), ("learned", "expired"), strict=True):
         decided: Any = one._store.find(int(decision.token.partition("-")[0]))
         ahead = one._store._ahead  # equal times of the clock are told apart
-        monkeypatch.setattr("time.time_ns", lambda at=decided.time + 60 * 10**9 + late - ahead: at)
+        monkeypatch.setattr("time.time_ns", lambda at=decided.begun + 60 * 10**9 + late - ahead: at)
         assert one.learn(decision.token, 1.0) == expected

@@ -11,7 +11,7 @@ import pytest
 
 from seqdec.core import Schema
 from seqdec.service import read_history, read_log, store
-from seqdec.service.store import COLLECTED, DEFAULT, REPORTED, Arm, Entry, Store
+from seqdec.service.store import COLLECTED, DEFAULT, REPORTED, Arm, Entry, Place, Store
 from tests.service.services import Clock, X, service
 
 
@@ -63,21 +63,37 @@ def test_the_last_batch_is_as_the_log_has_it() -> None:
 def test_decisions_without_a_reward_are_looked_at_in_order_of_time() -> None:
     log = filled(None)
     end = log.now()
-    due, last = log.unrewarded(0, end, 4)
-    assert ([one.number for one in due], last) == ([4], 4)
-    assert [one.number for one in log.unrewarded(4, end, 4)[0]] == [6]
+    due, last = log.unrewarded(Place(), end, 4)
+    assert ([one.number for one in due], last) == ([4], Place(4))
+    assert [one.number for one in log.unrewarded(last, end, 4)[0]] == [6]
     first = log.find(6)
-    assert first is not None and log.unrewarded(4, first.time, 4)[1] == 5
-    assert log.settled() == 0
+    assert first is not None and first.begun is not None and log.unrewarded(last, first.begun, 4)[1] == Place(5)
+    assert log.settled() == Place()
     log.append_rewards([(due[0], 0.0, DEFAULT)])
     log.append_rewards([(first, 0.0, COLLECTED)])
-    assert log.settled() == 6
+    assert log.settled() == Place(6)
+
+
+def test_what_was_activated_is_looked_at_in_the_order_of_activation() -> None:
+    log = filled(None)
+    assert log.append_decisions([entry(place) for place in range(3)], active=False) == 7
+    assert log.append_decisions([entry(3)]) == 10
+    waiting = log.find(8)
+    assert waiting is not None and waiting.begun is None and log.unrewarded(Place(6), log.now(), 4)[1] == Place(10)
+    for number in (9, 7):
+        log.activate(number)
+    times = [one.begun for number in (9, 7, 10) if (one := log.find(number)) is not None]
+    due, last = log.unrewarded(Place(6), log.now(), 4)
+    assert [one.number for one in due] == [10, 9, 7] and last == Place(10, times[1] or 0)
+    assert log.unrewarded(Place(10), times[1] or 0, 4) == ([due[1]], Place(10, times[0] or 0))
+    log.append_rewards([(due[1], 0.0, DEFAULT)])
+    assert log.settled() == Place(0, times[0] or 0)  # not beyond decisions that were active at once
 
 
 def test_reports_and_facts() -> None:
     log = filled(None)
-    log.append_reports([(4, 1.0, None), (6, '{"click": 1.0}', b"key")])
-    log.append_reports([(4, 2.0, None)])
+    log.append_reports([(4, 1.0, None), (6, '{"click": 1.0}', b"key")], ())
+    log.append_reports([(4, 2.0, None)], ())
     assert log.reported(6) == {b"key"} and log.reported(4) == set()
     assert log.reports(4) == [1.0, 2.0] and log.reports(6) == ['{"click": 1.0}']
     assert log.facts() == {} and log.arms() == {}
@@ -111,7 +127,7 @@ def test_the_time_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     log.append_decisions([entry(0), entry(1)])
     monkeypatch.setattr("time.time_ns", lambda: 10)
     times.append(log.now())
-    assert times == sorted(set(times)) and [one.time for one in (log.find(1), log.find(2)) if one] == [1002, 1003]
+    assert times == sorted(set(times)) and [one.begun for one in (log.find(1), log.find(2)) if one] == [1002, 1003]
 
 
 @pytest.mark.parametrize(("fsync", "expected"), [(True, 2), (False, 1)])
