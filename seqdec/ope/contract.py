@@ -4,6 +4,7 @@ import abc
 import dataclasses
 import functools
 import re
+from collections.abc import Iterable
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -78,6 +79,11 @@ class Estimator(abc.ABC):
             if isinstance(value, str | float | int) and value != field.default
         ]
         return registered_name(type(self)) + (f"({', '.join(shown)})" if shown else "")
+
+
+def named(estimators: Iterable[Estimator]) -> list[str]:
+    """The name of each."""
+    return [one.name for one in estimators]
 
 
 def registered_name(estimator: type[Estimator]) -> str:

@@ -80,13 +80,12 @@ def overlap(log: Any, target: Any, *, reward_range: Ends | None = None, groups: 
         )
         verdict = "The log alone cannot decide: without propensities estimates rest on the model."
         return Overlap(count, nan, nan, nan, nan, unsupported, nan, nan, (unknown,), verdict)
-    told, unsupported, off = list(_biases(given)), reach(given).unsupported, _miscalibration(log)
+    found, off = reach(given), _miscalibration(log)
     effective = _effective(w) if member is None else _effective(np.bincount(member, w))
     effective = min(effective if log.logging is None else np.inf, count / (given.usual_weight or np.inf))
     effective = float(effective) if w.any() else 0.0
     worth = f"{count:,} rows are worth {effective:,.1f} of the policy's own"
-    words = [_ESTIMATED, *told] if log.estimated else told
-    words += repeats(log) if member is None else ()
+    words = [_ESTIMATED] * log.estimated + [*found.warnings, *(repeats(log) if member is None else ())]
     few = w.any() and effective < max(ENOUGH, 0.01 * count)
     hardly = few and effective < 0.5 * count
     if few:
@@ -102,15 +101,14 @@ def overlap(log: Any, target: Any, *, reward_range: Ends | None = None, groups: 
             f"the propensities of an action are too small for its share of the rows, by {off:.1f} standard errors: "
             "they are not those of the logging policy"
         )
-    verdict = _verdict(given, unsupported, off, worth, bool(few), bool(hardly), known, member)
-    error = standard_error(w)
+    verdict = _verdict(given, found, off, worth, bool(few), bool(hardly), known, member)
     return Overlap(
         count,
         effective,
         float(w.max()),
         float(w.mean()),
-        error,
-        unsupported,
+        standard_error(w),
+        found.unsupported,
         _weakest(log, w),
         off,
         tuple(words),
@@ -120,7 +118,7 @@ def overlap(log: Any, target: Any, *, reward_range: Ends | None = None, groups: 
 
 def _verdict(
     given: Evidence,
-    unsupported: float,
+    found: "Reach",
     off: float,
     worth: str,
     few: bool,
@@ -133,10 +131,11 @@ def _verdict(
         return "The log cannot decide about this policy: it never played what the policy would play."
     if off > SIGMAS:
         return "Do not decide by this log before its propensities are put right: they do not fit the actions."
-    if unsupported > RARE:
-        what = "actions it never played" if given.law[_unplayed(log)].sum() > 0.5 * unsupported else "beyond its policy"
-        return f"The log decides only in part: {unsupported:.1%} of the policy's decisions are {what}."
-    if _is_off(log, w):
+    if found.unsupported > RARE:
+        never = given.law[_unplayed(log)].sum() > 0.5 * found.unsupported
+        what = "actions it never played" if never else "beyond its policy"
+        return f"The log decides only in part: {found.unsupported:.1%} of the policy's decisions are {what}."
+    if found.off:
         return "The log decides only in part: weights show that it leaves out decisions of the policy."
     if member is not None and (size := int(member.max()) + 1) < ENOUGH:
         return f"The log is too short to decide: its rows are of {size} groups only."
@@ -144,8 +143,8 @@ def _verdict(
         return f"The log hardly decides: {worth}; only a large difference would show."
     if few:
         return f"The log is too short to decide: {worth}."
-    if (lacking := reach(given).missing) > RARE:
-        return f"The log hardly decides: rows with {lacking:.1%} of the weight seem to be missing."
+    if found.missing > RARE:
+        return f"The log hardly decides: rows with {found.missing:.1%} of the weight seem to be missing."
     if (telling := _telling(log.reward, w)) < _TELLING:
         return f"The log is too short to decide: only {telling:.1f} effective rows have another reward than most."
     if known is None and not all(tail.light for tail in tails(Terms(w * log.reward, w))):
@@ -154,29 +153,47 @@ def _verdict(
 
 
 class Reach(NamedTuple):
-    """How far a log reaches the decisions of a policy."""
+    """How far a log reaches the decisions of a policy; by default, unknown."""
 
-    weight: float
+    weight: float = float("nan")
     """E[w^2], the mean weight of the policy's decisions"""
-    unsupported: float
+    unsupported: float = 0.0
     """share of the decisions that the logging policy never makes"""
-    missing: float
+    missing: float = 0.0
     """share of the decisions that no row stands for: `unsupported`, or what the mean weight lacks beyond two errors"""
+    off: bool = False
+    """whether the mean weight is not 1; if the whole logging law is known, a smaller one is chance"""
+    warnings: tuple[str, ...] = ()
+    """sources of bias"""
 
 
-def reach(given: Evidence) -> Reach:
+@functools.singledispatch
+def reach(given: Any) -> Reach:
     """By the whole logging law if it is known, else by the weights."""
+    return Reach()
+
+
+@reach.register
+def _of_actions(given: Evidence) -> Reach:
     log, w, law = given.log, given.weights, given.target.probabilities
+    if not log.known_propensities:
+        return Reach()
+    unplayed, mean, error = _unplayed(log), float(w.mean()), standard_error(w)
+    margin = 4 * error + 3 * float(w.max()) / len(w) + checks.TOLERANCE  # also under a few large weights
+    never = float(given.law[unplayed].sum())
     if log.logging is not None and len(law):
-        never = float(np.where(log.logging > 0, 0.0, law).sum(axis=1).mean())
-        return Reach(given.usual_weight, never, never)
-    never, lacking = float(given.law[_unplayed(log)].sum()), 1 - float(w.mean())
-    plays = float((1 - log.propensity).sum()) / max(log.num_actions - 1, 1)  # of each action, if equally often
-    unsupported = never if lacking > never / 2 or never > 5 * np.exp(-plays) else 0.0  # else chance explains it
-    if lacking > _margin(w):
-        unsupported = max(unsupported, lacking)
-    missing = max(unsupported, lacking - 2 * np.nan_to_num(standard_error(w)), 0.0)
-    return Reach(float(max(given.usual_weight, np.mean(w**2))), unsupported, float(missing))
+        weight = given.usual_weight
+        unsupported = missing = float(np.where(log.logging > 0, 0.0, law).sum(axis=1).mean())
+    else:
+        weight, lacking = float(max(given.usual_weight, np.mean(w**2))), 1 - mean
+        plays = float((1 - log.propensity).sum()) / max(log.num_actions - 1, 1)  # of each action, if equally often
+        unsupported = never if lacking > never / 2 or never > 5 * np.exp(-plays) else 0.0  # else chance explains it
+        if lacking > margin:
+            unsupported = max(unsupported, lacking)
+        missing = max(unsupported, lacking - 2 * np.nan_to_num(error), 0.0)
+    off = (mean - 1 if log.logging is not None else abs(mean - 1)) > margin
+    found = Reach(weight, unsupported, float(missing), off)
+    return found._replace(warnings=tuple(_biases(given, found, unplayed, never, margin)))
 
 
 def range_of(reward_range: Ends | None, rewards: np.ndarray) -> Ends | None:
@@ -211,36 +228,24 @@ def groups_of(groups: Any, count: int) -> np.ndarray | None:
     return pd.factorize(labels)[0]
 
 
-@functools.singledispatch
-def biases(evidence: Any) -> Iterator[str]:
-    """Sources of bias of estimates from the evidence."""
-    return iter(())
-
-
-@biases.register
-def _of_evidence(evidence: Evidence) -> Iterator[str]:
-    return _biases(evidence) if evidence.log.known_propensities else iter(())
-
-
-def _biases(given: Evidence) -> Iterator[str]:
-    log, w, law = given.log, given.weights, given.law
+def _biases(given: Evidence, found: Reach, unplayed: np.ndarray, never: float, margin: float) -> Iterator[str]:
+    log, w, unsupported = given.log, given.weights, found.unsupported
     if not w.any():
         yield (
             "the log has no support for the policy: in no row would the policy play the logged action; estimators by "
             "weights are unknown (NaN), doubly robust ones rest on the model alone"
         )
         return
-    never, unsupported = _unplayed(log), reach(given).unsupported
-    if unsupported > RARE and law[never].sum() > 0.5 * unsupported:
-        listed = ", ".join(map(log.name, never[:5])) + (", ..." if len(never) > 5 else "")
+    if unsupported > RARE and never > 0.5 * unsupported:
+        listed = ", ".join(map(log.name, unplayed[:5])) + (", ..." if len(unplayed) > 5 else "")
         yield (
-            f"the log supports only a part of the policy, which plays with {law[never].sum():.1%} probability actions "
+            f"the log supports only a part of the policy, which plays with {never:.1%} probability actions "
             f"that no row has ({listed}): IPS counts these decisions as rewards of 0, SNIPS and Replay leave them out, "
             "estimators with a model rest on it in them"
         )
-    elif _is_off(log, w):
+    elif found.off:
         yield (
-            f"the mean weight is {w.mean():.3f} and should be 1 within {_margin(w):.3f}: the propensities are not "
+            f"the mean weight is {w.mean():.3f} and should be 1 within {margin:.3f}: the propensities are not "
             "those of the logging policy, or the log supports only a part of the policy"
         )
     elif unsupported > RARE:
@@ -284,17 +289,6 @@ def _alike(values: np.ndarray) -> float:
 
 def _unplayed(log: Log) -> np.ndarray:
     return np.setdiff1d(np.arange(log.num_actions), log.action)
-
-
-def _is_off(log: Log, w: np.ndarray) -> bool:
-    """Whether the mean weight is not 1; if the whole logging law is known, a smaller one is chance."""
-    off = w.mean() - 1
-    return bool((abs(off) if log.logging is None else off) > _margin(w))
-
-
-def _margin(w: np.ndarray) -> float:
-    """Distance of the mean weight from 1 that chance may explain, also under a few large weights."""
-    return 4 * standard_error(w) + 3 * float(w.max()) / len(w) + checks.TOLERANCE
 
 
 def _telling(reward: np.ndarray, w: np.ndarray) -> float:

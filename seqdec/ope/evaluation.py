@@ -8,8 +8,8 @@ import numpy as np
 
 from seqdec.boundary import checks
 from seqdec.ope import intervals
-from seqdec.ope.contract import Estimator, Evidence, check_needs, evidence, missing
-from seqdec.ope.diagnostics import ENOUGH, biases, groups_of, range_of, reach, repeats
+from seqdec.ope.contract import Estimator, check_needs, evidence, missing, named
+from seqdec.ope.diagnostics import ENOUGH, Reach, groups_of, range_of, reach, repeats
 from seqdec.ope.estimators import SNIPS, STANDARD, Auto, parsed
 from seqdec.ope.intervals import Terms
 from seqdec.ope.log import Log
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MARK = "propensities"
+_WEAK = (SNIPS(),)
+"""Whose interval all estimates have where the log hardly reaches the policy."""
 
 
 def evaluate(
@@ -73,17 +75,19 @@ def evaluate(
     samples = checks.count("samples", samples, 2)
     checks.number("level", level, 0, 1, exclusive=True)
     given = evidence(log, target, predicted, seed=seed)
-    range_of(reward_range, given.log.reward)  # refuses before anything is computed
+    known = range_of(reward_range, given.log.reward)
     member = groups_of(groups, len(given.log))
     absent = missing(given)
     chosen = _chosen(estimators, given, absent)
     terms = {name: one.terms(given) for name, one in chosen.items()}
-    for text in (*biases(given), *(repeats(given.log) if isinstance(given.log, Log) and member is None else ())):
+    found = reach(given)
+    for text in (*found.warnings, *(repeats(given.log) if isinstance(given.log, Log) and member is None else ())):
         warnings.warn(text, stacklevel=2)
-    points = {name: one.point for name, one in terms.items()}
-    ends = _intervals(chosen, terms, points, given, absent, reward_range, member, level, samples)
+    points = intervals.points(terms.values())
+    ends = _intervals(chosen, terms, given, absent, found, known, member, level, samples)
     rows = [
-        (value, low, high, error, kind) for (value, error), (low, high, kind) in zip(points.values(), ends, strict=True)
+        (value, min(value, low), max(value, high), error, kind)
+        for (value, error), (low, high, kind) in zip(points, ends, strict=True)
     ]
     names = pd.Index(list(terms), name="estimator")
     table = pd.DataFrame(rows, index=names, columns=["value", "low", "high", "std_error", "interval"])
@@ -102,7 +106,7 @@ def _chosen(
         standard = [one for one in STANDARD if isinstance(given.log, one.log)]
         chosen = [one for one in standard if not any(need in absent for need in one.needs)]
         if any(one.needs for one in chosen):
-            return {one.name: one for one in chosen}
+            return dict(zip(named(chosen), chosen, strict=True))
         check_needs(next(one for one in standard if one.needs), given)  # raises
     listed = [estimators] if isinstance(estimators, str) else checks.ordered("estimators", estimators, "a list")
     made = [part for one in listed for part in (parsed(one) if isinstance(one, str) else [one])]
@@ -112,67 +116,59 @@ def _chosen(
         check_needs(one, given)
     if not made:
         raise ValueError("estimators must name at least one, such as [seqdec.ope.DR()]; got an empty list")
-    return {one.name: one for one in made}
+    return dict(zip(named(made), made, strict=True))
 
 
 def _intervals(
     chosen: dict[str, Estimator],
     terms: dict[str, Terms],
-    points: dict[str, intervals.Ends],
     given: Any,
     absent: Collection[str],
-    reward_range: tuple[float, float] | None,
+    found: Reach,
+    known: intervals.Ends | None,
     member: np.ndarray | None,
     level: float,
     samples: int,
 ) -> list[tuple[float, float, str]]:
     """Intervals of the estimates, and whose they are, with what limits them."""
-    weight, missing = _reach(given, absent)
-    weak = missing > 0 or len(given.log) < ENOUGH * weight
-    owners = {}
-    for name, one in chosen.items():
-        others = [SNIPS()] if weak and isinstance(given, Evidence) else one.references(given)
+    reward = given.log.reward.reshape(len(given.log.reward), -1).sum(axis=1)
+    weak = found.missing > 0 or len(reward) < ENOUGH * found.weight
+    bases = []
+    for one in chosen.values():
+        others = _WEAK if weak else one.references(given)
         usable = [other for other in others if not any(need in absent for need in other.needs)]
-        owners[name] = (usable[0].name, usable[0]) if usable else (name, one)
-    reward = given.log.reward.reshape(len(given.log), -1).sum(axis=1)
-    known, mean = range_of(reward_range, given.log.reward), reward.mean()
+        bases.append(usable[0] if usable else one)
+    owners = list(named(bases))
+    mean = reward.mean()
     below, above = reward <= max(mean, reward.min()), reward >= min(mean, reward.max())  # the mean is rounded
     ends = known or (float(reward[below].mean()), float(reward[above].mean()))
-    estimates = []
-    for name, base in dict(owners.values()).items():
-        own = terms[name] if name in terms else base.terms(given)
-        unseen = intervals.unseen(own, _weight(own, weight, reward), ends)
+    estimates = {}
+    for owner, base in zip(owners, bases, strict=True):
+        if owner in estimates:
+            continue
+        own = terms[owner] if owner in terms else base.terms(given)
+        unseen = intervals.unseen(own, _weight(own, found.weight, reward), ends)
         if member is not None:
             size = len(reward) / (member.max() + 1)
             own, unseen = own.grouped(member), [Terms(*(size * part for part in row)) for row in unseen]
-        estimates.append((own, unseen))
+        estimates[owner] = (own, unseen)
     groups = None if member is None else int(member.max()) + 1
-    found = intervals.several(
-        estimates, reward_range=known, groups=groups, level=level, seed=given.seed, samples=samples
+    several = intervals.several(
+        list(estimates.values()), reward_range=known, groups=groups, level=level, seed=given.seed, samples=samples
     )
-    bases = dict(zip(dict(owners.values()), found, strict=True))
-    low, high = known or (float(reward.min()), float(reward.max()))
+    made, (low, high) = dict(zip(estimates, several, strict=True)), known or (float(reward.min()), float(reward.max()))
     rows = []
-    for name, (owner, _) in owners.items():
-        interval, words = bases[owner], [f"of {owner}" if owner != name else "own"]
+    for name, owner in zip(chosen, owners, strict=True):
+        interval, words = made[owner], [f"of {owner}" if owner != name else "own"]
         if "propensities" in absent:
             words = ["without the error of the model"]
-        if missing:
+        if missing := found.missing:
             ends = ((1 - missing) * interval.low + missing * low, (1 - missing) * interval.high + missing * high)
             interval = interval._replace(low=ends[0], high=ends[1]) if missing < 1 else intervals.Interval(low, high)
             words.append(f"{missing:.1%} of the decisions from {low:.4g} to {high:.4g}")
         words += [interval.words] if interval.words else []
-        value, _ = points[name]
-        rows.append((min(value, interval.low), max(value, interval.high), "; ".join(words)))
+        rows.append((interval.low, interval.high, "; ".join(words)))
     return rows
-
-
-def _reach(given: Any, absent: Collection[str]) -> tuple[float, float]:
-    """Mean weight of the target's decisions (NaN if unknown), and share of them that the log misses."""
-    if isinstance(given, Evidence) and "propensities" not in absent:
-        found = reach(given)
-        return found.weight, found.missing
-    return float("nan"), 0.0
 
 
 def _weight(own: Terms, weight: float, reward: np.ndarray) -> float:

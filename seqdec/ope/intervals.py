@@ -24,7 +24,7 @@ References:
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -52,11 +52,6 @@ class Terms(NamedTuple):
         return tuple(part.reshape(len(part), -1) for part in self)  # pyright: ignore[reportReturnType]
 
     @property
-    def point(self) -> tuple[float, float]:
-        """The estimate and its standard error."""
-        return self.value, self.std_error
-
-    @property
     def value(self) -> float:
         """The estimate; NaN if a denominator sums to zero."""
         numerator, denominator = (part.sum(axis=0) for part in self.columns)
@@ -81,6 +76,11 @@ class Terms(NamedTuple):
         """Sums within groups (n,) of integers from 0."""
         parts = ([np.bincount(groups, column) for column in part.T] for part in self.columns)
         return Terms(*(np.stack(part, axis=1) for part in parts))
+
+
+def points(terms: Iterable[Terms]) -> list[tuple[float, float]]:
+    """Each estimate and its standard error."""
+    return [(one.value, one.std_error) for one in terms]
 
 
 class Interval(NamedTuple):

@@ -9,6 +9,9 @@ from seqdec.ope.estimators.doubly_robust import DM, SNDR, SubGaussianDR
 from seqdec.ope.estimators.weighting import SNIPS
 from seqdec.ope.intervals import Terms
 
+_OPTIONS = (SNDR(), SNIPS())
+_WEIGHTS = (SNIPS(),)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Auto(Estimator):
@@ -35,5 +38,6 @@ class Auto(Estimator):
         """The unbiased estimator with the smaller standard error; none without propensities."""
         if not evidence.log.known_propensities:
             return ()
-        options = [SNIPS()] if evidence.predicted is None else [SNDR(), SNIPS()]
-        return (min(options, key=lambda one: np.nan_to_num(one.terms(evidence).std_error, nan=np.inf)),)
+        if evidence.predicted is None:
+            return _WEIGHTS
+        return (min(_OPTIONS, key=lambda one: np.nan_to_num(one.terms(evidence).std_error, nan=np.inf)),)

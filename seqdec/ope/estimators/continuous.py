@@ -16,7 +16,7 @@ References:
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -24,7 +24,7 @@ import numpy as np
 
 from seqdec.boundary import checks
 from seqdec.ope.contract import Estimator, evidence
-from seqdec.ope.diagnostics import Overlap, biases, biases_of_weights, of_weights, overlap
+from seqdec.ope.diagnostics import Overlap, Reach, biases_of_weights, of_weights, overlap, reach
 from seqdec.ope.estimators.tuning import slope
 from seqdec.ope.intervals import Terms
 from seqdec.rows import Rows
@@ -219,9 +219,9 @@ def _overlap(log: ContinuousLog, target: Any, *, reward_range: Any = None, group
     return of_weights(w, unsupported, biases_of_weights(w, unsupported), share=_EVEN, groups=groups)
 
 
-@biases.register
-def _biases(evidence: ContinuousEvidence) -> Iterator[str]:
-    return biases_of_weights(*_support(evidence))
+@reach.register
+def _reach(given: ContinuousEvidence) -> Reach:
+    return Reach(warnings=tuple(biases_of_weights(*_support(given))))
 
 
 def _support(evidence: ContinuousEvidence) -> tuple[np.ndarray, float]:

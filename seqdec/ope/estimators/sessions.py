@@ -5,7 +5,6 @@ W_t = prod_{s <= t} target / propensity; after the end of a session rewards are 
 all lengths count in each step.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +14,7 @@ from seqdec.boundary import checks
 from seqdec.boundary.tables import frame
 from seqdec.ope.columns import named, required, times
 from seqdec.ope.contract import Estimator, check_predicted, check_target, evidence
-from seqdec.ope.diagnostics import Overlap, biases, biases_of_weights, of_weights, overlap
+from seqdec.ope.diagnostics import Overlap, Reach, biases_of_weights, of_weights, overlap, reach
 from seqdec.ope.intervals import Terms
 from seqdec.ope.log import Log
 from seqdec.ope.rewards import predictions
@@ -150,9 +149,11 @@ def _overlap(log: EpisodeLog, target: Any) -> Overlap:
     return of_weights(w, unsupported, biases_of_weights(w, unsupported), share=0.01)
 
 
-@biases.register
-def _biases(evidence: EpisodeEvidence) -> Iterator[str]:
-    return biases_of_weights(*_support(evidence)) if evidence.log.known_propensities else iter(())
+@reach.register
+def _reach(given: EpisodeEvidence) -> Reach:
+    if not given.log.known_propensities:
+        return Reach()
+    return Reach(warnings=tuple(biases_of_weights(*_support(given))))
 
 
 def _support(evidence: EpisodeEvidence) -> tuple[np.ndarray, float]:

@@ -1,6 +1,5 @@
 """Slates: several items at once."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from seqdec.boundary import checks
 from seqdec.ope.contract import Estimator, evidence
-from seqdec.ope.diagnostics import Overlap, biases, biases_of_weights, of_weights, overlap
+from seqdec.ope.diagnostics import Overlap, Reach, biases_of_weights, of_weights, overlap, reach
 from seqdec.ope.estimators.continuous import finite
 from seqdec.ope.intervals import Terms
 from seqdec.rows import Rows
@@ -92,9 +91,9 @@ def _overlap(log: SlateLog, target: Any, *, reward_range: Any = None, groups: An
     return of_weights(w, unsupported, biases_of_weights(w, unsupported), share=0.01, groups=groups)
 
 
-@biases.register
-def _biases(evidence: SlateEvidence) -> Iterator[str]:
-    return biases_of_weights(*_support(evidence))
+@reach.register
+def _reach(given: SlateEvidence) -> Reach:
+    return Reach(warnings=tuple(biases_of_weights(*_support(given))))
 
 
 def _support(evidence: SlateEvidence) -> tuple[np.ndarray, float]:
