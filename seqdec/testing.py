@@ -518,7 +518,8 @@ def check_estimator(make: Callable[[], Estimator]) -> None:
         assert isinstance(part, np.ndarray) and len(part) == ROWS, f"{name}: terms must have one row for each row"
         assert np.isfinite(part).all(), f"{name}: terms must be finite where the log supports the policy"
     assert terms.numerator.shape == terms.denominator.shape, f"{name}: numerators and denominators must have one shape"
-    assert np.isfinite(terms.point).all(), f"{name}: the estimate and its standard error must be finite"
+    found = (terms.value, terms.std_error)
+    assert np.isfinite(found).all(), f"{name}: the estimate and its standard error must be finite"
     assert _same(terms, estimator.terms(given)), f"{name}: terms must be a function of the evidence: use its seed"
     assert all(map(np.array_equal, before, _arrays(given))), f"{name}: terms must not change the evidence"
     for other in estimator.references(given):

@@ -96,7 +96,8 @@ def test_intervals_hold(normalized: bool) -> None:
     found = []
     for seed in range(400):
         log, target = drawn(200, seed)
-        found.append(ope.PDIS(normalized=normalized).terms(ope.evidence(log, target, seed=0)).point)
+        terms = ope.PDIS(normalized=normalized).terms(ope.evidence(log, target, seed=0))
+        found.append((terms.value, terms.std_error))
     points, errors = np.array(found).T
     assert 0.91 < (abs(points - value(1.0)) < 1.96 * errors).mean() < 0.98
 

@@ -262,19 +262,23 @@ def repeats(log: Log) -> Iterator[str]:
     if not log.known_propensities or log.estimated or count < 2:
         return
     place = log.context @ np.cos(np.arange(log.context.shape[1]) + 1.0)  # equal for equal contexts
-    order = np.argsort(place, kind="stable")
-    near = place[order[:-1]] == place[order[1:]]
-    pairs = [(log.action, np.maximum(log.propensity, _alike(log.action)), order[:-1][near], order[1:][near])]
+    found, alike = [], _alike(log.reward)
+    if (np.diff(np.sort(place)) == 0).any():
+        order = np.argsort(place, kind="stable")
+        near = place[order[:-1]] == place[order[1:]]
+        first, second = order[:-1][near], order[1:][near]
+        chance = np.maximum(log.propensity, _alike(log.action))[first]
+        same = np.count_nonzero(log.action[first] == log.action[second])
+        found.append((same, len(first), chance.sum(), (chance * (1 - chance)).sum()))
     for parts in (2, 3, 4, 5):
         if count % parts == 0:
-            chance = np.full(count, _alike(log.reward))
-            pairs.append((log.reward, chance, np.arange(count - count // parts), np.arange(count // parts, count)))
-    for values, chance, first, second in pairs:
-        chance, same = chance[first], np.count_nonzero(values[first] == values[second])
-        expected, error = chance.sum(), float(np.sqrt((chance * (1 - chance)).sum()))
-        if same > expected + SIGMAS * (error + 1) + 0.02 * len(first):
+            rows = count - count // parts
+            same = np.count_nonzero(log.reward[:rows] == log.reward[-rows:])
+            found.append((same, rows, alike * rows, alike * (1 - alike) * rows))
+    for same, rows, expected, variance in found:
+        if same > expected + SIGMAS * (np.sqrt(variance) + 1) + 0.02 * rows:
             yield (
-                f"{same:,} of {len(first):,} rows repeat an earlier one of the same context or place, where chance "
+                f"{same:,} of {rows:,} rows repeat an earlier one of the same context or place, where chance "
                 f"lets expect {expected:,.0f}: rows may be there twice (drop duplicates, or name their key, "
                 "Log.from_pandas(key=...)), or one draw may stand for many rows (pass groups=)"
             )
