@@ -26,7 +26,7 @@ from seqdec.boundary import checks
 from seqdec.ope.contract import Estimator, evidence
 from seqdec.ope.diagnostics import Overlap, Reach, biases_of_weights, of_weights, overlap, reach
 from seqdec.ope.estimators.tuning import slope
-from seqdec.ope.intervals import Terms
+from seqdec.ope.intervals import Terms, points
 from seqdec.rows import Rows
 
 
@@ -193,8 +193,9 @@ def narrow(evidence: ContinuousEvidence, kernel: str) -> float:
         w = _plain(evidence, h, kernel)
         if tried and w.sum() ** 2 < _LEAST * (w**2).sum():
             break
-        tried.append((h, *Terms(w * residual, w).point))
-    widths, values, errors = zip(*reversed(tried), strict=True)
+        tried.append((h, Terms(w * residual, w)))
+    widths, terms = zip(*reversed(tried), strict=True)
+    values, errors = zip(*points(terms), strict=True)
     return float(widths[slope(values, errors)]) / 2
 
 
