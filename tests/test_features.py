@@ -1,5 +1,6 @@
 """Encoders of mixed columns: against scikit-learn, a row against the table, what is missing, unknown or wrong."""
 
+import ast
 import json
 import math
 import pickle
@@ -200,31 +201,79 @@ def said_of(column: str, cells: list[Any], warned: str | None = None, **options:
     return encoder, finding
 
 
+DAYS, SECONDS = ["2024-12-31", "2025-02-01", None], [1_700_000_000, 1_700_086_400, None]
+
+
 @pytest.mark.parametrize(
-    ("cells", "warned"),
+    ("cells", "warned", "read"),
     [
-        (["1,200", "2,100", "900"], "its texts look like numbers ('1,200'): read the file with pandas.read_csv"),
-        (["12,5", "3,25", "7"], "its texts look like numbers"),
-        (["1.234,5", "-1.000,25", "0,5"], "its texts look like numbers"),
-        (["$5.00", "$ 12", "($3)"], "its texts look like numbers"),
-        (["5%", "12.5 %", "100%"], "its texts look like numbers"),
-        (["1 200", "3\u00a0400", "12'000"], "its texts look like numbers"),
-        ([*map(str, range(30)), "30+"], "its texts look like numbers ('30+')"),
-        (["31/12/2024", "01/02/2025"], "pandas.to_datetime(table['x'], dayfirst=True)"),
-        (["12/31/2024", "01/02/2025"], "pandas.to_datetime(table['x'], dayfirst=False)"),
+        (
+            ["1,200", "2,100", "900"],
+            "('1,200'): a comma or point may stand before",
+            ([1200, 2100, 900], [1.2, 2.1, 900]),
+        ),
+        (["12,5", "3,25", "7"], "its texts look like numbers ('12,5')", ([12.5, 3.25, 7],)),
+        (["12,5", "3,250", "?"], "its texts look like numbers ('12,5')", ([12.5, 3.25, None],)),
+        (["1.234,5", "-1.000,25", "0,5"], "its texts look like numbers", ([1234.5, -1000.25, 0.5],)),
+        (["1,234.5", "-1,000.25", ".5"], "its texts look like numbers", ([1234.5, -1000.25, 0.5],)),
+        (["$5.00", "$ 12", "($1,003)"], "its texts look like numbers", ([5, 12, -1003],)),
+        (["5,5 €", "1.200,75 €", "unknown"], "its texts look like numbers", ([5.5, 1200.75, None],)),
+        (["5 €", "12 €"], "its texts look like numbers", ([5, 12],)),
+        (["5%", "12.5 %", "100%", "bad"], "its texts look like numbers", ([5, 12.5, 100, None],)),
+        (["1 200", "3\u00a0400", "12'000"], "its texts look like numbers", ([1200, 3400, 12000],)),
+        (["1,20,000", "5"], "its texts look like numbers", ([120_000, 5],)),
+        ([*map(str, range(30)), "30+"], "its texts look like numbers ('30+')", ([*range(30), None],)),
+        (["$5", "5 €"], "('$5'), with several units: convert them to numbers of one kind", ()),
+        (["12,5", "3.75,5", "3.75"], "with several decimal signs: convert them", ()),
+        (["31/12/2024", "01/02/2025", "?"], "dayfirst=True, utc=True, errors='coerce')", (DAYS,)),
+        (["12/31/2024", "02/01/2025"], "dayfirst=False, utc=True)", (DAYS[:2],)),
         (
             ["01/02/2025", "03/04/2025"],
-            "both orders of day and month fit; convert them with pandas.to_datetime(table['x']",
+            "both orders of day",
+            (["2025-02-01", "2025-04-03"], ["2025-01-02", "2025-03-04"]),
         ),
-        (["31.12.2024 10:30", "1.2.2025 9:15"], "dayfirst=True"),
-        (["2024/05/01", "2024/06/01"], "its texts look like dates ('2024/05/01')"),
-        (["May 5, 2024", "Tue, 31 Dec 2024", "1st June 2024"], "its texts look like dates"),
-        ([20240501, 20240602], "its numbers look like dates, year, month and day"),
-        ([1_700_000_000, 1_700_086_400], "its numbers look like times since 1970"),
-        ([1_700_000_000_123, 1_700_086_400_456], "its numbers look like times since 1970"),
-        (["1.5", "2.5", "10"], "kinds={'x': 'numeric'} reads numbers"),
-        ([[1, 2], [3, 4]], "kinds={'x': 'vector'} reads numbers"),
+        (["31.12.2024 10:30", "1.2.25 9:15"], "dayfirst=True", (["2024-12-31T10:30", "2025-02-01T09:15"],)),
+        (["2024/12/31", "2025/02/01"], "its texts look like dates ('2024/12/31')", (DAYS[:2],)),
+        (["2024-12-31", "2025-02-01T02:00+02:00", "soon"], "its texts look like dates", (DAYS,)),
+        (["Dec 31, 2024", "Sat, 1 Feb 2025", "1st June 2024"], "like dates", ([*DAYS[:2], "2024-06-01"],)),
+        ([20241231, 20250201], "its numbers look like dates, year, month and day", (DAYS[:2],)),
+        ([20241231, 20250201, None], "its numbers look like dates, year, month and day", (DAYS,)),
+        (["20241231", "20250201", "?"], "its numbers look like dates, year, month and day", (DAYS,)),
+        (SECONDS[:2], "its numbers look like times since 1970", (SECONDS[:2],)),
+        ([1000 * second for second in SECONDS[:2]], "its numbers look like times since 1970", (SECONDS[:2],)),
+        (["1700000000", "1700086400", "?"], "its numbers look like times since 1970", (SECONDS,)),
+        (["1.5", "2.5", "10"], "kinds={'x': 'numeric'} reads numbers", ()),
+        ([[1, 2], [3, 4]], "kinds={'x': 'vector'} reads numbers", ()),
+        (["[1, 2]", "[3, 4]"], "kinds={'x': 'vector'} reads numbers", ()),
+        (["[0.1, 2]", "[3, 4]", "bad"], "look like lists ('[0.1, 2]')", ([[0.1, 2], [3, 4], None],)),
+        (["['a', 'b']", "['c']", None], "look like lists", ([["a", "b"], ["c"], None],)),
+        (["[0.1 0.2 ... 0.3]", "[1. 0.2 ... 5. ]"], "look like lists ('[0.1 0.2 ... 0.3]'): convert them to lists", ()),
     ],
+)
+def test_a_guess_that_may_surprise_is_warned_of_with_a_remedy_that_is_right(
+    cells: list[Any], warned: str, read: Any
+) -> None:
+    _, finding = said_of("x", cells, warned)
+    given = finding.suspicion.rpartition("convert them with ")[2] if "convert them with" in finding.suspicion else ""
+    remedies = [part for part in given.split(" or ") if part]
+    assert len(remedies) == len(read)
+    for dtype in (object, None):
+        table = pd.DataFrame({"x": pd.Series(cells, dtype=dtype)})
+        for remedy, expected in zip(remedies, read, strict=True):
+            found = eval(remedy, {"pandas": pd, "ast": ast, "table": table})
+            if isinstance(expected[0], str) or expected is SECONDS or expected == SECONDS[:2]:
+                unit: Any = None if isinstance(expected[0], str) else "s"
+                expected = pd.to_datetime(pd.Series(expected), utc=True, unit=unit, format=None if unit else "ISO8601")
+            columns = [pd.DataFrame({"x": column}) for column in (found, expected)]
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                made = [Encoder.fit(column) for column in columns]
+            assert made[0].kinds == made[1].kinds or isinstance(expected[0], int)
+            np.testing.assert_allclose(made[1].transform(columns[0]), made[1].transform(columns[1]), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("cells", "warned"), [(["12,5", "3,25"], "'12,5'"), ([20240501, 20240602], "dates"), ([[1, 2], [3, 4]], "vector")]
 )
 def test_a_guess_that_may_surprise_is_warned_of_with_its_remedy(cells: list[Any], warned: str) -> None:
     encoder, finding = said_of("x", cells, warned)
@@ -256,6 +305,12 @@ def test_a_guess_that_may_surprise_is_warned_of_with_its_remedy(cells: list[Any]
         ([[1], [2, 3]], Tags),
         ([["a", "b"], ["c", "d"]], Tags),
         ([[], ["a"]], Tags),
+        (["2024-05-01", "?", "2024-06-01"], Date),
+        (["[0.1, 2]", "[3, 4]", "?"], Vector),
+        (["[ 0.1 -2e-3]", "[3.  4. ]"], Vector),
+        (["(0.1, 0.2)", None], Vector),
+        (["A17", "1001", "1002"], Categorical),
+        (["007", "x", "012"], Categorical),
     ],
 )
 def test_what_anybody_would_read_so_is_read_without_a_word(cells: list[Any], kind: type) -> None:
@@ -488,7 +543,7 @@ WRONG = {
     "quantiles": ["3,5", [1.0], math.inf, 10**400],
     "vector": [3.0, "1,2", [1.0], [1.0, 2.0, 3.0], [1.0, None], [1.0, math.nan], ["1", "2"], [[1.0, 2.0]], np.eye(2)],
     "bool": ["true", 2, 0.5, [True]],
-    "date": ["noon", "", "NaT", "now", 1_700_000_000, True, [], "2024-13-01", np.datetime64(10**18, "s"), "03/04/2024"],
+    "date": ["noon", "NaT", "now", 1_700_000_000, True, [], "2024-13-01", np.datetime64(10**18, "s"), "03/04/2024"],
     "categorical": [["a"], {}, b"a", 1j, datetime(2024, 1, 1)],
     "hashed": [["a"], {}, b"a", Decimal(3)],
     "ordered": [["a"], {}, b"a"],

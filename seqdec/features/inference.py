@@ -1,89 +1,33 @@
 """The kind of a column by its values, and what is suspected of it: the first recognizer that fits."""
 
-import re
 from collections.abc import Callable
-from datetime import date
-from decimal import Decimal
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqdec.boundary import checks
 from seqdec.features import values
+from seqdec.features.remedies import (
+    BRACKETS,
+    DATES,
+    NOT_WHOLE,
+    NUMBER,
+    dates_in_text,
+    days,
+    lists_in_text,
+    numbers_in_text,
+    seconds,
+    unit_of,
+)
+from seqdec.features.seen import Seen
 
-MOSTLY = 0.8
-"""Share of the distinct texts that look alike."""
+_MOSTLY = 0.8
+"""Share of the distinct texts that are numbers, if they may be codes."""
 NARROW = 0.3
 """A column is skewed if its middle half spans less than this part of a normal column's of equal deviation."""
 _MIDDLE = 1.349
 """Interquartile range of a normal column, in standard deviations."""
 _SEVERAL, _MANY = 10, 50
 """Distinct numbers of a skewed column, and rows of one whose identifiers are recognized."""
-_CODE = re.compile(r"0\d+")
-_NUMBER = re.compile(
-    r"[-+(]?\s?[$€£¥₹]?\s?[-+]?(\d+|\d{1,3}([,.' \u00a0\u202f]\d{2,3})+)([.,]\d+)?(e[-+]?\d+)?\s?[%$€£¥₹]?\)?", re.I
-)
-_TIME = r"([ T,]+\d{1,2}:\d{2}.*)?"
-_DAY = re.compile(rf"(\d{{1,2}})([./-])(\d{{1,2}})\2(\d{{4}}|\d{{2}}){_TIME}")
-_YEAR_FIRST = re.compile(rf"\d{{4}}([./-])\d{{1,2}}\1\d{{1,2}}{_TIME}")
-_MONTH = "(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*[.,]?"
-_NAMED_DAY = re.compile(
-    rf"([a-z]+,? )?(\d{{1,2}}(st|nd|rd|th)?[ -]{_MONTH}|{_MONTH} \d{{1,2}}(st|nd|rd|th)?,?)[ -]\d{{2,4}}\b.*", re.I
-)
-
-
-class Seen:
-    """The present values of a column."""
-
-    def __init__(self, column: str, known: list[Any], max_levels: int) -> None:
-        self.column, self.known, self.max_levels = column, known, max_levels
-        self.families: dict[str | None, Any] = {}
-        """of the values, with an example"""
-        for value in known:
-            self.families.setdefault(_family(value), value)
-
-    @cached_property
-    def texts(self) -> set[str]:
-        """Distinct texts, without spaces around and without words for a missing number."""
-        distinct = {value for value in self.known if isinstance(value, str)}
-        return {text.strip() for text in distinct if not values.missing_number(text)}
-
-    @cached_property
-    def numbers(self) -> np.ndarray | None:
-        """The numbers, also in texts unless there are codes such as "007"; None if others are among them."""
-        if not self.families.keys() <= {"numeric", "bool", "text"} or self.families.keys() == {"bool"}:
-            return None
-        is_number = all(map(values.PLAIN.fullmatch, self.texts)) and not any(map(_CODE.fullmatch, self.texts))
-        known = [value for value in self.known if not values.missing_number(value)] if is_number else []
-        if not known or ("bool" in self.families and self.texts):
-            return None
-        with np.errstate(over="ignore"):
-            return np.array([values.number(self.column, value) for value in known])
-
-    @cached_property
-    def whole(self) -> np.ndarray:
-        """The numbers if all are integers, else none of them."""
-        found = self.numbers
-        return np.zeros(0) if found is None or (found != np.floor(found)).any() else found
-
-    @property
-    def source(self) -> str:
-        """Where the numbers are."""
-        if "text" not in self.families:
-            return "numbers"
-        absent = sorted({value for value in self.known if isinstance(value, str) and values.missing_number(value)})
-        return f"plain numbers in text{f', {absent[0]!r} as missing' if absent else ''}"
-
-    def most(self, *patterns: re.Pattern[str]) -> bool:
-        """Whether most distinct texts match one of the patterns."""
-        found = sum(any(pattern.fullmatch(text) for pattern in patterns) for text in self.texts)
-        return self.families.keys() == {"text"} and found >= MOSTLY * len(self.texts) and found > 0
-
-    @cached_property
-    def entries(self) -> set[str]:
-        """NumPy's kinds of the lists' entries."""
-        return {_entries(value) for value in self.known if len(value)} if self.families.keys() == {"tags"} else set()
 
 
 class Recognizer(NamedTuple):
@@ -112,40 +56,9 @@ def _are_days(seen: Seen) -> bool:
     return len(set(day)) > 1 and bool(inside.all())
 
 
-def _are_seconds(seen: Seen) -> bool:
-    count = seen.whole
-    return len(set(count)) > 1 and any(
-        count.min() >= 1e9 * unit and count.max() < 2e9 * unit for unit in (1, 1e3, 1e6, 1e9)
-    )
-
-
 def _are_row_numbers(seen: Seen) -> bool:
     count = seen.whole
     return len(count) >= _MANY and count.max() - count.min() == len(count) - 1 and len(set(count)) == len(count)
-
-
-def _order_of_days(seen: Seen) -> str:
-    """The remedy for texts that look like dates."""
-    found = [match for text in seen.texts if (match := _DAY.fullmatch(text))]
-    pairs = [(int(match[1]), int(match[3])) for match in found]
-    fits = [all(pair[day] <= 12 for pair in pairs) for day in (True, False)]
-    remedies = [
-        f"pandas.to_datetime(table[{seen.column!r}], dayfirst={day})"
-        for day, fit in zip((True, False), fits, strict=True)
-        if fit and pairs
-    ]
-    remedy = " or ".join(remedies) or f"pandas.to_datetime(table[{seen.column!r}])"
-    doubt = "both orders of day and month fit" if len(remedies) > 1 else "a date is text in ISO 8601"
-    return f"its texts look like dates ({min(seen.texts)!r}): {doubt}; convert them with {remedy}"
-
-
-def _numbers_in_text(seen: Seen) -> str:
-    strange = min((text for text in seen.texts if not values.PLAIN.fullmatch(text)), default=min(seen.texts))
-    return (
-        f"its texts look like numbers ({strange!r}): read the file with pandas.read_csv(..., thousands=',') or "
-        f"decimal=',', or convert them, as with "
-        f"pandas.to_numeric(table[{seen.column!r}].str.replace('[$%,]', '', regex=True))"
-    )
 
 
 def _are_levels(seen: Seen) -> bool:
@@ -156,7 +69,7 @@ def _are_levels(seen: Seen) -> bool:
 
 def _is_date(text: str) -> bool:
     try:
-        return "-" in text and bool(values.moment("", text))
+        return values.missing_number(text) or ("-" in text and bool(values.moment("", text)))
     except (TypeError, ValueError):
         return False
 
@@ -170,14 +83,13 @@ RECOGNIZERS = (
         _are_days,
         "numeric",
         "{source}",
-        "its numbers look like dates, year, month and day: convert them with "
-        "pandas.to_datetime(table[{column!r}], format='%Y%m%d')",
+        days,
     ),
     Recognizer(
-        _are_seconds,
+        lambda seen: bool(unit_of(seen)),
         "numeric",
         "{source}",
-        "its numbers look like times since 1970: convert them, as with pandas.to_datetime(table[{column!r}], unit='s')",
+        seconds,
     ),
     Recognizer(
         _are_row_numbers,
@@ -194,14 +106,27 @@ RECOGNIZERS = (
     Recognizer(lambda seen: seen.numbers is not None, "numeric", "{source}"),
     Recognizer(_of("bool"), "bool", "bools"),
     Recognizer(_of("date"), "date", "dates"),
-    Recognizer(lambda seen: _of("text")(seen) and all(map(_is_date, seen.known)), "date", "text in ISO 8601"),
-    Recognizer(lambda seen: seen.most(_DAY, _YEAR_FIRST, _NAMED_DAY), "categorical", "text", _order_of_days),
     Recognizer(
-        lambda seen: seen.most(_NUMBER) and not all(text.isdecimal() for text in seen.texts),
+        lambda seen: _of("text")(seen) and bool(seen.texts) and all(map(_is_date, seen.known)),
+        "date",
+        "text in ISO 8601{absent}",
+    ),
+    Recognizer(lambda seen: seen.most(*DATES), "categorical", "text", dates_in_text),
+    Recognizer(
+        lambda seen: len({*map(len, seen.lists)}) == 1 and any("." in text for text in seen.texts),
+        "vector",
+        "lists of numbers in text{absent}",
+    ),
+    Recognizer(
+        lambda seen: (
+            (seen.most(NUMBER, share=_MOSTLY) and not all(text.isdecimal() for text in seen.texts))
+            or seen.most(NOT_WHOLE)
+        ),
         "categorical",
         "text",
-        _numbers_in_text,
+        numbers_in_text,
     ),
+    Recognizer(lambda seen: seen.most(BRACKETS), "categorical", "text", lists_in_text),
     Recognizer(
         lambda seen: _of("text")(seen) and len(set(seen.known)) <= seen.max_levels,
         "categorical",
@@ -246,28 +171,8 @@ def recognized(column: str, known: list[Any], max_levels: int) -> tuple[str, str
     for one in RECOGNIZERS:
         if one.fits(seen):
             said = one.suspicion(seen) if callable(one.suspicion) else one.suspicion.format(column=column)
-            return one.kind, one.why.format(source=seen.source), said
+            return one.kind, one.why.format(source=seen.source, absent=seen.absent), said
     raise TypeError(
         f"column {column} holds values of several kinds ({shown}): convert them, leave the column out, or name its "
         f"kind: kinds={{{column!r}: 'categorical'}}"
     )
-
-
-def _family(value: Any) -> str | None:
-    """The kind of one value, "text" for str; None if none accepts it."""
-    if isinstance(value, str):
-        return "text"
-    if isinstance(value, bool | np.bool_):
-        return "bool"
-    if checks.is_number(value) or isinstance(value, Decimal):
-        return "numeric"
-    if isinstance(value, date | np.datetime64):
-        return "date"
-    return "tags" if isinstance(value, list | tuple | set | frozenset | np.ndarray) else None
-
-
-def _entries(value: Any) -> str:
-    try:
-        return np.asarray(value).dtype.kind
-    except ValueError:  # of lists in it
-        return "O"

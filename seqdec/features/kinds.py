@@ -102,8 +102,6 @@ class Date(Numeric):
     2 pi (w + f) / 7 and 2 pi (y + f) / 365.25; the trend is clip((t - mean) / std, -5, 5), mean and std in days.
     """
 
-    missing = staticmethod(values.missing)
-
     @staticmethod
     def number(column: str, value: Any) -> float:
         return _day(values.moment(column, value))
@@ -182,7 +180,7 @@ class Quantiles(Kind):
 
 @dataclass(frozen=True)
 class Vector(Kind):
-    """Entries of a list of numbers, each standardized and clipped as in `Numeric`; 0 where the list is missing."""
+    """Entries of a list of numbers, also as text, each standardized and clipped as in `Numeric`; 0 where missing."""
 
     means: Sequence[float]
     """subtracted"""
@@ -190,6 +188,7 @@ class Vector(Kind):
     """divide; above zero"""
 
     bounds = (-CUT, CUT)
+    missing = staticmethod(values.missing_number)
 
     @classmethod
     def fit(cls, column: str, known: list[Any]) -> Self:

@@ -22,8 +22,12 @@ _LOWEST = -(2**31)
 _KNOWN = frozenset({str, int, bool, datetime, date, list, tuple})
 """Types without missing values."""
 _WORDS = 2**14
-PLAIN = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+PLAIN = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
 """A number as text, without spaces around."""
+LIST = re.compile(
+    rf"\[\s*{PLAIN.pattern}((\s*,\s*|\s+){PLAIN.pattern})*\s*\]|\(\s*{PLAIN.pattern}(,\s+{PLAIN.pattern})+\s*\)"
+)
+"""A list of numbers as text, as files of text have it."""
 _ABSENT = frozenset({"", "?", "-", "--", ".", "na", "n/a", "#n/a", "nan", "<na>", "null", "none", "missing", "unknown"})
 """Words for a missing number, in lower case."""
 
@@ -104,9 +108,10 @@ def tags(column: str, value: Any) -> list[str]:
 
 
 def vector(column: str, value: Any) -> np.ndarray:
-    """(n,) finite numbers of a list or array."""
+    """(n,) finite numbers of a list or array, also as text such as "[0.5, 2]"."""
     try:
-        found = np.asarray(value)
+        is_text = isinstance(value, str) and LIST.fullmatch(value.strip())
+        found = np.array(re.sub(r"[][(),]", " ", value).split(), float) if is_text else np.asarray(value)
     except ValueError:  # lists of several lengths
         found = np.array(None)
     if found.ndim != 1 or found.dtype.kind not in "iuf":
