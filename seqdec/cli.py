@@ -82,7 +82,9 @@ def _path(option: PrimitiveTypeInfo) -> "PrimitiveConstructorSpec[Path] | None":
     )
 
 
-COMMANDS: Registry[Any] = Registry("command", {"run": Run}, commands.COMMANDS, {"list": List, "report": Report})
+COMMANDS: Registry[Any] = Registry(
+    "command", {"run": Run}, commands.COMMANDS, {"list": List, "report": Report, "serve": "seqdec.commands.serve:Serve"}
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -112,6 +114,8 @@ def _execute(argv: Sequence[str]) -> int:
         return _complain(error, _USAGE)
     except SystemExit as stop:  # tyro has printed the help or the usage error
         return stop.code if isinstance(stop.code, int) else 0
+    if hasattr(command, "execute"):
+        return _serve(command)
     use_all_cores()
     if known.compilation_cache is not None:
         compilation_cache(None if known.compilation_cache is _DEFAULT else known.compilation_cache)
@@ -252,6 +256,14 @@ def _report(asked: Report) -> int:
     if file is not None:
         page.write(file, folder, text, reported)
         print(f"\nThe page is {file}", file=sys.stderr)
+    return 0
+
+
+def _serve(command: Any) -> int:
+    try:
+        command.execute()
+    except (ValueError, FileNotFoundError, FileExistsError) as error:
+        return _complain(error, _USAGE)
     return 0
 
 

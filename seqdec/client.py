@@ -1,0 +1,80 @@
+"""A client of `seqdec serve`, of the standard library alone."""
+
+import http.client
+import json
+import threading
+import uuid
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+
+class RefusedError(Exception):
+    """The server did not do what was asked; `status` is that of HTTP."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{status}: {message}")
+        self.status = status
+
+
+class Client:
+    """Calls of the deployments at a URL, over one connection in each thread.
+
+    >>> shop = Client("http://127.0.0.1:8000", key="seqdec_...")  # doctest: +SKIP
+    >>> decision = shop.decide("banners", {"age": 31, "city": "Rome"})  # doctest: +SKIP
+    >>> shop.learn("banners", decision["token"], 1.0)  # doctest: +SKIP
+    'learned'
+    """
+
+    def __init__(self, url: str, *, key: str | None = None, timeout: float = 10.0) -> None:
+        """`key`: of the API; `timeout`: seconds."""
+        self._url, self._timeout, self._local = urlsplit(url), timeout, threading.local()
+        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+
+    def decide(self, deployment: str, context: Any = None, *, key: str | None = None, **options: Any) -> dict[str, Any]:
+        """Action, propensity and token; options: mask, items, active. The same key gets the first answer."""
+        body = {"context": context, "key": key or uuid.uuid4().hex, **options}
+        return self.call(f"/v1/{quote(deployment, '')}/decide", body)
+
+    def learn(self, deployment: str, token: str, reward: Any, *, id: str | None = None) -> str:
+        """What happened to the reward of a decision. The same id is counted once."""
+        body = {"token": token, "reward": reward, "id": id or uuid.uuid4().hex}
+        return self.call(f"/v1/{quote(deployment, '')}/learn", body)["result"]
+
+    def call(self, path: str, body: Any = None) -> Any:
+        """The answer to any call: GET without a body, else POST. Raises RefusedError, and OSError."""
+        content = None if body is None else json.dumps(body, allow_nan=False)
+        while True:
+            known = getattr(self._local, "connection", None)
+            try:
+                connection = known or self._connected()
+                connection.request("GET" if content is None else "POST", path, content, self._headers)
+                response = connection.getresponse()
+                answer = response.read()
+                break
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                if known is None or isinstance(error, TimeoutError):  # else the server has closed an idle connection
+                    raise
+        if response.headers.get_content_type() != "application/json":
+            return answer
+        found = json.loads(answer)
+        if response.status != 200:
+            raise RefusedError(response.status, found["error"])
+        return found
+
+    def close(self) -> None:
+        """Close this thread's connection; the next call opens another."""
+        connection = self._local.__dict__.pop("connection", None)
+        if connection is not None:
+            connection.close()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _connected(self) -> http.client.HTTPConnection:
+        kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
+        self._local.connection = kind(self._url.netloc, timeout=self._timeout)
+        return self._local.connection

@@ -1,0 +1,205 @@
+"""The application: routes of `seqdec.serve.calls`, whose errors are answers, with metrics and limits."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from seqdec.runtime import compilation_cache, one_blas_thread, short_turns
+from seqdec.serve.access import Access, Caller, RefusedError
+from seqdec.serve.calls import CALLS, Call, Service
+from seqdec.serve.config import Found, said
+from seqdec.serve.connections import server
+from seqdec.serve.deployments import ConflictError, Deployments, UnavailableError
+from seqdec.serve.openapi import openapi
+from seqdec.serve.queue import FullError
+
+_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 5)
+_SOON = {"Retry-After": "1"}
+log = logging.getLogger("seqdec.serve")
+
+
+def run(found: Found, *, trust: bool = False) -> None:
+    """Serve until SIGTERM or Ctrl-C. Raises ValueError for settings that cannot be served."""
+    os.umask(0o077)  # logs hold what is personal
+    logging.basicConfig(format="%(asctime)s %(message)s")
+    for name in ("seqdec.serve", "uvicorn"):
+        logging.getLogger(name).setLevel(logging.INFO)
+    compilation_cache(found.folder / "programs")
+    for quiet in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(quiet, lambda *_: None)  # uvicorn raises them again once all has ended
+    server(application(found, trust=trust), found.settings.server).run()
+
+
+def application(found: Found, *, trust: bool = False) -> Starlette:
+    """The application of some settings. Raises ValueError for deployments that cannot be served."""
+    settings = found.settings
+    found.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    service = Service(settings, Deployments(found, trust=trust))
+    access, metrics = Access(settings, found.folder / "audit.jsonl"), Metrics(service)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        with one_blas_thread(), short_turns():
+            opening = asyncio.create_task(service.deployments.open())
+            yield
+            opening.cancel()
+            await asyncio.to_thread(service.deployments.close, settings.server.grace)
+
+    def route(call: Call) -> Route:
+        method = "GET" if call.takes is None else "POST"
+        return Route(call.path, _endpoint(call, service, access, metrics), methods=[method], name=call.name)
+
+    described = orjson.dumps(openapi(CALLS))
+
+    async def shown(request: Request) -> Response:
+        return Response(described, media_type="application/json")
+
+    async def measured(request: Request) -> Response:
+        try:
+            caller = _caller(request, access)
+            access.check(caller, "read", None)
+        except RefusedError as error:
+            return _refused(error.status, str(error), error.headers)
+        return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+    async def unknown(request: Request, error: Any) -> Response:
+        return _refused(error.status_code, f"{error.detail}: {request.method} {request.url.path:.200}", error.headers)
+
+    routes = [*map(route, CALLS), Route("/openapi.json", shown), Route("/metrics", measured)]
+    return Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: unknown})
+
+
+def _endpoint(call: Call, service: Service, access: Access, metrics: "Metrics") -> Callable[..., Any]:
+    """What answers a call, whatever a client sends."""
+
+    async def answered(request: Request) -> Response:
+        began, name = time.perf_counter(), request.path_params.get("deployment")
+        caller: Caller | None = None
+        try:
+            if call.right is not None:
+                caller = _caller(request, access)
+                access.check(caller, call.right, name)
+            message = None
+            if call.takes is not None:
+                message = call.takes.model_validate(await _body(request, service.settings.server.body_bytes))
+            deployment = None if name is None else service.deployments.get(name)
+            if name is not None and deployment is None:
+                raise RefusedError(404, f"there is no deployment {name!r:.80}")
+            found = await call.answer(service, deployment, message)
+            response = found if isinstance(found, Response) else _json(found, 200)
+        except Exception as error:
+            response = _failed(error)
+        if call.is_audited and caller is not None:
+            access.record(caller, _address(request), call.name, name, response.status_code)
+        metrics.count(call.name, response.status_code, time.perf_counter() - began)
+        return response
+
+    return answered
+
+
+def _caller(request: Request, access: Access) -> Caller:
+    access.check_host(request.headers.get("host", ""))
+    return access.caller(request.headers.get("authorization"), _address(request))
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else ""
+
+
+async def _body(request: Request, most: int) -> Any:
+    """The JSON of a request. Raises RefusedError, without reading more than is allowed."""
+    headers = request.headers
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise RefusedError(415, "send JSON, as Content-Type: application/json")
+    too_large = RefusedError(413, f"send at most {most:,} bytes", {"Connection": "close"})
+    length = headers.get("content-length", "0")
+    if length.isdecimal() and int(length) > most:
+        raise too_large
+    content = bytearray()
+    async for part in request.stream():
+        content += part
+        if len(content) > most:
+            raise too_large
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise RefusedError(400, f"the body is no JSON: {error}") from None
+
+
+def _failed(error: Exception) -> Response:
+    """The answer to an error: the client's own, or that the server cannot answer now."""
+    match error:
+        case RefusedError():
+            return _refused(error.status, str(error), error.headers)
+        case ValidationError():
+            return _refused(422, said(error))
+        case ConflictError():
+            return _refused(409, str(error))
+        case FullError():
+            return _refused(503, "too many requests wait: try again", _SOON)
+        case UnavailableError():
+            return _refused(503, str(error), _SOON)
+        case ValueError() | TypeError():
+            return _refused(422, str(error))
+        case ClientDisconnect():
+            return Response(status_code=400)
+        case RuntimeError() | OSError() | MemoryError():
+            log.error("%s: %s", type(error).__name__, error)
+            return _refused(503, f"the deployment cannot answer: {type(error).__name__}; see the server's log", _SOON)
+    log.error("an error of the server", exc_info=error)
+    return _refused(500, "an error of the server, which its log has")
+
+
+def _json(content: Any, status: int, headers: Any = None) -> Response:
+    return Response(orjson.dumps(content), status, headers, "application/json")
+
+
+def _refused(status: int, message: str, headers: Any = None) -> Response:
+    return _json({"error": message}, status, headers)
+
+
+class Metrics:
+    """Requests by call and status, their seconds, and what the deployments count, for Prometheus."""
+
+    def __init__(self, service: Service) -> None:
+        self._service, self._registry = service, CollectorRegistry()
+        known: dict[str, Any] = {"registry": self._registry}
+        self._requests = Counter("seqdec_requests", "Requests by call and status", ["call", "status"], **known)
+        self._seconds = Histogram("seqdec_seconds", "Seconds of a request", ["call"], buckets=_BUCKETS, **known)
+        self._waiting = Gauge("seqdec_waiting", "Decisions and reports that wait", ["deployment", "of"], **known)
+        self._counts = Gauge("seqdec_count", "Of OnlineAgent.counts", ["deployment", "of"], **known)
+        self._open = Gauge("seqdec_open", "Whether a deployment answers", ["deployment"], **known)
+        self._seen: dict[tuple[str, int], Any] = {}
+
+    def count(self, call: str, status: int, seconds: float) -> None:
+        found = self._seen.get((call, status))
+        if found is None:
+            found = self._requests.labels(call, status), self._seconds.labels(call)
+            self._seen[call, status] = found
+        found[0].inc()
+        found[1].observe(seconds)
+
+    def text(self) -> bytes:
+        for name, deployment in self._service.deployments.items():
+            self._open.labels(name).set(deployment.state == "open")
+            if deployment.state == "open":
+                self._waiting.labels(name, "decisions").set(deployment.decisions.waiting)
+                self._waiting.labels(name, "reports").set(deployment.reports.waiting)
+                for event, number in deployment.agent.counts.items():
+                    self._counts.labels(name, event).set(number)
+        return generate_latest(self._registry)

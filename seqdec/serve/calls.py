@@ -1,0 +1,243 @@
+"""What a deployment answers: each call with its right, its message and its answer."""
+
+import asyncio
+import math
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from seqdec.serve import messages
+from seqdec.serve.access import Right
+from seqdec.serve.config import Settings
+from seqdec.serve.deployments import Asked, Deployment, Deployments, UnavailableError
+
+
+class Call(NamedTuple):
+    """A route: `answer(service, deployment, message)` returns what `answers` describes, or a response."""
+
+    path: str
+    right: Right | None
+    """None: anybody's"""
+    answer: Callable[..., Awaitable[Any]]
+    takes: type[BaseModel] | None = None
+    """None: GET"""
+    answers: type[BaseModel] | None = None
+    """None: no JSON"""
+    is_audited: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.answer.__name__
+
+    @property
+    def summary(self) -> str:
+        return (self.answer.__doc__ or "").strip()
+
+
+class Service(NamedTuple):
+    """What calls act on."""
+
+    settings: Settings
+    deployments: Deployments
+
+
+async def decide(service: Service, deployment: Deployment, ask: messages.Ask) -> Any:
+    """Choose an action for a context, and log it."""
+    return (await _decided(deployment, [ask], ask.active))[0]
+
+
+async def decide_many(service: Service, deployment: Deployment, ask: messages.AskMany) -> Any:
+    """Choose an action for each of several contexts."""
+    _check_rows(service, ask.rows)
+    return {"decisions": await _decided(deployment, ask.rows, ask.active)}
+
+
+async def learn(service: Service, deployment: Deployment, report: messages.Report) -> Any:
+    """Log the reward of a decision, and learn it."""
+    return {"result": (await _learned(deployment, [report]))[0]}
+
+
+async def learn_many(service: Service, deployment: Deployment, report: messages.ReportMany) -> Any:
+    """Log and learn several rewards."""
+    _check_rows(service, report.reports)
+    return {"results": await _learned(deployment, report.reports)}
+
+
+async def activate(service: Service, deployment: Deployment, of: messages.OfToken) -> Any:
+    """Say that a decision asked for with active=false is shown: its window begins."""
+    return {"result": await asyncio.to_thread(deployment.agent.activate, of.token)}
+
+
+async def withdraw(service: Service, deployment: Deployment, of: messages.OfToken) -> Any:
+    """Say that a decision was never shown: nothing is learned of it."""
+    return {"result": await asyncio.to_thread(deployment.agent.withdraw, of.token)}
+
+
+async def explain(service: Service, deployment: Deployment, ask: messages.Question) -> Any:
+    """The belief about every action in a context; nothing is logged."""
+    context = deployment.context(ask.context)
+    if deployment.declaration.items is not None and ask.context is None:
+        context = None
+    found = await asyncio.to_thread(deployment.agent.explain, context, ask.mask, items=ask.items)
+    columns = [part.tolist() for part in (found.mean, found.deviation, found.probability, found.baseline)]
+    parts = [dict(zip(found.columns, map(_number, row), strict=True)) for row in found.contributions.tolist()]
+    names = ("action", "mean", "deviation", "probability", "baseline", "contributions")
+    rows = zip(found.actions, *([_number(value) for value in column] for column in columns), parts, strict=True)
+    return {"actions": [dict(zip(names, row, strict=True)) for row in rows]}
+
+
+async def log(service: Service, deployment: Deployment, message: None) -> Any:
+    """The decisions with known reward and propensity, for seqdec.ope, as parquet."""
+    agent = deployment.agent
+
+    def written() -> bytes:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "log.parquet")
+            agent.log().save(path)
+            return path.read_bytes()
+
+    return Response(await asyncio.to_thread(written), media_type="application/vnd.apache.parquet")
+
+
+async def add_arm(service: Service, deployment: Deployment, of: messages.OfArm) -> Any:
+    """Add an arm, or bring a removed one back."""
+    await asyncio.to_thread(deployment.agent.add_arm, of.name)
+    return await about(service, deployment, None)
+
+
+async def remove_arm(service: Service, deployment: Deployment, of: messages.OfArm) -> Any:
+    """Stop playing an arm; its rewards are still learned."""
+    await asyncio.to_thread(deployment.agent.remove_arm, of.name)
+    return await about(service, deployment, None)
+
+
+async def add_items(service: Service, deployment: Deployment, added: messages.Items) -> Any:
+    """Add items, or replace those with the same ids."""
+    await asyncio.to_thread(deployment.agent.add_items, added.items)
+    return await about(service, deployment, None)
+
+
+async def remove_items(service: Service, deployment: Deployment, of: messages.OfItems) -> Any:
+    """Stop choosing items; their rewards are still learned."""
+    await asyncio.to_thread(deployment.agent.remove_items, of.ids)
+    return await about(service, deployment, None)
+
+
+async def forget(service: Service, deployment: Deployment, forget: messages.Forget) -> Any:
+    """Erase the contexts, keys and tokens of decisions from the log."""
+    count = await asyncio.to_thread(deployment.agent.forget, forget.keys, older_than=forget.older_than)
+    return {"count": count}
+
+
+async def archive(service: Service, deployment: Deployment, message: Any) -> Any:
+    """Close a deployment; its log stays."""
+    await service.deployments.archive(deployment.name, service.settings.server.grace)
+    return await about(service, deployment, None)
+
+
+async def restore(service: Service, deployment: Deployment, message: Any) -> Any:
+    """Open an archived deployment, or one that failed."""
+    await service.deployments.restore(deployment.name)
+    return await about(service, deployment, None)
+
+
+async def about(service: Service, deployment: Deployment, message: None) -> Any:
+    """What a deployment is, and how it is."""
+    found: dict[str, Any] = {
+        "name": deployment.name,
+        "state": deployment.state,
+        "reason": deployment.reason,
+        "declaration": deployment.declaration.model_dump(mode="json", exclude_unset=True),
+    }
+    if deployment.state == "open":
+        agent = deployment.agent
+        counts = await asyncio.to_thread(lambda: dict(agent.counts))
+        found |= {"arms": agent.arms, "items": len(agent.items), "counts": counts}
+    return found
+
+
+async def deployments(service: Service, deployment: None, message: None) -> Any:
+    """All deployments."""
+    every = service.deployments.values()
+    return {"deployments": [await about(service, one, None) for one in every]}
+
+
+async def create(service: Service, deployment: None, new: messages.New) -> Any:
+    """Create a deployment."""
+    return await about(service, await service.deployments.create(new.name, new.declaration), None)
+
+
+async def health(service: Service, deployment: None, message: None) -> Any:
+    """Whether the server lives; it asks no log."""
+    return {"status": "ok"}
+
+
+async def ready(service: Service, deployment: None, message: None) -> Any:
+    """Whether all deployments that are not archived answer."""
+    if not service.deployments.is_ready:
+        states = [f"{name} {one.state}" for name, one in service.deployments.items()]
+        raise UnavailableError(", ".join(state for state in states if not state.endswith((" open", " archived"))))
+    return {"status": "ready"}
+
+
+_OF = "/v1/{deployment}"
+CALLS = (
+    Call(f"{_OF}/decide", "decide", decide, messages.Ask, messages.Decided),
+    Call(f"{_OF}/learn", "decide", learn, messages.Report, messages.Learned),
+    Call(f"{_OF}/decide_many", "decide", decide_many, messages.AskMany, messages.DecidedMany),
+    Call(f"{_OF}/learn_many", "decide", learn_many, messages.ReportMany, messages.LearnedMany),
+    Call(f"{_OF}/activate", "decide", activate, messages.OfToken, messages.Settled),
+    Call(f"{_OF}/withdraw", "decide", withdraw, messages.OfToken, messages.Settled),
+    Call("/health", None, health, None, messages.Health),
+    Call("/ready", None, ready, None, messages.Health),
+    Call(f"{_OF}/explain", "read", explain, messages.Question, messages.Explained),
+    Call(f"{_OF}/log.parquet", "read", log, None, None, is_audited=True),
+    Call(f"{_OF}/add_arm", "operate", add_arm, messages.OfArm, messages.About, is_audited=True),
+    Call(f"{_OF}/remove_arm", "operate", remove_arm, messages.OfArm, messages.About, is_audited=True),
+    Call(f"{_OF}/add_items", "operate", add_items, messages.Items, messages.About, is_audited=True),
+    Call(f"{_OF}/remove_items", "operate", remove_items, messages.OfItems, messages.About, is_audited=True),
+    Call(f"{_OF}/forget", "operate", forget, messages.Forget, messages.Forgotten, is_audited=True),
+    Call(f"{_OF}/archive", "operate", archive, messages.Nothing, messages.About, is_audited=True),
+    Call(f"{_OF}/restore", "operate", restore, messages.Nothing, messages.About, is_audited=True),
+    Call(_OF, "read", about, None, messages.About),
+    Call("/v1", "read", deployments, None, messages.Deployed),
+    Call("/v1", "operate", create, messages.New, messages.About, is_audited=True),
+)
+"""Routes, those asked most first."""
+
+
+async def _decided(deployment: Deployment, rows: Sequence[messages.Ask | messages.AskRow], active: bool) -> Any:
+    deployment.agent  # noqa: B018 (raises where it cannot answer)
+    keyed = rows[0].key is not None
+    if any((row.key is not None) is not keyed for row in rows):
+        raise ValueError("give a key to all rows, or to none")
+    asked = [Asked(row.context, row.mask, row.items, row.key) for row in rows]
+    decisions = await deployment.decisions.ask(asked, active, keyed)
+    return [
+        {"action": _action(one.action), "propensity": _number(one.propensity), "token": one.token} for one in decisions
+    ]
+
+
+async def _learned(deployment: Deployment, reports: Sequence[messages.Report]) -> Any:
+    deployment.agent  # noqa: B018 (raises where it cannot answer)
+    for report in reports:
+        deployment.declaration.rewards.check_reported(report.reward)
+    return await deployment.reports.ask([(report.token, report.reward, report.id) for report in reports])
+
+
+def _check_rows(service: Service, rows: Sequence[Any]) -> None:
+    if len(rows) > service.settings.server.rows:
+        raise ValueError(f"one request has at most {service.settings.server.rows:,} rows; got {len(rows):,}")
+
+
+def _action(action: Any) -> Any:
+    return action.tolist() if isinstance(action, np.ndarray) else action
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -1,0 +1,343 @@
+"""The settings of a server: TOML files, and what one may declare.
+
+Declarations name agents and policies that registries hold; "module:function", which would import code, needs `trust`.
+"""
+
+import ipaddress
+import json
+import math
+import tomllib
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from seqdec import agents
+from seqdec.features import Encoder, kinds
+from seqdec.persistence import read_text
+from seqdec.plugins import is_reference
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
+Label = Annotated[str, StringConstraints(min_length=1, max_length=256)] | Annotated[int, Field(strict=True)]
+Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(gt=0)]
+Role = Literal["reader", "decider", "operator"]
+
+
+class Strict(BaseModel):
+    """Refuses unknown fields, NaN and infinity."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Range(Strict):
+    """A range of numbers, standardized as if all of it were equally likely."""
+
+    low: float
+    high: float
+
+    @model_validator(mode="after")
+    def _increasing(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError(f"low must be below high; got {self.low} and {self.high}")
+        return self
+
+    def standard(self) -> tuple[float, float]:
+        """Mean and standard deviation of the uniform distribution."""
+        return self.low / 2 + self.high / 2, self.high / math.sqrt(12) - self.low / math.sqrt(12)
+
+
+class Number(Range):
+    """A number in a range."""
+
+    kind: Literal["numeric"]
+
+    def of(self) -> kinds.Kind:
+        return kinds.Numeric(*self.standard())
+
+
+class Vector(Range):
+    """A list of `size` numbers in a range."""
+
+    kind: Literal["vector"]
+    size: Count
+
+    def of(self) -> kinds.Kind:
+        mean, std = self.standard()
+        return kinds.Vector([mean] * self.size, [std] * self.size)
+
+
+class Date(Strict):
+    """A date or time in a range, as ISO 8601."""
+
+    kind: Literal["date"]
+    low: date
+    high: date
+
+    def of(self) -> kinds.Kind:
+        days = Range(low=self.low.toordinal(), high=self.high.toordinal())
+        return kinds.Date(*days.standard())
+
+
+class Flag(Strict):
+    """True or false."""
+
+    kind: Literal["bool"]
+
+    def of(self) -> kinds.Kind:
+        return kinds.Bool()
+
+
+class Levels(Strict):
+    """One of known levels (categorical, or from the lowest to the highest: ordered), or a list of them (tags)."""
+
+    kind: Literal["categorical", "ordered", "tags"]
+    levels: Annotated[list[str | int | float], Field(min_length=1)]
+
+    def of(self) -> kinds.Kind:
+        return kinds.KINDS[self.kind](self.levels)  # pyright: ignore[reportCallIssue] (of these kinds)
+
+
+class Buckets(Strict):
+    """A text of words, one level or a list of levels, hashed to so many features."""
+
+    kind: Literal["text", "hashed", "hashed_tags"]
+    buckets: Annotated[int, Field(gt=0, le=2**16)] = 64
+
+    def of(self) -> kinds.Kind:
+        return kinds.KINDS[self.kind](self.buckets)  # pyright: ignore[reportCallIssue] (of these kinds)
+
+
+Column = Annotated[Number | Vector | Date | Flag | Levels | Buckets, Field(discriminator="kind")]
+
+
+class Features(Strict):
+    """Declared columns, the encoder of columns (in a file: its path), or `size` plain numbers from low to high."""
+
+    columns: Annotated[dict[str, Column], Field(min_length=1)] | None = None
+    encoder: dict[str, Any] | None = None
+    size: Count | None = None
+    low: float = -5.0
+    high: float = 5.0
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if sum(part is not None for part in (self.columns, self.encoder, self.size)) != 1:
+            raise ValueError("declare either columns, or an encoder, or the size of a list of numbers")
+        Range(low=self.low, high=self.high)
+        self.made()
+        return self
+
+    def made(self) -> Encoder | None:
+        """The encoder; None for plain numbers."""
+        if self.columns is not None:
+            return Encoder({name: column.of() for name, column in self.columns.items()})
+        return None if self.encoder is None else Encoder.from_json(json.dumps(self.encoder))
+
+
+class Box(Strict):
+    """Actions that are points: an entry for each number."""
+
+    low: Annotated[list[float], Field(min_length=1)]
+    high: Annotated[list[float], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _alike(self) -> Self:
+        if len(self.low) != len(self.high):
+            raise ValueError(f"low and high must be equally long; got {len(self.low)} and {len(self.high)} numbers")
+        for low, high in zip(self.low, self.high, strict=True):
+            Range(low=low, high=high)
+        return self
+
+
+class Reward(Strict):
+    """What a reward may be, and what is learned where none is reported in time."""
+
+    low: float | None = None
+    high: float | None = None
+    default: float | None = None
+
+    @model_validator(mode="after")
+    def _within(self) -> Self:
+        if self.low is not None and self.high is not None:
+            Range(low=self.low, high=self.high)
+        if self.default is not None:
+            self.check("the default reward", self.default)
+        return self
+
+    def check(self, called: str, value: float) -> None:
+        """Raises ValueError beyond the bounds."""
+        low = -math.inf if self.low is None else self.low
+        high = math.inf if self.high is None else self.high
+        if not low <= value <= high:
+            raise ValueError(f"{called} must be from {low:g} to {high:g}; got {value:g}")
+
+
+class NamedReward(Reward):
+    """One of several rewards, and its weight in what is learned."""
+
+    weight: float
+
+
+class Rewards(Reward):
+    """One reward or several with names; `window`: seconds after which the default, or those collected, are learned."""
+
+    window: Positive | None = None
+    combine: Literal["first", "sum", "last", "max"] = "first"
+    expire_after: Positive | None = None
+    names: dict[Name, NamedReward] = {}
+
+    @model_validator(mode="after")
+    def _names_or_one(self) -> Self:
+        if self.names and not self.low == self.high == self.default is None:
+            raise ValueError("low, high and default belong to each of the names")
+        return self
+
+    def check_reported(self, reward: float | Mapping[str, float]) -> None:
+        """Raises ValueError for an unknown name, or a reward beyond its bounds."""
+        if isinstance(reward, Mapping) != bool(self.names):
+            wanted = f"an object with some of {', '.join(self.names)}" if self.names else "a number"
+            raise ValueError(f"the reward must be {wanted}; got {reward!r:.80}")
+        if not isinstance(reward, Mapping):
+            return self.check("the reward", reward)
+        for name, value in reward.items():
+            if name not in self.names:
+                raise ValueError(f"there is no reward {name!r:.80}; the names are {', '.join(self.names)}")
+            self.names[name].check(f"the reward {name!r}", value)
+
+
+class Declaration(Strict):
+    """A deployment: what is decided (arms, items or a box), by what (context), for what (rewards), and by whom."""
+
+    arms: Annotated[list[Label], Field(min_length=1)] | None = None
+    items: Features | None = None
+    box: Box | None = None
+    context: Features | None = None
+    rewards: Rewards = Rewards()
+    agent: str = "auto"
+    settings: dict[str, bool | int | float | str] = {}
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    batch_size: Count = 16
+    fsync: bool = False
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if sum(part is not None for part in (self.arms, self.items, self.box)) != 1:
+            raise ValueError("declare either arms, or items, or a box")
+        if self.arms is not None and len(set(self.arms)) < len(self.arms):
+            raise ValueError(f"the names of arms must differ; got {self.arms}")
+        if not is_reference(self.agent):
+            agents.REGISTRY[self.agent]  # raises ValueError, with a suggestion
+        return self
+
+    def check_trusted(self) -> None:
+        """Raises ValueError where it names code outside the registries."""
+        named = {"agent": self.agent, **{f"settings.{name}": value for name, value in self.settings.items()}}
+        for key, value in named.items():
+            if is_reference(value):
+                raise ValueError(
+                    f"{key} = {value!r} would import code: name one of the registry (seqdec list), or start the server "
+                    "with --trust"
+                )
+
+
+class Key(Strict):
+    """An API key: SHA-256 of one, or of two while they rotate; deployments: those it is for (None: all)."""
+
+    sha256: Annotated[list[Digest], Field(min_length=1, max_length=2)]
+    role: Role
+    deployments: list[Name] | None = None
+
+
+class Server(Strict):
+    """Where the server listens, and its limits."""
+
+    folder: str = "data"
+    """of logs and snapshots; relative to the file"""
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, lt=2**16)] = 8000
+    hosts: list[str] = []
+    """names in the header Host; without any, all with keys, and loopback without"""
+    body_bytes: Count = 2**20
+    rows: Count = 1000
+    """of one request"""
+    rate: Positive | None = None
+    """requests per second of a key, or of an address where there are no keys"""
+    connections: Count = 1000
+    patience: Positive = 10.0
+    """seconds in which a request must have arrived, and its answer been read"""
+    idle: Positive = 75.0
+    """seconds that a connection is kept between requests"""
+    waiting: Count = 4096
+    """decisions, and as many reports, that may wait in a deployment"""
+    grace: Positive = 10.0
+    """seconds for requests to end at SIGTERM, and as many to write snapshots"""
+
+    def is_loopback(self) -> bool:
+        """Whether only this machine can connect."""
+        try:
+            return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
+        except ValueError:  # a name
+            return False
+
+
+class Settings(Strict):
+    """A file of settings."""
+
+    server: Server = Server()
+    keys: dict[Name, Key] = {}
+    deployments: dict[Name, Declaration] = {}
+
+    @model_validator(mode="after")
+    def _safe(self) -> Self:
+        if not self.keys and not self.server.is_loopback():
+            raise ValueError(
+                f"server.host = {self.server.host!r} is open to other machines: declare keys (seqdec serve --new-key), "
+                "or listen on 127.0.0.1"
+            )
+        return self
+
+
+class Found(NamedTuple):
+    """Settings, and the files that they name."""
+
+    settings: Settings
+    folder: Path
+    """of the server's data"""
+    logs: Mapping[str, Path]
+    """to learn first, by deployment"""
+
+
+def read(path: Path) -> Found:
+    """The settings in a TOML file. Raises ValueError, naming the key, and FileNotFoundError."""
+    try:
+        table = tomllib.loads(read_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path} is not TOML: {error}") from error
+    logs: dict[str, Path] = {}
+    declared = table.get("deployments")
+    for name, one in declared.items() if isinstance(declared, dict) else ():
+        if isinstance(one, dict):
+            if isinstance(one.get("log"), str):
+                logs[name] = path.parent / one.pop("log")
+            for part in (one.get("context"), one.get("items")):
+                if isinstance(part, dict) and isinstance(part.get("encoder"), str):
+                    part["encoder"] = json.loads(read_text(path.parent / part["encoder"]))
+    try:
+        settings = Settings.model_validate(table)
+    except ValidationError as error:
+        raise ValueError(f"{path}: {said(error)}") from error
+    return Found(settings, path.parent / settings.server.folder, logs)
+
+
+def said(error: ValidationError) -> str:
+    """The first of the faults, with its place."""
+    first, *others = error.errors(include_url=False, include_context=False)
+    place = ".".join(map(str, first["loc"]))
+    message = first["msg"].removeprefix("Value error, ")
+    given = "" if isinstance(first["input"], dict | list | Strict) else f"; got {first['input']!r:.80}"
+    more = f" (and {len(others)} more)" if others else ""
+    return f"{place}: {message}{given}{more}" if place else f"{message}{more}"

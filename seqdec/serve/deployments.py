@@ -1,0 +1,283 @@
+"""Deployments: an `OnlineAgent` each, made of a declaration.
+
+FOLDER/deployments/NAME/declaration.json    what was declared, and whether it is archived
+FOLDER/deployments/NAME/agent               folder of the OnlineAgent
+FOLDER/programs                             compiled programs
+"""
+
+import asyncio
+import gc
+import logging
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from seqdec import agents
+from seqdec.core import HasSpaces, Spaces
+from seqdec.ope import Log
+from seqdec.persistence import check_format, read_json, write_json
+from seqdec.serve.config import Declaration, Features, Found
+from seqdec.serve.queue import Batches
+from seqdec.service import Catalog, OnlineAgent
+
+_FORMAT = "seqdec deployment 1"
+_DECLARATION, _AGENT, _DEPLOYMENTS = "declaration.json", "agent", "deployments"
+_MOST = 256
+"""Rows of one transaction."""
+_NOTHING = np.zeros(1, np.float32)
+"""The context where none is declared."""
+State = Literal["opening", "open", "archived", "failed"]
+log = logging.getLogger("seqdec.serve")
+
+
+class Asked(NamedTuple):
+    """A decision that is asked for."""
+
+    context: Any
+    mask: list[str | int] | None
+    items: list[str | int] | None
+    key: str | None
+
+
+class UnavailableError(Exception):
+    """The deployment cannot answer now; the message says why."""
+
+
+class ConflictError(Exception):
+    """The state of the deployments is another than the call needs."""
+
+
+class Deployment:
+    """A declaration, and its agent while it is open."""
+
+    def __init__(self, name: str, declaration: Declaration, *, state: State = "opening") -> None:
+        self.name, self.declaration, self.state, self.reason = name, declaration, state, ""
+        self._agent: OnlineAgent | None = None
+
+    @property
+    def agent(self) -> OnlineAgent:
+        """The open agent. Raises UnavailableError."""
+        if self._agent is None or self.state != "open":
+            raise UnavailableError(f"the deployment {self.name} is {self.state}{self.reason and f': {self.reason}'}")
+        return self._agent
+
+    def open(self, folder: Path, past: Log | None) -> None:
+        """Open the folder, and compile; in any thread. Raises as OnlineAgent."""
+        agent = opened(self.declaration, folder)
+        try:
+            if past is not None and not agent.counts["decisions"]:
+                agent.warm_start(past)
+            agent.warm_up()
+        except BaseException:
+            agent.close()
+            raise
+        self._agent = agent
+
+    def serve(self, room: int) -> None:
+        """Begin to answer; in the event loop's thread."""
+        self.decisions = Batches(f"{self.name} decides", self._decide, most=_MOST, room=room)
+        self.reports = Batches(f"{self.name} learns", self._learn, most=_MOST, room=room)
+        self.state = "open"
+
+    def close(self, seconds: float) -> None:
+        """Answer what waits and write a snapshot; what takes longer is left to the log. After `stop`."""
+        until = time.monotonic() + seconds
+        if self._agent is None:
+            return
+        for batches in (self.decisions, self.reports):
+            batches.join(max(0.0, until - time.monotonic()))
+        self._agent.close()
+        self._agent = None
+
+    def stop(self, state: State) -> None:
+        """Refuse further calls."""
+        if self.state == "open":
+            self.decisions.close()
+            self.reports.close()
+        self.state = state
+
+    def context(self, given: Any) -> Any:
+        """What the agent takes. Raises ValueError for a context where none is declared, or none where one is."""
+        if (given is None) is (self.declaration.context is not None):
+            raise ValueError("give a context" if given is None else "the deployment declares no context: leave it out")
+        return _NOTHING if given is None else given
+
+    def _decide(self, rows: Sequence[Asked], active: bool, keyed: bool) -> Sequence[Any]:
+        masks = [row.mask for row in rows]
+        items = [row.items for row in rows]
+        assert self._agent is not None
+        return self._agent.decide_many(
+            [self.context(row.context) for row in rows],
+            masks if any(mask is not None for mask in masks) else None,
+            items=items if any(one is not None for one in items) else None,
+            keys=[row.key for row in rows] if keyed else None,  # pyright: ignore[reportArgumentType]
+            **({} if active else {"active": False}),
+        )
+
+    def _learn(self, rows: Sequence[tuple[str, Any, str | None]]) -> Sequence[str]:
+        assert self._agent is not None
+        return self._agent.learn_many(rows)
+
+
+def opened(declared: Declaration, folder: Path | None) -> OnlineAgent:
+    """The agent of a declaration, in memory without a folder."""
+    rewards, context = declared.rewards, declared.context
+    observed = _space(context) if context is not None else spaces.Box(0, 1, _NOTHING.shape)
+    where: Any
+    if declared.items is not None:
+        where = Catalog(
+            declared.items.made() or _space(declared.items),  # pyright: ignore[reportArgumentType] (a Box)
+            None if context is None else context.made() or _space(context),  # pyright: ignore[reportArgumentType]
+        )
+    elif declared.box is not None:
+        where = Spaces(observed, spaces.Box(*(np.array(end, np.float32) for end in declared.box.model_dump().values())))
+    else:
+        where = Spaces(observed, spaces.Discrete(len(declared.arms or ())))
+    names = rewards.names
+    defaults = {name: one.default for name, one in names.items() if one.default is not None}
+    return OnlineAgent(
+        lambda given: _agent(declared, given),
+        where,
+        seed=declared.seed,
+        arms=declared.arms,
+        encoder=None if context is None or declared.items is not None else context.made(),
+        folder=folder,
+        expire_after=rewards.expire_after,
+        rewards=rewards.combine,
+        reward_after=rewards.window,
+        reward_default=(defaults or None) if names else rewards.default,
+        reward_weights={name: one.weight for name, one in names.items()} or None,
+        batch_size=declared.batch_size,
+        fsync=declared.fsync,
+    )
+
+
+def _agent(declared: Declaration, given: HasSpaces) -> Any:
+    return agents.make(declared.agent, given, **declared.settings)
+
+
+def _space(features: Features) -> spaces.Box:
+    encoder = features.made()
+    if encoder is not None:
+        return encoder.space
+    assert features.size is not None
+    return spaces.Box(features.low, features.high, (features.size,), np.float32)
+
+
+class Deployments(Mapping[str, Deployment]):
+    """All deployments of a folder by name. One change at a time; methods belong to the event loop's thread."""
+
+    def __init__(self, found: Found, *, trust: bool = False) -> None:
+        """Those of the folder and of the settings, not yet open. Raises ValueError for a damaged or untrusted one."""
+        self._room, self._folder, self._logs = found.settings.server.waiting, found.folder / _DEPLOYMENTS, found.logs
+        self._trust, self._change = trust, asyncio.Lock()
+        declared = dict(found.settings.deployments)
+        self._known: dict[str, Deployment] = {}
+        for path in sorted(self._folder.glob(f"*/{_DECLARATION}")):
+            kept, name = read_json(path), path.parent.name
+            check_format(path, kept, _FORMAT)
+            declaration = declared.pop(name, None) or Declaration.model_validate(kept["declaration"])
+            self._known[name] = Deployment(name, declaration, state="archived" if kept["archived"] else "opening")
+        self._known.update({name: Deployment(name, one) for name, one in declared.items()})
+        for name, deployment in self._known.items():
+            try:
+                self._check(deployment.declaration)
+            except ValueError as error:
+                raise ValueError(f"deployments.{name}: {error}") from error
+
+    def __getitem__(self, name: str) -> Deployment:
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all that are not archived are open."""
+        return all(one.state in ("open", "archived") for one in self._known.values())
+
+    async def open(self) -> None:
+        """Open them one after the other; one that fails says why, and the others go on."""
+        for deployment in list(self._known.values()):
+            async with self._change:
+                if deployment.state == "opening":
+                    await self._open(deployment)
+
+    async def create(self, name: str, declaration: Declaration) -> Deployment:
+        """Raises ConflictError for a known name, ValueError or TypeError for what cannot be made."""
+        async with self._change:
+            if name in self._known:
+                raise ConflictError(f"there is a deployment {name} already, {self._known[name].state}")
+            self._check(declaration)
+            await asyncio.to_thread(opened, declaration, None)  # refuses before anything is written
+            deployment = self._known[name] = Deployment(name, declaration)
+            await self._open(deployment)
+            if deployment.state == "failed":
+                del self._known[name]
+                raise UnavailableError(deployment.reason)
+            return deployment
+
+    async def archive(self, name: str, seconds: float) -> None:
+        """Close a deployment until `restore`; its folder stays."""
+        async with self._change:
+            deployment = self._known[name]
+            if deployment.state != "archived":
+                self._write(deployment, archived=True)
+                deployment.stop("archived")
+                await asyncio.to_thread(deployment.close, seconds)
+
+    async def restore(self, name: str) -> None:
+        """Open an archived deployment, or one that failed."""
+        async with self._change:
+            deployment = self._known[name]
+            if deployment.state in ("archived", "failed"):
+                deployment.state, deployment.reason = "opening", ""
+                await self._open(deployment)
+
+    def close(self, seconds: float) -> None:
+        """Close all, side by side; leaves those that take longer."""
+        running = [one for one in self._known.values() if one.state == "open"]
+        for one in running:
+            one.stop("opening")
+        threads = [threading.Thread(target=one.close, args=(seconds,), daemon=True) for one in running]
+        for thread in threads:
+            thread.start()
+        until = time.monotonic() + seconds
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+
+    async def _open(self, deployment: Deployment) -> None:
+        try:
+            path = self._logs.get(deployment.name)
+            past = None if path is None else await asyncio.to_thread(Log.load, path)
+            self._place(deployment).mkdir(mode=0o700, parents=True, exist_ok=True)
+            await asyncio.to_thread(deployment.open, self._place(deployment) / _AGENT, past)
+            self._write(deployment, archived=False)
+        except Exception as error:
+            deployment.state, deployment.reason = "failed", f"{type(error).__name__}: {error}"
+            log.error("deployment %s failed: %s", deployment.name, error)
+            return
+        deployment.serve(self._room)
+        gc.collect()
+        gc.freeze()  # a pass over what JAX has loaded would take a third of a second
+        log.info("deployment %s is open", deployment.name)
+
+    def _check(self, declaration: Declaration) -> None:
+        if not self._trust:
+            declaration.check_trusted()
+
+    def _place(self, deployment: Deployment) -> Path:
+        return self._folder / deployment.name
+
+    def _write(self, deployment: Deployment, *, archived: bool) -> None:
+        declaration = deployment.declaration.model_dump(mode="json", exclude_unset=True)
+        content = {"format": _FORMAT, "archived": archived, "declaration": declaration}
+        write_json(self._place(deployment) / _DECLARATION, content)

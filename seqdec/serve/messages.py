@@ -1,0 +1,186 @@
+"""Bodies of requests and answers: what /openapi.json describes."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints
+
+from seqdec.serve.config import Declaration, Label, Name, Strict
+
+Number = Annotated[float, Field(strict=True)]
+Text = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+Cell = str | bool | int | float | None
+Row = dict[str, Cell | list[str | int | float]]
+"""Columns by name."""
+Context = Row | list[Number] | None
+Token = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+Result = Literal["learned", "collected", "repeated", "expired", "unknown", "rejected", "removed", "withdrawn"]
+
+
+class Question(Strict):
+    """A context, and among what to choose: the mask of arms, or items (of a catalog); none: all."""
+
+    context: Context = None
+    mask: list[Label] | None = None
+    items: list[Label] | None = None
+
+
+class Ask(Question):
+    """A decision to make; the same key, of at most 256 characters, gets the first answer."""
+
+    key: Text | None = None
+    active: bool = True
+    """False: it takes no rewards, nor the default, before `activate`"""
+
+
+class AskRow(Question):
+    """One of several decisions."""
+
+    key: Text | None = None
+
+
+class AskMany(Strict):
+    """Decisions to make by one belief, all or none; with keys for all or none."""
+
+    rows: Annotated[list[AskRow], Field(min_length=1)]
+    active: bool = True
+
+
+class Decided(Strict):
+    """The action, its probability (null where not known), and the token to report its reward."""
+
+    action: Any
+    propensity: float | None
+    token: str
+
+
+class DecidedMany(Strict):
+    """As asked."""
+
+    decisions: list[Decided]
+
+
+class Report(Strict):
+    """A reward, or named rewards; a report with an id that was sent before is not counted again."""
+
+    token: Token
+    reward: Number | dict[str, Number]
+    id: Text | None = None
+
+
+class ReportMany(Strict):
+    """Several reports."""
+
+    reports: Annotated[list[Report], Field(min_length=1)]
+
+
+class Learned(Strict):
+    """What happened to a report."""
+
+    result: Result
+
+
+class LearnedMany(Strict):
+    """As reported."""
+
+    results: list[Result]
+
+
+class OfToken(Strict):
+    """A decision."""
+
+    token: Token
+
+
+class Settled(Strict):
+    """What happened to a decision."""
+
+    result: str
+
+
+class Belief(Strict):
+    """Of one action: expected reward, deviation, probability of being chosen, contributions of columns."""
+
+    action: Any
+    mean: float | None
+    deviation: float | None
+    probability: float | None
+    baseline: float | None
+    contributions: dict[str, float | None]
+
+
+class Explained(Strict):
+    """The belief about every action in a context."""
+
+    actions: list[Belief]
+
+
+class OfArm(Strict):
+    """An arm."""
+
+    name: Label
+
+
+class Items(Strict):
+    """Features by id: numbers, or columns by name."""
+
+    items: Annotated[dict[str, Row | list[Number]], Field(min_length=1)]
+
+
+class OfItems(Strict):
+    """Ids of items."""
+
+    ids: Annotated[list[Label], Field(min_length=1)]
+
+
+class Forget(Strict):
+    """Keys, what stands before a "/" of keys, or tokens; and all that is older than so many seconds."""
+
+    keys: list[Text] = []
+    older_than: Annotated[float, Field(strict=True, gt=0)] | None = None
+
+
+class Forgotten(Strict):
+    """How many decisions have no context any more."""
+
+    count: int
+
+
+class New(Strict):
+    """A deployment to create."""
+
+    name: Name
+    declaration: Declaration
+
+
+class About(Strict):
+    """A deployment: opening, open, archived or failed, for a reason."""
+
+    name: str
+    state: Literal["opening", "open", "archived", "failed"]
+    reason: str
+    declaration: Declaration
+    arms: list[Label] = []
+    items: int = 0
+    counts: dict[str, int] = {}
+
+
+class Deployed(Strict):
+    """All deployments."""
+
+    deployments: list[About]
+
+
+class Health(Strict):
+    """Whether the server lives, or is ready."""
+
+    status: str
+
+
+class Refusal(Strict):
+    """Why a request was not answered."""
+
+    error: str
+
+
+class Nothing(Strict):
+    """An empty object."""

@@ -1,0 +1,318 @@
+"""Calls over HTTP: what a client gets, and what it is refused."""
+
+import http.client
+import json
+import random
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqdec.client import Client, RefusedError
+from seqdec.serve.access import new_key
+from seqdec.serve.calls import CALLS
+from seqdec.serve.config import read
+from seqdec.serve.openapi import openapi
+from tests.serve.conftest import NUMBERS, Running, serving, settings
+
+KEPT = Path(__file__).parent / "openapi.json"
+POINT = [0.5, -0.5]
+
+
+def sent(served: Running, path: str, body: bytes | None, headers: dict[str, str] | None = None) -> tuple[int, Any]:
+    """Status and content of a request as it is."""
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
+    given = {"Content-Type": "application/json", "Authorization": f"Bearer {served.keys['operator']}"}
+    connection.request("GET" if body is None else "POST", path, body, {**given, **(headers or {})})
+    response = connection.getresponse()
+    content = response.read()
+    connection.close()
+    is_json = response.headers.get_content_type() == "application/json"
+    return response.status, json.loads(content) if is_json else content
+
+
+def refused(client: Client, path: str, body: Any = None) -> tuple[int, str]:
+    with pytest.raises(RefusedError) as found:
+        client.call(path, body)
+    return found.value.status, str(found.value)
+
+
+def test_decisions_and_rewards_go_round(served: Running) -> None:
+    client = served.client("decider")
+    decision = client.decide("numbers", POINT, mask=["left", 3])
+    assert decision["action"] in ("left", 3) and 0 < decision["propensity"] <= 1
+    assert client.learn("numbers", decision["token"], 1.5) == "learned"
+    assert client.learn("numbers", decision["token"], 1.5) == "repeated"
+    assert client.learn("numbers", "1-00", 1.0) == "unknown"
+    first, again = (client.decide("numbers", POINT, key="ann/1") for _ in range(2))
+    assert first == again
+    other = client.decide("shop", {"age": 30, "city": "Rome"})
+    assert client.learn("shop", other["token"], {"click": 1}) == "collected"
+    assert client.learn("numbers", other["token"], 1.0) == "unknown"  # tokens belong to a deployment
+
+
+def test_many_are_decided_and_learned(served: Running) -> None:
+    client = served.client("decider")
+    rows = [{"context": POINT, "key": f"many/{place}"} for place in range(5)]
+    decisions = client.call("/v1/numbers/decide_many", {"rows": rows})["decisions"]
+    assert client.call("/v1/numbers/decide_many", {"rows": rows})["decisions"] == decisions
+    reports = [{"token": one["token"], "reward": 0.5} for one in decisions]
+    assert client.call("/v1/numbers/learn_many", {"reports": reports})["results"] == ["learned"] * 5
+    status, message = refused(client, "/v1/numbers/decide_many", {"rows": [*rows, {"context": POINT}]})
+    assert status == 422 and "key" in message
+
+
+def test_what_is_refused_says_why(served: Running) -> None:
+    client = served.client()
+    cases = [
+        ("/v1/numbers/decide", {"context": [0.5]}, 422, "shape"),
+        ("/v1/numbers/decide", {}, 422, "give a context"),
+        ("/v1/numbers/decide", {"context": POINT, "mask": ["up"]}, 422, "left"),
+        ("/v1/numbers/decide", {"context": POINT, "contxt": 1}, 422, "contxt"),
+        ("/v1/numbers/decide", {"context": POINT, "mask": []}, 422, "at least one"),
+        ("/v1/numbers/decide", {"context": [True, 0.5]}, 422, "context"),
+        ("/v1/numbers/learn", {"token": "1-00", "reward": "1"}, 422, "reward"),
+        ("/v1/numbers/learn", {"token": "1-00", "reward": {"click": 1}}, 422, "a number"),
+        ("/v1/shop/learn", {"token": "1-00", "reward": {"click": 2}}, 422, "from 0 to 1"),
+        ("/v1/shop/learn", {"token": "1-00", "reward": {"buy": 1}}, 422, "click"),
+        ("/v1/other/decide", {"context": POINT}, 404, "other"),
+        ("/v1/numbers/nothing", {}, 404, "nothing"),
+        ("/v1/numbers/decide", None, 405, "GET"),
+        ("/v1", {"name": "numbers", "declaration": {"arms": [1, 2]}}, 409, "open"),
+        ("/v1", {"name": "new", "declaration": {"arms": ["a"], "agent": "os:system"}}, 422, "--trust"),
+        ("/v1", {"name": "new", "declaration": {"arms": ["a"], "settings": {"policy": "os:system"}}}, 422, "--trust"),
+        ("/v1", {"name": "new", "declaration": {"arms": ["a"], "agent": "lienar"}}, 422, "linear"),
+    ]
+    for path, body, status, message in cases:
+        found = refused(client, path, body)
+        assert found[0] == status and message in found[1], (path, body, found)
+
+
+def test_one_bad_request_spoils_no_other(served: Running) -> None:
+    """Requests that are decided together succeed or fail alone."""
+    import threading
+
+    results: dict[int, Any] = {}
+
+    def ask(place: int) -> None:
+        context = POINT if place % 3 else [0.5, 0.5, 0.5]
+        with Client(f"http://127.0.0.1:{served.port}", key=served.keys["decider"], timeout=60) as client:
+            try:
+                results[place] = client.decide("numbers", context)["action"]
+            except RefusedError as error:
+                results[place] = error.status
+
+    threads = [threading.Thread(target=ask, args=(place,)) for place in range(30)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all((results[place] == 422) is (place % 3 == 0) for place in range(30))
+
+
+def test_arms_come_and_go_by_name(served: Running) -> None:
+    client = served.client()
+    assert "up" in client.call("/v1/shop/add_arm", {"name": "up"})["arms"]
+    assert "up" not in client.call("/v1/shop/remove_arm", {"name": "up"})["arms"]
+
+
+def test_explanations_logs_and_counts_are_read(served: Running, tmp_path: Path) -> None:
+    from seqdec.ope import Log
+
+    client = served.client("reader")
+    found = client.call("/v1/shop/explain", {"context": {"age": 40, "city": "Oslo"}})["actions"]
+    assert {one["action"] for one in found} == {"sale", "news"}
+    assert set(found[0]["contributions"]) == {"age", "city"}
+    deciding = served.client("decider")
+    deciding.learn("numbers", deciding.decide("numbers", POINT)["token"], 2.0)
+    (tmp_path / "log.parquet").write_bytes(client.call("/v1/numbers/log.parquet"))
+    log = Log.load(tmp_path / "log.parquet")
+    about = client.call("/v1/numbers")
+    assert 0 < len(log) <= about["counts"]["decisions"] and about["arms"] == ["left", "right", 3]
+    assert [one["name"] for one in client.call("/v1")["deployments"]][:2] == ["numbers", "shop"]
+    assert b'seqdec_requests_total{call="decide",status="200"}' in client.call("/metrics")
+
+
+def test_deployments_are_created_archived_and_restored(served: Running) -> None:
+    client = served.client()
+    declaration = {"arms": ["a", "b"], "context": {"size": 2}, "agent": "linear"}
+    client.call("/v1", {"name": "made", "declaration": declaration})
+    token = client.decide("made", POINT)["token"]
+    assert client.call("/v1/made/archive", {})["state"] == "archived"
+    assert refused(client, "/v1/made/decide", {"context": POINT})[0] == 503
+    assert client.call("/v1/made/restore", {})["state"] == "open"
+    assert client.learn("made", token, 1.0) == "learned"
+
+
+def test_each_role_may_do_its_own(served: Running) -> None:
+    allowed = {"read": {"reader", "operator"}, "decide": {"decider", "operator"}, "operate": {"operator"}}
+    for call in CALLS:
+        for role in (None, *served.keys):
+            path = call.path.replace("{deployment}", "absent")
+            try:
+                served.client(role).call(path, None if call.takes is None else {"no": 1})
+                status = 200
+            except RefusedError as error:
+                status = error.status
+            if call.right is None:
+                assert status == 200
+            elif role is None:
+                assert status == 401
+            else:
+                assert (status == 403) is (role not in allowed[call.right]), (call.path, role, status)
+
+
+def test_operators_calls_are_in_the_audit(served: Running) -> None:
+    served.client().call("/v1/shop/add_arm", {"name": "audited"})
+    served.client().call("/v1/shop/remove_arm", {"name": "audited"})
+    path = served.folder / "audit.jsonl"
+    last = json.loads(path.read_text().splitlines()[-1])
+    assert (last["key"], last["call"], last["deployment"], last["status"]) == ("operator", "remove_arm", "shop", 200)
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_bodies_are_limited_and_are_json(served: Running) -> None:
+    path = "/v1/numbers/decide"
+    assert sent(served, path, b'{"context": [NaN, 0]}')[0] == 400
+    assert sent(served, path, b'{"context": [1e999, 0]}')[0] == 400
+    assert sent(served, path, b'{"context": [' + b"9" * 400 + b", 0]}")[0] == 400
+    assert sent(served, path, b'{"context": ' + b"[" * 100_000)[0] == 400
+    assert sent(served, path, b'{"context": ' + b"[" * 50 + b"]" * 50 + b"}")[0] == 422
+    assert sent(served, path, b" " * 2**21)[0] == 413
+    assert sent(served, path, b"{}", {"Content-Type": "text/plain"})[0] == 415
+    assert sent(served, path, b"\xff")[0] == 400
+    assert sent(served, path, b'{"context": [99999999999999999999999, 0]}')[0] == 200  # clipped to the bounds
+
+
+def test_other_hosts_and_rates_are_refused(tmp_path: Path) -> None:
+    with serving(tmp_path, "", 'hosts = ["bandit.example"]\nrate = 5') as limited:
+        assert sent(limited, "/v1", None)[0] == 421
+        statuses = [sent(limited, "/v1", None, {"Host": "bandit.example:80"})[0] for _ in range(12)]
+        assert 5 <= statuses.count(200) < 12 and statuses.count(429) == 12 - statuses.count(200)
+
+
+def test_half_requests_end_and_idle_connections_give_way(tmp_path: Path) -> None:
+    with serving(tmp_path, "", "connections = 20\npatience = 1.0") as small:
+        half = [socket.create_connection(("127.0.0.1", small.port)) for _ in range(60)]
+        for one in half[40:]:
+            one.sendall(b"POST /v1 HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n")
+        assert sent(small, "/health", None)[0] == 200
+        half[-1].settimeout(5)
+        assert half[-1].recv(1) == b""  # ended after a second
+        endless = socket.create_connection(("127.0.0.1", small.port))
+        with pytest.raises(OSError):
+            for _ in range(1000):
+                endless.sendall(b"x" * 1000)
+        for one in (*half, endless):
+            one.close()
+
+
+def test_more_waits_than_may_is_refused(tmp_path: Path) -> None:
+    import asyncio
+    import threading
+
+    from seqdec.serve.queue import Batches, FullError
+
+    async def full() -> None:
+        free = threading.Event()
+        batches = Batches("test", lambda rows: [free.wait() and row for row in rows], most=2, room=4)
+        asked = [asyncio.ensure_future(batches.ask([place, place])) for place in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(FullError):
+            await batches.ask([3])
+        free.set()
+        assert await asyncio.gather(*asked) == [[0, 0], [1, 1]]
+        batches.close()
+        with pytest.raises(RuntimeError):
+            await batches.ask([4])
+        assert await asyncio.to_thread(batches.join, 5)
+
+    asyncio.run(full())
+
+
+def test_settings_are_refused_by_their_key(tmp_path: Path) -> None:
+    file, _ = settings(tmp_path, NUMBERS)
+    text = file.read_text()
+    cases = {
+        'agent = "linear"': ('agent = "linaer"', "deployments.numbers: .*'linear'"),
+        "size = 2": ("size = -2", "deployments.numbers.context.size"),
+        'role = "reader"': ('role = "rader"', "keys.reader.role"),
+        "port = 0": ("prt = 0", "server.prt"),
+        '"left"': ('"right"', "differ"),
+    }
+    for old, (new, message) in cases.items():
+        file.write_text(text.replace(old, new))
+        with pytest.raises(ValueError, match=message):
+            read(file)
+    file.write_text('[server]\nhost = "0.0.0.0"')
+    with pytest.raises(ValueError, match="keys"):
+        read(file)
+    file.write_text("[server")
+    with pytest.raises(ValueError, match="TOML"):
+        read(file)
+
+
+def test_two_keys_are_valid_while_they_rotate(tmp_path: Path) -> None:
+    from seqdec.serve.access import Access, RefusedError
+    from seqdec.serve.config import Settings
+
+    (old, first), (new, second) = new_key(), new_key()
+    key = {"role": "decider", "sha256": [first, second], "deployments": ["a"]}
+    access = Access(Settings.model_validate({"keys": {"shop": key}}), tmp_path / "audit")
+    for one in (old, new):
+        caller = access.caller(f"Bearer {one}", "")
+        access.check(caller, "decide", "a")
+        with pytest.raises(RefusedError, match="deployments"):
+            access.check(caller, "decide", "b")
+    with pytest.raises(RefusedError):
+        access.caller(f"Bearer {first}", "")
+
+
+def test_the_description_of_version_1_stays() -> None:
+    """Rewrite tests/serve/openapi.json only for additions: clients of v1 are out there."""
+    assert json.loads(json.dumps(openapi(CALLS))) == json.loads(KEPT.read_text(encoding="utf-8"))
+
+
+PIECES: list[Any] = [
+    None, True, 0, -1, 1.5, 1e300, 2**63, "", "left", "a" * 300, "\x00", [], {}, [0.5, 0.5], [None], ["left"], [[1]],
+    {"age": 30}, {"age": []}, {"city": {"a": 1}}, "1-00", ["sale", "sale"],
+]  # fmt: skip
+FIELDS = ("context", "mask", "items", "key", "active", "token", "reward", "id", "rows", "reports", "name", "names",
+          "ids", "keys", "older_than", "declaration", "arms")  # fmt: skip
+
+
+def bodies(seed: int) -> Iterator[bytes]:
+    """Bodies near and far from right ones."""
+    chance = random.Random(seed)
+    while True:
+        body = {name: chance.choice(PIECES) for name in chance.sample(FIELDS, chance.randint(0, 4))}
+        if chance.random() < 0.5:
+            body["context"] = chance.choice([POINT, {"age": 30, "city": "Rome"}, {"age": chance.choice(PIECES)}])
+        if chance.random() < 0.2:
+            body = {"rows": [body], "reports": [body], "declaration": body}
+            del body[chance.choice(list(body))]
+        content = json.dumps(body).encode()
+        if chance.random() < 0.1:
+            content = content[: chance.randint(0, len(content))] + bytes([chance.randrange(256)])
+        yield content
+
+
+@pytest.mark.sampled(20)
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_that_a_client_sends_is_a_fault_of_the_server(served: Running, seed: int) -> None:
+    chance, found = random.Random(seed), set()
+    calls = [call.path for call in CALLS if call.takes is not None]
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {served.keys['operator']}"}
+    for _, body in zip(range(500), bodies(seed), strict=False):
+        path = chance.choice(calls).replace("{deployment}", chance.choice(["numbers", "shop", "x", "%00", "shop%2f"]))
+        if not path.endswith(("archive", "restore", "forget")):
+            connection.request("POST", path, body, headers)
+            response = connection.getresponse()
+            found.add(response.status)
+            assert response.status < 500, (path, body, response.read())
+            response.read()
+    connection.close()
+    assert {200, 400, 404, 422} <= found
