@@ -3,7 +3,7 @@
 import asyncio
 import math
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,7 +83,8 @@ async def explain(service: Service, deployment: Deployment, ask: messages.Questi
     context = deployment.context(ask.context)
     if deployment.declaration.items is not None and ask.context is None:
         context = None
-    found = await asyncio.to_thread(deployment.agent.explain, context, ask.mask, items=ask.items)
+    mask = None if ask.mask is None else frozenset(ask.mask)
+    found = await asyncio.to_thread(deployment.agent.explain, context, mask, items=ask.items)
     columns = [part.tolist() for part in (found.mean, found.deviation, found.probability, found.baseline)]
     parts = [dict(zip(found.columns, map(_number, row), strict=True)) for row in found.contributions.tolist()]
     names = ("action", "mean", "deviation", "probability", "baseline", "contributions")

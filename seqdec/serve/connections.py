@@ -92,7 +92,7 @@ class Server(uvicorn.Server):
 
 def server(app: Any, settings: Any) -> Server:
     """A server of these settings (`seqdec.serve.config.Server`), with as many files as the system allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     files = math.inf if hard == resource.RLIM_INFINITY else hard - _FILES
     limits = {"patience": settings.patience, "idle": settings.idle, "most": max(1, min(settings.connections, files))}

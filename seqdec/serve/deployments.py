@@ -108,7 +108,7 @@ class Deployment:
         return _NOTHING if given is None else given
 
     def _decide(self, rows: Sequence[Asked], active: bool, keyed: bool) -> Sequence[Any]:
-        masks = [row.mask for row in rows]
+        masks = [None if row.mask is None else frozenset(row.mask) for row in rows]  # a list of 0 and 1 would be bools
         items = [row.items for row in rows]
         assert self._agent is not None
         return self._agent.decide_many(
@@ -116,7 +116,7 @@ class Deployment:
             masks if any(mask is not None for mask in masks) else None,
             items=items if any(one is not None for one in items) else None,
             keys=[row.key for row in rows] if keyed else None,  # pyright: ignore[reportArgumentType]
-            **({} if active else {"active": False}),
+            active=active,
         )
 
     def _learn(self, rows: Sequence[tuple[str, Any, str | None]]) -> Sequence[str]:
@@ -135,7 +135,8 @@ def opened(declared: Declaration, folder: Path | None) -> OnlineAgent:
             None if context is None else context.made() or _space(context),  # pyright: ignore[reportArgumentType]
         )
     elif declared.box is not None:
-        where = Spaces(observed, spaces.Box(*(np.array(end, np.float32) for end in declared.box.model_dump().values())))
+        low, high = (np.array(end, np.float32) for end in (declared.box.low, declared.box.high))
+        where = Spaces(observed, spaces.Box(low, high))
     else:
         where = Spaces(observed, spaces.Discrete(len(declared.arms or ())))
     names = rewards.names

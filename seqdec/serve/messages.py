@@ -135,7 +135,7 @@ class OfItems(Strict):
 class Forget(Strict):
     """Keys, what stands before a "/" of keys, or tokens; and all that is older than so many seconds."""
 
-    keys: list[Text] = []
+    keys: tuple[Text, ...] = ()
     older_than: Annotated[float, Field(strict=True, gt=0)] | None = None
 
 
@@ -159,9 +159,9 @@ class About(Strict):
     state: Literal["opening", "open", "archived", "failed"]
     reason: str
     declaration: Declaration
-    arms: list[Label] = []
+    arms: tuple[Label, ...] = ()
     items: int = 0
-    counts: dict[str, int] = {}
+    counts: dict[str, int] | None = None
 
 
 class Deployed(Strict):

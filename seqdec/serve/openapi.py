@@ -9,6 +9,8 @@ from seqdec.serve.calls import Call
 from seqdec.serve.messages import Refusal
 
 _PLACE = "#/components/schemas/{model}"
+
+
 def openapi(calls: Sequence[Call]) -> dict[str, Any]:
     """OpenAPI 3.1, as a dict."""
     models = dict.fromkeys(model for call in calls for model in (call.takes, call.answers) if model is not None)

@@ -33,7 +33,7 @@ class Batches:
         self._thread.start()
 
     async def ask(self, rows: Sequence[Any], *options: Any) -> Sequence[Any]:
-        """Results of rows that succeed or fail together. Raises FullError, RuntimeError once closed, and as the call."""
+        """Results of rows that succeed or fail together. Raises FullError, RuntimeError once closed, as the call."""
         if not self._is_open:
             raise RuntimeError("the deployment is closed")
         if self.waiting and self.waiting + len(rows) > self._room:
