@@ -124,7 +124,8 @@ def test_every_package_that_the_library_imports_is_declared():
     providers = importlib.metadata.packages_distributions()
     every = set().union(*(imported(path.read_text(encoding="utf-8")) for path in MODULES.values()))
     foreign = every - set(sys.stdlib_module_names) - {"seqdec", "seqdec_command"}
-    assert {name for name in foreign if declared.isdisjoint(map(canonicalize_name, providers.get(name, [name])))} == set()
+    names = {name: set(map(canonicalize_name, providers.get(name, [name]))) for name in foreign}
+    assert {name for name, packages in names.items() if declared.isdisjoint(packages)} == set()
 
 
 def test_version_is_the_same_everywhere():
