@@ -1,12 +1,18 @@
 """Whether a policy is better than what is done now."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
+from scipy.sparse import csr_array
 
+import seqdec
 from seqdec import ope
-from seqdec.ope import comparison, sequences
+from seqdec.core import Spaces
+from seqdec.ope import sequences
 
 LAW = np.array([0.3, 0.25, 0.2, 0.15, 0.1])
 TARGET = LAW + np.array([-0.05, -0.05, 0, 0.1, 0])
@@ -156,7 +162,7 @@ def test_an_anytime_interval_holds_at_every_row_of_logs_of_an_agent_that_learns(
         log = ope.make_log(action=action, reward=reward, propensity=p, num_actions=3)
         log = log.replace(logging=law) if known else log
         given = ope.evidence(log, repeated(target, log), seed=0)
-        found = comparison._sequence(given, (0.0, 1.0), 0.95)
+        found = sequences.of_difference(given, (0.0, 1.0), 0.95)
         at = found.index.to_numpy() - 1
         left += bool(((found["low"] > exact[at]) | (found["high"] < exact[at])).any())
     assert left <= 10
@@ -192,3 +198,106 @@ def test_a_sequence_is_a_bound_of_the_running_mean_at_all_rows() -> None:
     tight = sequences.lower(x[0], 0.0, 0.05)
     assert 0 < truth[-1] - tight[-1] < 0.2
     assert sequences.lower(x[0], -1e9, 0.05)[-1] < -1e6  # a bound that no rate allows
+
+
+def of_one_slot(log: ope.Log) -> ope.SlateLog:
+    return ope.make_slate_log(
+        action=log.action[:, None], reward=log.reward[:, None], propensity=log.propensity[:, None]
+    )
+
+
+def test_two_equal_policies_have_a_difference_of_exactly_zero() -> None:
+    log, _ = draw(8, rows=200)
+    equal, other = repeated(TARGET, log), repeated(LAW, log)
+    slates = ope.make_slate_log(
+        action=log.action[:, None], reward=log.reward[:, None], propensity=LAW[log.action][:, None]
+    )
+    numbers = ope.make_continuous_log(action=log.propensity, reward=log.reward, density=np.ones(200))
+    settings: Any = {"seed": 0, "samples": 50}
+    for found in (
+        ope.compare(log, equal, baseline=equal.copy(), **settings),
+        ope.compare(log, csr_array(equal), baseline=csr_array(equal), **settings),
+        ope.compare(log, other, **settings),
+        ope.compare(log, other, anytime=True, **settings),
+        ope.compare(slates, other[:, None], **settings),
+        ope.compare(numbers, np.full(200, 0.2), baseline=np.full(200, 0.2), **settings),
+    ):
+        assert found.difference == (0, 0, 0) and found.decision == "no difference shown" and "equal" in found.verdict
+        assert found.sequence is None or not found.sequence.to_numpy().any()
+    law = np.where(np.arange(200)[:, None] % 2, LAW, LAW[[0, 1, 2, 4, 3]])  # another policy in actions that are rare
+    known = log.replace(logging=law, propensity=law[np.arange(200), log.action])
+    assert "equal" in ope.compare(known, law, **settings).verdict
+    assert "equal" not in ope.compare(log[log.action == 2][:1], equal[:1], **settings).verdict  # of equal weight there
+    assert "equal" not in ope.compare(known, np.where(log.action[:, None] < 3, other, law), **settings).verdict
+
+
+def test_rows_that_would_be_needed_are_more_than_there_are() -> None:
+    for rows, seed, anytime in ((1, 1, True), (1, 1, False), (7, 0, True), (40, 0, False), (300, 2, True)):
+        log, _ = draw(seed, rows=rows)
+        found = ope.compare(log, repeated(TARGET, log), seed=0, samples=50, reward_range=(0, 1), anytime=anytime)
+        needed = re.findall(r"about ([\d,]+) rows", found.verdict)
+        assert all(int(one.replace(",", "")) > rows for one in needed) and (not needed or rows > 30)
+        assert rows > 1 or "differences below 1.0 do not show in 1 row." in found.verdict or not anytime
+
+
+def test_all_kinds_of_logs_can_be_compared(tmp_path: Path) -> None:
+    """Slates and sessions of one decision, and a file, say what the log says."""
+    log, means = draw(9, rows=2000)
+    target, other = repeated(TARGET, log), repeated(LAW[::-1], log)
+    log.replace(timestamp=np.datetime64("2026-01-01") + np.arange(2000) // 100).save(tmp_path / "log.parquet")
+    file, slates, sessions = (
+        ope.scan_log(tmp_path / "log.parquet", batch_size=700),
+        of_one_slot(log),
+        ope.EpisodeLog(log, np.arange(2000)),
+    )
+    settings: Any = {"seed": 0, "samples": 50, "groups": np.arange(2000) // 2}
+    for baseline in (None, other):
+        more: Any = {} if baseline is None else {"baseline": baseline}
+        plain = ope.compare(log, target, **settings, **more)
+        in_file = {name: lambda batch: np.tile(LAW[::-1], (len(batch), 1)) for name in more}
+        found = ope.compare(file, lambda batch: np.tile(TARGET, (len(batch), 1)), window="7D", **settings, **in_file)
+        assert found.difference == pytest.approx(plain.difference, rel=1e-9) and found.verdict == plain.verdict
+        assert len(found.windows) == 3 and found.overlap == plain.overlap
+        for kind, law in ((slates, lambda law: law[:, None]), (sessions, lambda law: law)):
+            given = {name: law(one) for name, one in more.items()}
+            found = ope.compare(kind, law(target), **settings, **given)
+            assert found.difference == pytest.approx(plain.difference, abs=1e-3) and found.decision == plain.decision
+            with pytest.raises(ValueError, match="is for a Log of discrete actions; got a"):
+                ope.compare(kind, law(target), anytime=True, seed=0)
+    with pytest.raises(ValueError, match="predicted holds the rewards of the target, which the baseline has not"):
+        ope.compare(sessions, target, repeated(means, log), baseline=other, seed=0)
+    uniform, wrong = (lambda batch, p=p: np.full((len(batch), 5), p) for p in (0.2, 0.3))
+    with pytest.raises(ValueError, match=r"baseline: .*target, row 0: the probabilities do not"):
+        ope.compare(file, uniform, baseline=wrong, seed=0)
+
+
+def test_a_policy_of_numbers_is_compared_with_the_log_and_with_another() -> None:
+    held, decided = [], []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        x = rng.normal(size=1500)
+        action = 0.5 * x + rng.normal(size=1500)
+        density = np.exp(-((action - 0.5 * x) ** 2) / 2) / np.sqrt(2 * np.pi)
+        reward = rng.random(1500) < np.exp(-((action - x) ** 2))
+        log = ope.make_continuous_log(action=action, reward=reward * 1.0, density=density, context=x[:, None])
+        found = ope.compare(log, 0.9 * x, seed=0, samples=50, window=1500)
+        truth = np.exp(-0.01 * x**2).mean() - (np.exp(-(0.25 * x**2) / 3) / np.sqrt(3)).mean()
+        held.append(found.difference.low < truth < found.difference.high)
+        decided.append(found.decision == "better")
+        assert found.decision in ("better", "cannot decide") and found.estimator == "kernel_ips(normalized=True)"
+        back = ope.compare(log, 0.2 * x, seed=0, samples=50, window=1500, baseline=0.9 * x)
+        assert back.difference.value < 0 and back.decision != "better"
+    assert sum(held) >= 7 and sum(decided) >= 4
+
+
+def test_an_agent_is_no_policy_of_a_log(tmp_path: Path) -> None:
+    log, _ = draw(10, rows=20)
+    site = Spaces(spaces.Box(-1, 1, (1,)), spaces.Discrete(5))
+    agent = seqdec.agents.random(site)
+    numbers = ope.make_continuous_log(action=log.reward, reward=log.reward, density=np.ones(20))
+    log.save(tmp_path / "log.parquet")
+    for kind in (log, numbers, ope.EpisodeLog(log, np.arange(20)), ope.scan_log(tmp_path / "log.parquet")):
+        with pytest.raises(TypeError, match=r"pass seqdec\.ope\.target_of\(agent, log, seed=0\)"):
+            ope.compare(kind, agent, seed=0)
+    with pytest.raises(TypeError, match="baseline must hold what a policy plays in each row"):
+        ope.compare(log, repeated(LAW, log), baseline=agent, seed=0)

@@ -40,8 +40,8 @@ from seqdec.commands.folder import read_manifest, save_figure, save_table, write
 from seqdec.core import Learner
 from seqdec.features import Encoder
 from seqdec.ope import Log, Overlap
-from seqdec.ope.comparison import check_window
 from seqdec.ope.estimators import parsed
+from seqdec.ope.windows import check_window
 from seqdec.persistence import located, read_any_table, read_table, unpacked_name, write_table
 from seqdec.service.logs import is_database, read_log
 from seqdec.statistics import standard_error

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from seqdec.boundary import checks
+from seqdec.core import Agent
 from seqdec.ope.intervals import Terms
 from seqdec.ope.labels import by_action
 from seqdec.ope.log import Log, check_log, num_allowed
@@ -58,8 +59,6 @@ class Estimator(abc.ABC):
     """of "propensities", "predicted", "contexts"; the last for contexts or numbers of each action, absent in batches"""
     log: ClassVar[type] = Log
     """kind of log"""
-    extended: ClassVar[bool] = False
-    """whether terms of a row do not depend on other rows"""
 
     @abc.abstractmethod
     def terms(self, evidence: Any) -> Terms:
@@ -246,8 +245,19 @@ def check_predicted(log: Log, predicted: np.ndarray) -> np.ndarray:
     return np.where(log.mask, predicted, 0.0)
 
 
+def refuse_agent(name: str, given: Any) -> None:
+    """Raises TypeError, with the remedy, for an agent in the place of what it plays."""
+    if isinstance(given, Agent):
+        raise TypeError(
+            f"{name} must hold what a policy plays in each row; got the agent {given.name}: pass "
+            "seqdec.ope.target_of(agent, log, seed=0), for a log in batches as a function of a batch"
+        )
+
+
 def _of_all_actions(name: str, what: str, log: Log, given: Any) -> Any:
     shape = log.mask.shape
+    if what == "probabilities":
+        refuse_agent(name, given)
     try:
         if what == "probabilities" and _is_sparse(given):
             from scipy.sparse import csr_array

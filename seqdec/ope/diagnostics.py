@@ -1,15 +1,16 @@
 """Overlap of a log with a policy."""
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from seqdec.boundary import checks
+from seqdec.introspection import counted
 from seqdec.ope.contract import Evidence, evidence
 from seqdec.ope.intervals import Ends, Terms, tails
-from seqdec.ope.log import Log, check_log
+from seqdec.ope.log import Log
 from seqdec.statistics import standard_error
 
 ENOUGH = 30
@@ -59,7 +60,6 @@ class Overlap(NamedTuple):
     """whether the log can decide about the policy"""
 
 
-@functools.singledispatch
 def overlap(log: Any, target: Any, *, reward_range: Ends | None = None, groups: Any = None) -> Overlap:
     """Effective sample size, weights, calibration and verdict.
 
@@ -68,10 +68,19 @@ def overlap(log: Any, target: Any, *, reward_range: Ends | None = None, groups: 
 
     Arguments and errors as in `seqdec.ope.evaluate`.
     """
-    check_log(log)
     given = evidence(log, target, seed=0)
-    w, count, nan = given.weights, len(log), float("nan")
-    known, member = range_of(reward_range, log.reward), groups_of(groups, count)
+    return overlap_of(given, range_of(reward_range, given.log.reward), groups_of(groups, len(given.log)))
+
+
+@functools.singledispatch
+def overlap_of(evidence: Any, known: Ends | None, member: np.ndarray | None) -> Overlap:
+    """Of the evidence, the range of its rewards and the groups of its rows."""
+    raise TypeError(f"overlap is not known for a {type(evidence.log).__name__}")
+
+
+@overlap_of.register
+def _overlap_of(given: Evidence, known: Ends | None, member: np.ndarray | None) -> Overlap:
+    log, w, count, nan = given.log, given.weights, len(given.log), float("nan")
     if not log.known_propensities:
         unsupported = float(given.law[_unplayed(log)].sum())
         unknown = (
@@ -84,7 +93,7 @@ def overlap(log: Any, target: Any, *, reward_range: Ends | None = None, groups: 
     effective = _effective(w) if member is None else _effective(np.bincount(member, w))
     effective = min(effective if log.logging is None else np.inf, count / (given.usual_weight or np.inf))
     effective = float(effective) if w.any() else 0.0
-    worth = f"{count:,} rows are worth {effective:,.1f} of the policy's own"
+    worth = _worth(count, effective)
     words = [_ESTIMATED] * log.estimated + [*found.warnings, *(repeats(log) if member is None else ())]
     few = w.any() and effective < max(ENOUGH, 0.01 * count)
     hardly = few and effective < 0.5 * count
@@ -213,6 +222,16 @@ def range_of(reward_range: Ends | None, rewards: np.ndarray) -> Ends | None:
     return low, high
 
 
+def extremes(reward: np.ndarray, known: Ends | None) -> Ends:
+    """Rewards of an unseen row at either end: those of a known range, else the mean of those below or above the mean.
+
+    `reward` (n,) holds those of the log.
+    """
+    mean = reward.mean()
+    below, above = reward <= max(mean, reward.min()), reward >= min(mean, reward.max())  # the mean is rounded
+    return known or (float(reward[below].mean()), float(reward[above].mean()))
+
+
 def groups_of(groups: Any, count: int) -> np.ndarray | None:
     """(n,) numbers of the groups from 0; None without groups. Raises ValueError for another shape."""
     if groups is None:
@@ -303,14 +322,14 @@ def _telling(reward: np.ndarray, w: np.ndarray) -> float:
     return _effective(rows)
 
 
-def of_weights(w: np.ndarray, unsupported: float, told: Iterable[str], share: float, groups: Any = None) -> Overlap:
+def of_weights(w: np.ndarray, unsupported: float, share: float, member: np.ndarray | None) -> Overlap:
     """The overlap by weights (n,) alone; of the rows that have one, at least a share must be effective."""
     count, size = len(w), float(np.abs(w).sum())
-    together = w if groups is None else np.bincount(np.unique(groups, return_inverse=True)[1], w)
+    together = w if member is None else np.bincount(member, w)
     effective = _effective(together)
     largest, near = float(np.abs(w).max()), np.count_nonzero(w)
-    worth = f"{count:,} rows are worth {effective:,.1f} of the policy's own"
-    words, rare = list(told), max(ENOUGH, share * min(near, len(together)))
+    worth = _worth(count, effective)
+    words, rare = list(biases_of_weights(w, unsupported)), max(ENOUGH, share * min(near, len(together)))
     if hardly := effective < rare or largest > 0.05 * size:
         words.append(f"the log hardly overlaps with the policy: {worth}; intervals are wide")
         words.append(f"one row has {largest / size if size else 1:.0%} of all weight")
@@ -344,6 +363,10 @@ def biases_of_weights(w: np.ndarray, unsupported: float) -> Iterator[str]:
             f"the mean weight is {w.mean():.3f} and should be 1 within {margin:.3f}: the propensities are not those of "
             "the logging policy, or the log supports only a part of the policy"
         )
+
+
+def _worth(count: int, effective: float) -> str:
+    return f"{counted(count, 'row')} {'is' if count == 1 else 'are'} worth {effective:,.1f} of the policy's own"
 
 
 def _effective(w: np.ndarray) -> float:

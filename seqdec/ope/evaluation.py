@@ -1,7 +1,7 @@
 """Estimates with intervals."""
 
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from seqdec.boundary import checks
 from seqdec.ope import intervals
 from seqdec.ope.contract import Estimator, check_needs, evidence, missing, named
-from seqdec.ope.diagnostics import ENOUGH, Reach, groups_of, range_of, reach, repeats
+from seqdec.ope.diagnostics import ENOUGH, Reach, extremes, groups_of, range_of, reach, repeats
 from seqdec.ope.estimators import SNIPS, STANDARD, Auto, parsed
 from seqdec.ope.intervals import Terms
 from seqdec.ope.log import Log
@@ -70,21 +70,33 @@ def evaluate(
         TypeError: a target or predictions that are not numbers.
         ValueError: arrays that do not fit the log, an unknown estimator or unmet needs, a setting out of range.
     """
-    import pandas as pd
-
     samples = checks.count("samples", samples, 2)
     checks.number("level", level, 0, 1, exclusive=True)
     given = evidence(log, target, predicted, seed=seed)
     known = range_of(reward_range, given.log.reward)
     member = groups_of(groups, len(given.log))
-    absent = missing(given)
-    chosen = _chosen(estimators, given, absent)
-    terms = {name: one.terms(given) for name, one in chosen.items()}
-    found = reach(given)
+    chosen, found = chosen_of(estimators, given), reach(given)
     for text in (*found.warnings, *(repeats(given.log) if isinstance(given.log, Log) and member is None else ())):
         warnings.warn(text, stacklevel=2)
+    return table_of(given, chosen, found, known, member, level=level, samples=samples)
+
+
+def table_of(
+    given: Any,
+    chosen: dict[str, Estimator],
+    found: Reach,
+    known: intervals.Ends | None,
+    member: np.ndarray | None,
+    *,
+    level: float,
+    samples: int,
+) -> "pd.DataFrame":
+    """The table of `evaluate`, from the evidence, its reach, the range of the rewards and the groups of the rows."""
+    import pandas as pd
+
+    terms = {name: one.terms(given) for name, one in chosen.items()}
     points = intervals.points(terms.values())
-    ends = _intervals(chosen, terms, given, absent, found, known, member, level, samples)
+    ends = _intervals(chosen, terms, given, found, known, member, level, samples)
     rows = [
         (value, min(value, low), max(value, high), error, kind)
         for (value, error), (low, high, kind) in zip(points, ends, strict=True)
@@ -99,9 +111,9 @@ def evaluate(
     return table
 
 
-def _chosen(
-    estimators: Sequence[Estimator | str] | str | None, given: Any, absent: Collection[str]
-) -> dict[str, Estimator]:
+def chosen_of(estimators: Sequence[Estimator | str] | str | None, given: Any) -> dict[str, Estimator]:
+    """Estimators by name, whose needs the evidence meets. Raises TypeError or ValueError."""
+    absent = missing(given)
     if estimators is None:
         standard = [one for one in STANDARD if isinstance(given.log, one.log)]
         chosen = [one for one in standard if not any(need in absent for need in one.needs)]
@@ -123,7 +135,6 @@ def _intervals(
     chosen: dict[str, Estimator],
     terms: dict[str, Terms],
     given: Any,
-    absent: Collection[str],
     found: Reach,
     known: intervals.Ends | None,
     member: np.ndarray | None,
@@ -131,7 +142,7 @@ def _intervals(
     samples: int,
 ) -> list[tuple[float, float, str]]:
     """Intervals of the estimates, and whose they are, with what limits them."""
-    reward = given.log.reward.reshape(len(given.log.reward), -1).sum(axis=1)
+    absent, reward = missing(given), given.log.reward.reshape(len(given.log.reward), -1).sum(axis=1)
     weak = found.missing > 0 or len(reward) < ENOUGH * found.weight
     bases = []
     for one in chosen.values():
@@ -139,15 +150,12 @@ def _intervals(
         usable = [other for other in others if not any(need in absent for need in other.needs)]
         bases.append(usable[0] if usable else one)
     owners = list(named(bases))
-    mean = reward.mean()
-    below, above = reward <= max(mean, reward.min()), reward >= min(mean, reward.max())  # the mean is rounded
-    ends = known or (float(reward[below].mean()), float(reward[above].mean()))
-    estimates = {}
+    estimates, worst = {}, extremes(reward, known)
     for owner, base in zip(owners, bases, strict=True):
         if owner in estimates:
             continue
         own = terms[owner] if owner in terms else base.terms(given)
-        unseen = intervals.unseen(own, _weight(own, found.weight, reward), ends)
+        unseen = intervals.unseen(own, weight_of(own, found, reward), worst)
         if member is not None:
             size = len(reward) / (member.max() + 1)
             own, unseen = own.grouped(member), [Terms(*(size * part for part in row)) for row in unseen]
@@ -162,18 +170,18 @@ def _intervals(
         interval, words = made[owner], [f"of {owner}" if owner != name else "own"]
         if "propensities" in absent:
             words = ["without the error of the model"]
-        if missing := found.missing:
-            ends = ((1 - missing) * interval.low + missing * low, (1 - missing) * interval.high + missing * high)
-            interval = interval._replace(low=ends[0], high=ends[1]) if missing < 1 else intervals.Interval(low, high)
-            words.append(f"{missing:.1%} of the decisions from {low:.4g} to {high:.4g}")
+        if lacking := found.missing:
+            ends = ((1 - lacking) * interval.low + lacking * low, (1 - lacking) * interval.high + lacking * high)
+            interval = interval._replace(low=ends[0], high=ends[1]) if lacking < 1 else intervals.Interval(low, high)
+            words.append(f"{lacking:.1%} of the decisions from {low:.4g} to {high:.4g}")
         words += [interval.words] if interval.words else []
         rows.append((interval.low, interval.high, "; ".join(words)))
     return rows
 
 
-def _weight(own: Terms, weight: float, reward: np.ndarray) -> float:
+def weight_of(own: Terms, found: Reach, reward: np.ndarray) -> float:
     """The weight of the unseen row; where weights are unknown, the variance of the estimate by that of the mean."""
-    if not np.isnan(weight):
-        return weight
+    if not np.isnan(found.weight):
+        return found.weight
     variance = reward.var()
     return max(float((own.influence**2).mean() / variance), 1.0) if variance else 1.0

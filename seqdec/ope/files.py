@@ -11,7 +11,7 @@ import numpy as np
 from seqdec.boundary import checks
 from seqdec.introspection import counted, described
 from seqdec.ope.columns import actions_in, named, numbers, required
-from seqdec.ope.contract import Evidence, Target, evidence
+from seqdec.ope.contract import Evidence, Target, evidence, refuse_agent
 from seqdec.ope.labels import Label, labeled
 from seqdec.ope.log import Log
 from seqdec.ope.validity import check_keys
@@ -56,7 +56,7 @@ class LogFile(NamedTuple):
             with self.naming(start, len(table)):
                 log = Log.from_pandas(table, **self.options)
                 log = log if log.encoder is not None else log.replace(encoder=self.encoder)
-                if before is not None and self._timed(table) and log.timestamp[0] < before.timestamp[-1]:
+                if before is not None and self.timed(table) and log.timestamp[0] < before.timestamp[-1]:
                     raise ValueError("the first is earlier than the row before: sort the log by time")
                 if before is not None and before.known_propensities != log.known_propensities:
                     raise ValueError("propensities are known in some batches only: drop rows without one")
@@ -77,7 +77,8 @@ class LogFile(NamedTuple):
         except (TypeError, ValueError) as error:
             raise type(error)(f"{self.file}, rows {start:,} to {start + rows - 1:,}: {error}") from error
 
-    def _timed(self, table: "pd.DataFrame") -> bool:
+    def timed(self, table: "pd.DataFrame") -> bool:
+        """Whether the rows have times."""
         return self.options.get("time") is not None or "timestamp" in table
 
 
@@ -144,17 +145,20 @@ def _of_file(log: LogFile, target: Numbers, predicted: Numbers | None = None, *,
                 None if predicted is None else _numbers("predicted", predicted, table, part),
                 seed=seed,
             )
-        kept.append((part.action, part.reward, part.propensity, own.weights, own.direct, own.residual))
+        times = part.timestamp if log.timed(table) else np.arange(start, start + len(table))
+        columns = part.action, part.reward, part.propensity, times
+        kept.append((*columns, own.weights, own.direct, own.residual))
         law, usual = law + len(table) * own.law, usual + len(table) * own.usual_weight
     assert own is not None, "scan_log refuses files without rows"
-    action, reward, propensity, weights, direct, residual = (np.concatenate(parts) for parts in zip(*kept, strict=True))
+    parts = (np.concatenate(parts) for parts in zip(*kept, strict=True))
+    action, reward, propensity, timestamp, weights, direct, residual = parts
     whole = own.log.replace(
         context=np.zeros((log.rows, 0)),
         action=action,
         reward=reward,
         propensity=propensity,
         mask=np.broadcast_to(True, (log.rows, own.log.num_actions)),
-        timestamp=np.broadcast_to(0, log.rows),
+        timestamp=timestamp,
         action_features=None,
         reward_parts=None,
         key=None,
@@ -168,6 +172,7 @@ def _of_file(log: LogFile, target: Numbers, predicted: Numbers | None = None, *,
 def _numbers(name: str, given: Numbers, table: "pd.DataFrame", batch: Log) -> Any:
     if callable(given):
         return given(batch)
+    refuse_agent(name, given)
     if not isinstance(given, list | tuple) or not all(isinstance(column, str) for column in given):
         raise TypeError(
             f"{name} of a log in batches must be a function of a batch or a list of columns; got {type(given).__name__}"

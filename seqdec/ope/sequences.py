@@ -14,13 +14,22 @@ References:
 """
 
 import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from seqdec.ope.contract import Evidence
+from seqdec.ope.intervals import Ends
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _RATES = 0.9 * 2.0 ** -np.arange(20)
 _NEVER = 1e300
 _PRIOR = np.log(np.arange(1, 21) * np.arange(2, 22.0))
 """-log of the weights 1 / (j (j + 1)) of the average"""
+_LOOKS = 200
+"""Numbers of rows at which the ends of a difference are told, at most."""
 
 
 def lower(
@@ -47,3 +56,51 @@ def lower(
         total = gains.sum(axis=1)
         excess -= np.log(total) * total / (gains * _RATES).sum(axis=1)
     return (np.cumsum(x)[at] - excess) / (at + 1)
+
+
+def check_anytime(given: Any, logged: bool, known: Ends | None, groups: Any) -> None:
+    """Raises ValueError for a comparison without confidence sequence."""
+    if not isinstance(given, Evidence):
+        raise ValueError(
+            f"anytime=True is for a Log of discrete actions; got a {type(given.log).__name__}: leave it out"
+        )
+    if not given.log.known_propensities or given.log.estimated:
+        raise ValueError("anytime=True needs exact propensities: log the probability with which each action was drawn")
+    if not logged:
+        raise ValueError(
+            'anytime=True compares with the policy that wrote the log: leave out baseline, or pass "logged"'
+        )
+    if known is None:
+        raise ValueError("anytime=True needs the range of possible rewards: pass reward_range=(low, high)")
+    if groups is not None:
+        raise ValueError("anytime=True is about the decisions of the log, whatever their groups: leave out groups")
+
+
+def of_difference(given: Evidence, bounds: Ends, level: float) -> "pd.DataFrame":
+    """Ends for the mean of V_t(target) - V_t(logged) over the first rows of the log.
+
+    (w - 1) r and (w - 1) (1 - r), r scaled to [0, 1], are at least -1, with means of at most the difference and minus
+    the difference, equal where the logging policy supports the target. If it is known, so is the largest weight, and
+    each variable has an upper bound too.
+    """
+    import pandas as pd
+
+    log, w, (least, most) = given.log, given.weights, bounds
+    r = (log.reward - least) / (most - least)
+    at = np.unique(np.geomspace(1, len(log), min(len(log), _LOOKS)).round().astype(int)) - 1
+    gain, loss, delta = (w - 1) * r, (w - 1) * (1 - r), (1 - level) / 2
+    if log.logging is None or not len(given.target.probabilities):
+        low, high = (lower(x, -1.0, delta, at=at) for x in (gain, loss))
+    else:
+        law, played = given.target.probabilities, log.logging > 0
+        top = np.divide(law, log.logging, out=np.zeros_like(law), where=played).max(axis=1)
+        never = np.where(played, 0.0, law).sum(axis=1)
+        low, high = (
+            np.maximum(
+                lower(x, -1.0, delta / 2, at=at),
+                lower(-y - never, 1 - np.maximum(top, 1) - never, delta / 2, at=at),
+            )
+            for x, y in ((gain, loss), (loss, gain))
+        )
+    ends = {"low": np.maximum(low, -1), "high": np.minimum(-high, 1)}
+    return pd.DataFrame(ends, index=pd.Index(at + 1, name="rows")) * (most - least)

@@ -23,8 +23,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from seqdec.boundary import checks
-from seqdec.ope.contract import Estimator, evidence
-from seqdec.ope.diagnostics import Overlap, Reach, biases_of_weights, of_weights, overlap, reach
+from seqdec.ope.contract import Estimator, evidence, refuse_agent
+from seqdec.ope.diagnostics import Overlap, Reach, biases_of_weights, of_weights, overlap_of, reach
 from seqdec.ope.estimators.tuning import slope
 from seqdec.ope.intervals import Terms, points
 from seqdec.rows import Rows
@@ -82,6 +82,7 @@ def make_continuous_log(*, action: Any, reward: Any, density: Any, context: Any 
 @evidence.register
 def _of_numbers(log: ContinuousLog, target: Any, predicted: Any = None, *, seed: int) -> ContinuousEvidence:
     """`target` (n,) actions, `predicted` (n,) their rewards or None."""
+    refuse_agent("target", target)
     action = finite("target", target, log.action.shape)
     known = None if predicted is None else finite("predicted", predicted, log.action.shape)
     return ContinuousEvidence(log, action, known, checks.seed("seed", seed))
@@ -213,11 +214,9 @@ def _correction(evidence: ContinuousEvidence, h: float, kernel: str) -> np.ndarr
     return (p * np.vander((action - evidence.action) / h, 3, increasing=True)).sum(axis=1)
 
 
-@overlap.register
-def _overlap(log: ContinuousLog, target: Any, *, reward_range: Any = None, groups: Any = None) -> Overlap:
-    given = _of_numbers(log, target, seed=0)
-    w, unsupported = _support(given)
-    return of_weights(w, unsupported, biases_of_weights(w, unsupported), share=_EVEN, groups=groups)
+@overlap_of.register
+def _overlap(evidence: ContinuousEvidence, known: Any, member: np.ndarray | None) -> Overlap:
+    return of_weights(*_support(evidence), share=_EVEN, member=member)
 
 
 @reach.register

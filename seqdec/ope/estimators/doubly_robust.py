@@ -37,7 +37,6 @@ class DR(Estimator):
     """above 0: infinity keeps the weights; or a rule, as in `IPS`"""
 
     needs = ("propensities", "predicted")
-    extended = True
 
     def __post_init__(self) -> None:
         check_setting("shrinkage", self.shrinkage)
@@ -67,7 +66,6 @@ class SNDR(Estimator):
     """
 
     needs = ("propensities", "predicted")
-    extended = True
 
     def terms(self, evidence: Evidence) -> Terms:
         w, ones = evidence.weights, np.ones(len(evidence.weights))

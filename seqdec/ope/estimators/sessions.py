@@ -14,7 +14,7 @@ from seqdec.boundary import checks
 from seqdec.boundary.tables import frame
 from seqdec.ope.columns import named, required, times
 from seqdec.ope.contract import Estimator, check_predicted, check_target, evidence
-from seqdec.ope.diagnostics import Overlap, Reach, biases_of_weights, of_weights, overlap, reach
+from seqdec.ope.diagnostics import Overlap, Reach, biases_of_weights, of_weights, overlap_of, reach
 from seqdec.ope.intervals import Terms
 from seqdec.ope.log import Log
 from seqdec.ope.rewards import predictions
@@ -143,10 +143,9 @@ def _of_sessions(log: EpisodeLog, target: Any, predicted: Any = None, *, seed: i
     return EpisodeEvidence(log, given.probabilities, weights, known, checks.seed("seed", seed))
 
 
-@overlap.register
-def _overlap(log: EpisodeLog, target: Any) -> Overlap:
-    w, unsupported = _support(_of_sessions(log, target, seed=0))
-    return of_weights(w, unsupported, biases_of_weights(w, unsupported), share=0.01)
+@overlap_of.register
+def _overlap(evidence: EpisodeEvidence, known: Any, member: np.ndarray | None) -> Overlap:
+    return of_weights(*_support(evidence), share=0.01, member=member)
 
 
 @reach.register

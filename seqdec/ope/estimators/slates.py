@@ -7,7 +7,7 @@ import numpy as np
 
 from seqdec.boundary import checks
 from seqdec.ope.contract import Estimator, evidence
-from seqdec.ope.diagnostics import Overlap, Reach, biases_of_weights, of_weights, overlap, reach
+from seqdec.ope.diagnostics import Overlap, Reach, biases_of_weights, of_weights, overlap_of, reach
 from seqdec.ope.estimators.continuous import finite
 from seqdec.ope.intervals import Terms
 from seqdec.rows import Rows
@@ -73,7 +73,7 @@ def make_slate_log(*, action: Any, reward: Any, propensity: Any, marginal: Any =
 @evidence.register
 def _of_slates(log: SlateLog, target: Any, predicted: Any = None, *, seed: int) -> SlateEvidence:
     """`target` (n, L, k), paired with marginal (n, L) unless slots are independent; `predicted` (n, L, k) or None."""
-    conditional, marginal = target if isinstance(target, tuple) else (target, None)
+    conditional, marginal = target if isinstance(target, tuple) and len(target) == 2 else (target, None)
     law = np.asarray(checks.as_array("target", conditional), np.float64)
     if law.ndim != 3 or law.shape[:2] != log.action.shape or law.shape[2] <= log.action.max():
         raise ValueError(f"target must have shape (*{log.action.shape}, k); got {law.shape}")
@@ -85,10 +85,9 @@ def _of_slates(log: SlateLog, target: Any, predicted: Any = None, *, seed: int) 
     return SlateEvidence(log, law, own / log.propensity, alone / log.marginal, known, checks.seed("seed", seed))
 
 
-@overlap.register
-def _overlap(log: SlateLog, target: Any, *, reward_range: Any = None, groups: Any = None) -> Overlap:
-    w, unsupported = _support(_of_slates(log, target, seed=0))
-    return of_weights(w, unsupported, biases_of_weights(w, unsupported), share=0.01, groups=groups)
+@overlap_of.register
+def _overlap(evidence: SlateEvidence, known: Any, member: np.ndarray | None) -> Overlap:
+    return of_weights(*_support(evidence), share=0.01, member=member)
 
 
 @reach.register

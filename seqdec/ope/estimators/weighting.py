@@ -47,8 +47,6 @@ class SNIPS(Estimator):
     max_weight: float = math.inf
     """Above 0."""
 
-    extended = True
-
     def __post_init__(self) -> None:
         checks.positive("max_weight", self.max_weight)
 
