@@ -503,7 +503,7 @@ def check_estimator(make: Callable[[], Estimator]) -> None:
     """An estimator keeps its contract on a log of 60 rows.
 
     Terms are finite, one for each row, equal when computed again, and leave the evidence as it was. What is not among
-    `needs` makes no difference; `extended` terms of a row do not depend on others.
+    `needs` makes no difference.
 
     Args:
         make: () -> estimator; arrays among its settings fit 60 rows, three actions.
@@ -529,8 +529,7 @@ def check_estimator(make: Callable[[], Estimator]) -> None:
 
 
 def _check_needs(estimator: Estimator, given: Evidence, terms: Terms) -> None:
-    name, rows = estimator.name, np.arange(0, ROWS, 2)
-    nothing = given.target._replace(probabilities=np.zeros((0, 3)))
+    name, nothing = estimator.name, given.target._replace(probabilities=np.zeros((0, 3)))
     batches = given._replace(
         log=given.log.replace(context=np.zeros((ROWS, 0)), action_features=None, logging=None),
         target=nothing,
@@ -542,16 +541,6 @@ def _check_needs(estimator: Estimator, given: Evidence, terms: Terms) -> None:
         unknown = np.full(ROWS, np.nan)
         without = estimator.terms(given._replace(predicted=None, direct=unknown, residual=unknown))
         assert np.isfinite(without.value), f'{name}: terms use predictions, so that it needs "predicted"'
-    if estimator.extended:
-        part = given._replace(
-            log=given.log[rows],
-            target=nothing,
-            weights=given.weights[rows],
-            direct=given.direct[rows],
-            residual=given.residual[rows],
-        )
-        some = Terms(*(numbers[rows] for numbers in terms))
-        assert _same(some, estimator.terms(part)), f"{name}: extended, but terms of a row depend on other rows"
 
 
 def _evidence(kind: type) -> Any:

@@ -254,7 +254,7 @@ def test_all_kinds_of_logs_can_be_compared(tmp_path: Path) -> None:
     for baseline in (None, other):
         more: Any = {} if baseline is None else {"baseline": baseline}
         plain = ope.compare(log, target, **settings, **more)
-        in_file = {name: lambda batch: np.tile(LAW[::-1], (len(batch), 1)) for name in more}
+        in_file: Any = {name: lambda batch: np.tile(LAW[::-1], (len(batch), 1)) for name in more}
         found = ope.compare(file, lambda batch: np.tile(TARGET, (len(batch), 1)), window="7D", **settings, **in_file)
         assert found.difference == pytest.approx(plain.difference, rel=1e-9) and found.verdict == plain.verdict
         assert len(found.windows) == 3 and found.overlap == plain.overlap
