@@ -173,7 +173,6 @@ def test_an_estimator_keeps_its_contract(name: str) -> None:
         (lambda given: ope.Terms(np.random.random(60), np.ones(60)), {}, "function of the evidence"),
         (lambda given: ope.Terms(given.direct, np.ones(60)), {}, 'needs "predicted"'),
         (lambda given: ope.Terms(given.target.probabilities.sum(1), np.ones(60)), {}, '"contexts" among its needs'),
-        (lambda given: ope.Terms(given.weights - given.weights.mean(), given.weights), {"extended": True}, "extended"),
         (lambda given: ope.Terms(given.weights.__imul__(2), given.weights), {}, "function of|must not change"),
     ],
 )
