@@ -17,42 +17,19 @@ from gymnasium.error import ResetNeeded
 from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from seqdec import gymnasium_ids
 from seqdec.boundary import checks
 from seqdec.core import Array, Environment, Key, Masked, PyTree, TimeStep
 from seqdec.envs._check import contract
 from seqdec.envs.registry import REGISTRY, make
+from seqdec.gymnasium_ids import id_of
 from seqdec.portable import portable
 from seqdec.runtime import check_process
-
-_TITLES = {
-    "bernoulli": "BernoulliBandit",
-    "drawnn": "DrawNN",
-    "fashion-mnist": "FashionMNIST",
-    "gaussian": "GaussianBandit",
-    "kuairec": "KuaiRec",
-    "linear": "LinearBandit",
-    "mnist": "MNIST",
-    "wheel": "WheelBandit",
-}
-"""Irregular names in gymnasium's ids."""
-
-
-def id_of(name: str) -> str:
-    """The gymnasium id of an environment: "random-exposures" is "seqdec/RandomExposures-v0"."""
-    title = _TITLES.get(name) or "".join(word.capitalize() for word in name.split("-"))
-    return f"seqdec/{title}-v0"
 
 
 def register() -> None:
     """Register the environments with gymnasium; a second call does nothing."""
-    for name in REGISTRY.own():
-        if id_of(name) not in gymnasium.registry:
-            gymnasium.register(
-                id_of(name),
-                entry_point="seqdec.envs.gym:make_env",
-                vector_entry_point="seqdec.envs.gym:make_vector_env",
-                kwargs={"name": name},
-            )
+    gymnasium_ids.register(REGISTRY.own())
 
 
 def make_env(name: str, **options: Any) -> "FunctionalEnv":

@@ -85,7 +85,7 @@ REGISTRY: Registry[Environment] = Registry(
     },
     outside=Outside("seqdec.environments", "a function (*, keywords) -> seqdec.core.Environment", Environment),
 )
-"""Factories of environments; those of the library are registered with gymnasium (`envs.gym.id_of`)."""
+"""Factories of environments; those of the library are registered with gymnasium (`seqdec.gymnasium_ids`)."""
 
 
 def names() -> tuple[str, ...]:

@@ -23,7 +23,7 @@ import seqdec
 from seqdec import envs
 from seqdec.core import Array, Environment, Key, TimeStep
 from seqdec.envs import FunctionalEnv, FunctionalVectorEnv
-from seqdec.envs.gym import id_of
+from seqdec.gymnasium_ids import id_of
 
 IDS = {id_of(name) for name in envs.names()}
 IMAGES = np.arange(5, dtype=np.uint8).reshape(5, 1)

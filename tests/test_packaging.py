@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 import seqdec
 from seqdec import envs
-from seqdec.envs.gym import id_of
+from seqdec.gymnasium_ids import id_of
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = {"seqdec": ROOT / "seqdec", "seqdec.envs": ROOT / "envs", "seqdec.agents": ROOT / "agents"}
@@ -141,6 +141,17 @@ def test_command_and_types_are_installed():
     assert callable(command.load())
     assert (Path(seqdec.__file__).parent / "py.typed").is_file()
     assert PROJECT["tool"]["setuptools"]["package-data"] == {"seqdec": ["py.typed"]}
+
+
+def test_a_client_needs_no_jax_and_gymnasium_knows_all_environments_without_it():
+    program = (
+        "import sys, gymnasium, seqdec.client; assert not {'jax', 'flax'} & set(sys.modules);"
+        "before = {name for name in gymnasium.registry if name.startswith('seqdec/')};"
+        "from seqdec import envs; from seqdec.gymnasium_ids import NAMES, id_of;"
+        "assert NAMES == tuple(sorted(envs.REGISTRY.own())) and before == set(map(id_of, NAMES))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_importing_is_silent_changes_no_configuration_and_imports_nothing_heavy(tmp_path):
