@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from gymnasium import spaces
 from scipy import sparse
+from sklearn.linear_model import Ridge
 from sklearn.naive_bayes import GaussianNB
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
@@ -381,6 +382,38 @@ def test_names_and_indices_are_joined_where_somebody_says_so(may: Log) -> None:
         check(plain, named.to_numpy())
     with pytest.raises(ValueError, match="mask must have a column for each action, 0, 1, 2; got 'a', 'b', 'c'"):
         make_log(action=plain.action, reward=plain.reward, propensity=None, mask=named > 0)
+
+
+@pytest.mark.parametrize("key", [None, np.arange(90)])
+def test_numbers_of_rows_refuse_those_of_another_log(key: Any, may: Log) -> None:
+    agent = ope.learn_by_classification(may[90:])
+    log = may[:90].replace(logging=np.full((90, 3), 1 / 3), key=key)
+    predicted, estimated = ope.predict_rewards(log, seed=0, model=Ridge()), ope.estimated_policy(log, seed=0)
+    arrays: Any = {
+        "target": ope.target_of(agent, log, seed=0),
+        "estimated": estimated,
+        "cross-fitted": ope.cross_fit_policy(lambda rows: agent, log, seed=0),
+        "predicted": predicted,
+    }
+    reordered = ope.aligned(log, Schema(("c", "a", "b")))
+    np.testing.assert_array_equal(ope.check_predicted(reordered, predicted), np.asarray(predicted)[:, [2, 0, 1]])
+    for wrong, message in (
+        (log[np.random.default_rng(0).permutation(90)], r"of the rows of another log: .* with numpy.array\("),
+        (may[90:180].replace(key=None if key is None else key + 90), "of the rows of another log"),
+        (log.replace(action_names=None), "of the actions 'a', 'b', 'c'; the log has 0, 1, 2"),
+        (log.replace(action_names=("a", "b", "d")), "of the actions 'a', 'b', 'c'; the log has 'a', 'b', 'd'"),
+    ):
+        for name, array in arrays.items():
+            check: Any = ope.check_predicted if name == "predicted" else ope.check_target
+            check(log, array)
+            check(wrong, np.array(array))
+            check(wrong, array + 0)
+            with pytest.raises(ValueError, match=message):
+                check(wrong, array)
+        with pytest.raises(ValueError, match=message):
+            ope.evaluate(wrong, np.full((90, 3), 1 / 3), predicted, seed=0)
+    assert type(predicted.mean()) is np.float64 and type(predicted + 1) is np.ndarray
+    ope.check_predicted(log[::2], predicted[::2])
 
 
 def test_a_row_that_is_taken_twice_has_no_key_and_what_is_saved_is_loaded(may: Log, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from seqdec.core import Agent
 from seqdec.ope.intervals import Terms
 from seqdec.ope.labels import by_action
 from seqdec.ope.log import Log, check_log, num_allowed
+from seqdec.ope.rowwise import in_rows_of
 
 
 class Target(NamedTuple):
@@ -202,7 +203,7 @@ def check_target(log: Log, target: np.ndarray | Target) -> Target:
 
     Raises:
         TypeError: not a log, or not numbers.
-        ValueError: a row is not a distribution over the allowed actions.
+        ValueError: a row is not a distribution over the allowed actions, or a function computed them from other rows.
     """
     check_log(log)
     return policy("target", log, target)
@@ -236,7 +237,7 @@ def check_predicted(log: Log, predicted: np.ndarray) -> np.ndarray:
 
     Raises:
         TypeError: not numbers.
-        ValueError: another shape, or not finite where allowed.
+        ValueError: another shape, not finite where allowed, or those of `predict_rewards` from other rows.
     """
     predicted = _of_all_actions("predicted", "rewards", log, predicted)
     wrong = (~np.isfinite(predicted) & log.mask).any(axis=1)
@@ -265,7 +266,7 @@ def _of_all_actions(name: str, what: str, log: Log, given: Any) -> Any:
             array: Any = csr_array(given, dtype=np.float64)
             array.sum_duplicates()
         else:
-            table = by_action(name, given, log.action_names or range(shape[1]))
+            table = by_action(name, in_rows_of(log, name, given), log.action_names or range(shape[1]))
             array = np.asarray(checks.as_array(name, table), np.float64)
     except TypeError as error:
         kind = "a function" if callable(given) else type(given).__name__

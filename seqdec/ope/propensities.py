@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from seqdec.ope.log import Log, check_log, folds_of
+from seqdec.ope.rowwise import rowwise
 
 _CALIBRATION = 3
 """Folds of the calibration; least rows of an action."""
@@ -49,7 +50,7 @@ def estimated_policy(log: Log, *, seed: int, folds: int = 5, classifier: Any = N
         own, others = member == fold, member != fold
         policy[own] = _predicted(features[others], log.action[others], features[own], log.num_actions, classifier)
     policy *= log.mask
-    return policy / policy.sum(axis=1, keepdims=True)
+    return rowwise(policy / policy.sum(axis=1, keepdims=True), log)
 
 
 def _predicted(x: np.ndarray, action: np.ndarray, at: np.ndarray, size: int, classifier: Any) -> np.ndarray:

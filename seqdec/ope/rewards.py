@@ -7,12 +7,13 @@ import numpy as np
 from seqdec.core import Learner
 from seqdec.ope.learning import cross_fit
 from seqdec.ope.log import Log, check_log, folds_of, standardized
+from seqdec.ope.rowwise import rowwise
 
 
 def predict_rewards(
     log: Log, *, seed: int, model: Any = None, folds: int = 5, weights: np.ndarray | None = None
 ) -> np.ndarray:
-    """(n, k) cross-fitted rewards.
+    """(n, k) cross-fitted rewards, which no other rows accept.
 
     Models see standardized contexts and features or one-hot indices of the action; those of `sklearn.linear_model` also
     their products. Learners see rows of `seqdec.ope.inputs`.
@@ -34,8 +35,8 @@ def predict_rewards(
     if isinstance(model, Learner):
         if weights is not None:
             raise ValueError("a Learner weighs all rows equally: leave weights out, or take a model of scikit-learn")
-        return cross_fit(model, standardized(log), seed=seed, folds=folds)
-    member, low, unit = folds_of(log, folds, seed), 0.0, 1.0
+        return rowwise(cross_fit(model, standardized(log), seed=seed, folds=folds), log)
+    given, member, low, unit = log, folds_of(log, folds, seed), 0.0, 1.0
     if model is None:  # two rewards other than 0 and 1 have the same models, and a constant added changes nothing
         low, unit = log.reward.min(), float(np.ptp(log.reward)) or 1.0
         log = log.replace(reward=(log.reward - low) / unit)
@@ -49,7 +50,7 @@ def predict_rewards(
     for fold in range(folds):
         own, others = np.flatnonzero(member == fold), np.flatnonzero((member != fold) & (weights > 0))
         predicted[own] = predictions(model, log, others, own, weights[others])
-    return low + unit * predicted
+    return rowwise(low + unit * predicted, given)
 
 
 def choose_model(log: Log, *, seed: int, folds: int = 5) -> Any:

@@ -17,6 +17,7 @@ from seqdec.ope.estimators.continuous import ContinuousLog
 from seqdec.ope.evaluation import evaluate
 from seqdec.ope.learning import in_chunks, scanned
 from seqdec.ope.log import Log, check_log, folds_of, inputs, num_allowed
+from seqdec.ope.rowwise import rowwise
 from seqdec.ope.unseen import check_unseen, row_hashes
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def target_of(agent: Agent, log: Log | ContinuousLog, *, seed: int, state: Any =
         raise ValueError(f"{agent.name} does not know the probabilities of its policy, or not in all rows of the log")
     target /= target.sum(axis=1, keepdims=True)
     own, wanted = (list(one.action_names or range(one.num_actions)) for one in (log, given))
-    return target if own == wanted else target[:, [own.index(name) for name in wanted]]
+    return rowwise(target if own == wanted else target[:, [own.index(name) for name in wanted]], given)
 
 
 def _in_rows(agent: Agent, state: Any, seed: int, one: Callable[..., Any], *columns: np.ndarray) -> np.ndarray:
@@ -183,7 +184,7 @@ def cross_fit_policy(learn: Callable[[Log], Agent], log: Log, *, seed: int, fold
     member, target = folds_of(log, folds, seed), np.zeros(log.mask.shape)
     for fold in range(folds):
         target[member == fold] = target_of(learn(log[member != fold]), log[member == fold], seed=seed)
-    return target
+    return rowwise(target, log)
 
 
 def select(
