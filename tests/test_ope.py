@@ -594,7 +594,7 @@ BAD = {
     "unsorted time": (lambda t: t.iloc[[0, 2, 1, 3, 4, 5]], "column timestamp, row 2: .* sort the log"),
     "no date": (change("timestamp", 4, "noon"), "column timestamp, row 4: noon: .*ISO 8601"),
     "half an action": (change("action", 0, 0.5), "column action, row 0: 0.5: .*integers"),
-    "negative action": (change("action", 0, -1), "column action, row 0: -1: .*integers"),
+    "negative action": (change("action", 0, -1), "column action, row 0: -1: actions count from 0"),
     "unknown action": (change("action", 0, 3), "column action, row 0: 3: actions count from 0 to 2"),
     "forbidden action": (change("mask_0", 0, False), "column action, row 0: 0: the mask forbids it"),
     "mask unknown": (change("mask_0", 4, np.nan), "column mask, row 4: nan"),

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from importlinter.cli import EXIT_STATUS_SUCCESS, lint_imports
@@ -17,8 +18,10 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import seqdec
-from seqdec import envs
+from seqdec import envs, ope
+from seqdec.core import Schema
 from seqdec.gymnasium_ids import id_of
+from tests.service import services
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = {"seqdec": ROOT / "seqdec", "seqdec.envs": ROOT / "envs", "seqdec.agents": ROOT / "agents"}
@@ -175,3 +178,24 @@ def test_importing_is_silent_changes_no_configuration_and_imports_nothing_heavy(
     assert (done.returncode, done.stderr) == (0, "")
     assert {f"seqdec/{title}-v0" for title in GYMNASIUM_IDS.split()} <= set(done.stdout.split())
     assert {id_of(name) for name in envs.names()} == set(done.stdout.split())
+
+
+def test_logs_and_services_need_nothing_of_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = {Requirement(line).name for line in PROJECT["project"]["optional-dependencies"]["full"]}
+    absent = {name.replace("scikit-learn", "sklearn") for name in full}
+    for name in absent | {name for name in sys.modules if name.partition(".")[0] in absent}:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError):
+        from pandas import DataFrame  # noqa: F401
+    names, context = ("b", "a"), np.zeros((4, 2))
+    log = ope.make_log(
+        action=["a", "b"] * 2, reward=[1, 0] * 2, propensity=[0.5] * 4, action_names=names, context=context
+    )
+    log = ope.aligned(log.replace(key=np.array(list("wxyz"))), Schema(("a", "b", "c")))
+    assert log[[0, 0, 1]].key is None and "4 decisions among 3 actions" in repr(log) and "a 50.0%" in repr(log.report)
+    assert ope.check_target(log[:2], np.eye(3)[[0, 1]]).weights.tolist() == [2, 2]
+    assert ope.overlap(log, np.tile([0.5, 0.5, 0.0], (4, 1))).verdict
+    with services.service(arms=[*names, "c"]) as one:
+        one.learn(one.decide(services.X[0], key="k").token, 1.0)
+        one.warm_start(log)
+        assert one.log().action_names == ("b", "a", "c") and one.counts["rewards"] == 5
