@@ -53,5 +53,5 @@ def _digest(log: Log) -> bytes:
     names = sorted(map(str, log.action_names or ()))
     places = np.array([names.index(str(name)) for name in log.action_names or ()] or range(log.num_actions))
     for part in (times, places[log.action], log.context):
-        digest.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8))
+        digest.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
     return digest.digest()
