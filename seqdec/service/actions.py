@@ -54,6 +54,8 @@ class Actions(Protocol):
     restore: follow the log, with a model of so many outputs.
     ask, ask_many: check a call's arguments. Raise TypeError or ValueError.
     forbidden: of the given actions by place, as in the log, a place where the mask or the items do not allow it.
+    portion: most decisions made while other calls wait.
+    taken: a call with its masks or items checked, to be cut in portions. Raises TypeError or ValueError.
     some: a call for those at some places. Raises ValueError for a part of a slate.
     shown: a logged action, for the caller.
     choose: actions of the decisions from a number on. Raises TypeError or ValueError.
@@ -64,10 +66,13 @@ class Actions(Protocol):
     compared: (n, ...) the part of logged contexts by which rows are known.
     """
 
+    portion: int
+
     def restore(self, store: Store, outputs: int) -> None: ...
     def ask(self, context: Any, mask: Any, items: Any) -> Any: ...
     def ask_many(self, contexts: Any, masks: Any, items: Any) -> Any: ...
     def forbidden(self, asked: Any, actions: Mapping[int, Any]) -> int | None: ...
+    def taken(self, asked: Any) -> Any: ...
     def some(self, asked: Any, places: Sequence[int]) -> Any: ...
     def shown(self, action: Any) -> Any: ...
     def choose(self, model: Model, number: int, asked: Any) -> Chosen: ...
@@ -97,6 +102,8 @@ class Asked(NamedTuple):
 class OfContexts:
     """What arms and points share."""
 
+    portion = 256
+
     def __init__(self, contexts: Contexts) -> None:
         self._contexts = contexts
 
@@ -110,6 +117,9 @@ class OfContexts:
             raise no_catalog()
         rows = self._contexts.many(contexts)
         return Asked(rows, masks, (len(rows.packed),))
+
+    def taken(self, asked: Asked) -> Asked:
+        return asked
 
     def some(self, asked: Asked, places: Sequence[int]) -> Asked:
         return Asked(asked.rows.some(places), asked.mask, (len(places),))
@@ -229,6 +239,9 @@ class Arms(OfContexts):
             probabilities = list(map(tuple, by_id.tolist()))
         return Chosen(actions, rows.packed, shown, written, propensities.tolist(), probabilities, rows.clipped)
 
+    def taken(self, asked: Asked) -> Asked:
+        return asked if asked.mask is None else asked._replace(mask=self._allowed(asked.mask, asked.lead))
+
     def some(self, asked: Asked, places: Sequence[int]) -> Asked:
         mask = None if asked.mask is None else self._allowed(asked.mask, asked.lead)[places]
         return super().some(asked, places)._replace(mask=mask)
@@ -320,7 +333,7 @@ class Arms(OfContexts):
     def _ids_of(self, names: Iterable[Any]) -> list[int]:
         """Raises ValueError for an unknown name."""
         given = list(names)
-        if unknown := [name for name in given if name not in self._ids]:
+        if unknown := [name for name in given if not is_label(name) or name not in self._ids]:
             raise ValueError(f"the mask must hold names of arms, {self.live}; got {unknown[0]!r}")
         return [self._ids[name] for name in given]
 
@@ -387,9 +400,14 @@ def _is_name(value: Any) -> bool:
     return isinstance(value, str | int | np.integer) and value not in (0, 1)
 
 
+def is_label(name: Any) -> bool:
+    """Whether it can be a name; True is not 1."""
+    return isinstance(name, str | int | np.integer) and not isinstance(name, bool)
+
+
 def label(called: str, name: Any) -> Label:
     """A name. Raises TypeError for what is neither a text nor an integer."""
-    if isinstance(name, bool | np.bool_) or not isinstance(name, str | int | np.integer):
+    if not is_label(name):
         raise TypeError(f"{called} must be a text or an integer; got {name!r:.80}")
     return str(name) if isinstance(name, str) else int(name)
 

@@ -46,6 +46,10 @@ _PATIENCE = 10.0
 """Seconds that the end of the process waits for another thread's call."""
 
 
+_REWARDS = 32
+"""Rewards learned while other calls wait: whole updates of about as many."""
+
+
 class Decision(NamedTuple):
     """An action, and the token to report its reward."""
 
@@ -121,6 +125,7 @@ class OnlineAgent:
         self._spaces = spaces_of(spaces) if catalog is None else catalog.spaces(ROWS)  # pyright: ignore
         batch_size = checks.count("batch_size", batch_size)
         snapshot_every = checks.count("snapshot_every", snapshot_every)
+        self._portion = batch_size * max(1, _REWARDS // batch_size)
         observations, actions = self._spaces
         _check_encoder(encoder, observations, catalog)
         contexts = Contexts(observations, encoder)
@@ -272,7 +277,10 @@ class OnlineAgent:
         keys: Sequence[str] | None = None,
         active: bool = True,
     ) -> list[Decision]:
-        """Choose an action for each of several contexts, as `decide`, by the present belief.
+        """Choose an action for each of several contexts, as `decide`; all or none.
+
+        More than 256 (16 with a `Catalog`) are decided in portions, each by the belief of its time, between which other
+        calls go on; what was decided before an exception is withdrawn and erased.
 
         Args:
             contexts: stacked (n, ...), or a dict of such arrays; with an encoder a table, or a list of dicts.
@@ -283,8 +291,26 @@ class OnlineAgent:
             active: of all.
         """
         given = () if keys is None else check_keys(checks.ordered("keys", keys, "a list of texts"))
-        asked = self._actions.ask_many(contexts, masks, items)
-        return self._transact(self._decide, asked, given, checks.flag("active", active), urgent=True)
+        asked, size = self._actions.ask_many(contexts, masks, items), self._actions.portion
+        checks.flag("active", active)
+        if keys is not None and asked.size != len(given):
+            raise ValueError(f"keys must be one for each of {asked.size} contexts; got {len(given)}")
+        if asked.size <= size:
+            return self._transact(self._decide, asked, given, active, urgent=True)
+        asked, made = self._transact(self._actions.taken, asked, urgent=True), []
+        before = self._store.last
+        try:
+            with short_turns():
+                for start in range(0, asked.size, size):
+                    some = self._actions.some(asked, range(start, min(start + size, asked.size)))
+                    made += self._transact(self._decide, some, given[start : start + size], active, urgent=True)
+                    self._transact.give_way()
+        except BaseException:
+            numbers = [number for one in made if (number := place_of(one.token)[0]) > before]
+            for start in range(0, len(numbers), size):
+                self._transact(self._store.erase, numbers[start : start + size], urgent=True)
+            raise
+        return made
 
     def decide_slate(
         self,
@@ -336,8 +362,21 @@ class OnlineAgent:
         return self.learn_many([(token, reward, key)])[0]
 
     def learn_many(self, pairs: Iterable[tuple[str, Any] | tuple[str, Any, str | None]]) -> list[Result]:
-        """Learn (token, reward) or (token, reward, key), `batch_size` per update of `update_batch`; as `learn`."""
-        results = self._transact(self._rewards.report, self._rewards.parse(pairs))
+        """Learn (token, reward) or (token, reward, key), `batch_size` per update of `update_batch`; as `learn`.
+
+        Many are learned in portions, between which other calls go on; an exception leaves the portions before learned.
+        """
+        parsed, results = self._rewards.parse(pairs), []
+        size = self._portion
+        if len(parsed) <= size + 1:  # of one reward alone `update` would be another program
+            results = self._transact(self._rewards.report, parsed)
+        else:
+            with short_turns():
+                while parsed:
+                    some = parsed[: size + (len(parsed) == size + 1)]
+                    results += self._transact(self._rewards.report, some)
+                    parsed = parsed[len(some) :]
+                    self._transact.give_way()
         self._learner.snapshot_if_due(self._transact)
         return results
 
@@ -366,8 +405,8 @@ class OnlineAgent:
 
         Args:
             keys: tokens, keys of decisions, or what stands before a "/" of keys, such as a person.
-            older_than: also all decisions from so many seconds ago and before, those of imported logs by their time
-                of import.
+            older_than: also all decisions from so many seconds ago and before, those of imported logs by their own
+                times or, without, by the time of their import.
 
         Raises TypeError or ValueError for keys that are no texts, OSError where a file cannot be written.
         """
@@ -473,8 +512,6 @@ class OnlineAgent:
         """Decide, or return the first decisions of these keys."""
         if not keys:
             return self._logged(self._chosen(asked), keys, active)
-        if asked.size != len(keys):
-            raise ValueError(f"keys must be one for each of {asked.size} contexts; got {len(keys)}")
         stored = {key: found for key in dict.fromkeys(keys) if (found := self._store.keyed(key)) is not None}
         known = {key: _decision(found, self._actions.shown(found.action)) for key, found in stored.items()}
         played = {key: found.action for key, found in stored.items()}

@@ -26,7 +26,7 @@ from seqdec.introspection import counted
 from seqdec.ope.log import Log
 from seqdec.runtime import step_options
 from seqdec.service import explanation
-from seqdec.service.actions import NOTHING, Chosen, Imported, label
+from seqdec.service.actions import NOTHING, Chosen, Imported, is_label, label
 from seqdec.service.contexts import ITEM, USER, WHOLE, Contexts, Rows, sized
 from seqdec.service.explanation import Explanation
 from seqdec.service.model import Maker, Model
@@ -111,11 +111,9 @@ class Inventory(NamedTuple):
             if isinstance(ids, str | bytes | Mapping) or not isinstance(ids, Iterable):
                 raise TypeError(f"items must be a list of ids; got {ids!r:.80}")
             given = list(ids)
-            try:
-                unknown = [name for name in given if name not in self.numbers]
-            except TypeError:
-                raise TypeError(f"ids of items are texts or integers; got {given!r:.80}") from None
-            if unknown:
+            if not all(map(is_label, given)):
+                raise TypeError(f"ids of items are texts or integers; got {given!r:.80}")
+            if unknown := [name for name in given if name not in self.numbers]:
                 raise ValueError(
                     f"the catalog has no item {unknown[0]!r} ({len(unknown)} of {len(given)} are unknown or removed): "
                     "add_items first, or leave it out"
@@ -153,6 +151,7 @@ class Items:
     """Items of a catalog as `seqdec.service.actions.Actions`."""
 
     inventory: Inventory
+    portion = 16
 
     def __init__(self, contexts: Contexts, known: Catalog, maker: Maker) -> None:
         self._contexts, self._catalog, self._maker = contexts, known, maker
@@ -194,9 +193,15 @@ class Items:
     def forbidden(self, asked: AskedItems, actions: Mapping[int, int]) -> int | None:
         for place, action in actions.items():
             ids = asked.items[place]
-            if ids is not None and self.inventory.ids[action] not in list(ids):
+            if ids is not None and self.inventory.ids[action] not in filter(is_label, ids):
                 return place
         return None
+
+    def taken(self, asked: AskedItems) -> AskedItems:
+        items = [ids if ids is None else list(ids) for ids in asked.items]
+        for ids in items:
+            self.inventory.chosen(ids)
+        return asked._replace(items=items)
 
     def some(self, asked: AskedItems, places: Sequence[int]) -> AskedItems:
         if asked.different and len(places) < len(asked.items):

@@ -7,6 +7,7 @@ import math
 import sys
 import threading
 import time
+import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -63,7 +64,7 @@ class Learner:
     ) -> None:
         self._store, self._actions, self._contexts, self._maker = store, actions, contexts, maker
         self._worth, self._facts, self._every = worth, facts, every
-        self._snapshot = None if folder is None else folder / SNAPSHOT
+        self._snapshot, self._log = None if folder is None else folder / SNAPSHOT, ""
         self._saved, self._due, self.is_open, self._erased = (0, 0), every, True, 0
         self.writing = threading.RLock()
 
@@ -76,15 +77,17 @@ class Learner:
             )
         agent, outputs = self._first_agent(capacity)
         arms = {key: Arm(name, key, removed=False) for key, name in enumerate(self._maker.arms)}
-        self.use(self._maker.model(outputs, 0, agent), arms, first=len(arms))
+        self._log = uuid.uuid4().hex
+        self.use(self._maker.model(outputs, 0, agent), arms, first=len(arms), log=self._log)
 
     def resume(self, agent: Agent, outputs: int, generation: int, *, relearn: bool) -> None:
-        """Continue from the last snapshot, or relearn all."""
+        """Continue from the last snapshot, or relearn all. Raises ValueError for a snapshot of another log."""
+        self._log = self._store.facts()["log"]
         self.model = self._maker.model(outputs, generation, agent)
         self._actions.restore(self._store, outputs)
         if not relearn:
             self._load()
-        self.catch_up()
+        self._catch_up(self.model, self._actions.lesson, shown=True)
         self._say_erased()
         self.use(self.model, self._store.arms())
 
@@ -112,9 +115,8 @@ class Learner:
 
     def follow(self, transact: Transact) -> None:
         """Learn the rest of the log, in steps."""
-        with _bar(self._store.batches - self.model.belief.batch) as advanced:
-            while learned := transact(self._step, urgent=True):
-                advanced(learned)
+        while transact(self._step, urgent=True):
+            pass
 
     def add_arm(self, transact: Transact, arms: Arms, name: Label | None) -> Label:
         """Add an arm, in steps, in one thread at a time; returns its name."""
@@ -182,23 +184,24 @@ class Learner:
         if self._saved != (self.model.generation, self._store.batches):
             self._write(*self._marked())
 
-    def _catch_up(self, model: Model, lesson: Callable[[Any], Any]) -> list[Result]:
+    def _catch_up(self, model: Model, lesson: Callable[[Any], Any], *, shown: bool = False) -> list[Result]:
+        """`shown`: with a bar, whose lock an exception in a call that answers would leave held."""
         results: list[Result] = []
         total = self._store.batches - model.belief.batch
         if total == 1:  # the usual case
             return self._learn_some(model, lesson, 1)
-        with _bar(total) as advanced:
+        with _bar(total if shown else 0) as advanced:
             while model.belief.batch < self._store.batches:
                 before = model.belief.batch
                 results = self._learn_some(model, lesson, _BATCHES)
                 advanced(model.belief.batch - before)
         return results
 
-    def _step(self) -> int:
-        before = self.model.belief.batch
-        if before < self._store.batches:
+    def _step(self) -> bool:
+        is_behind = self.model.belief.batch < self._store.batches
+        if is_behind:
             self._learn_some(self.model, self._actions.lesson, _STEP)
-        return self.model.belief.batch - before
+        return is_behind
 
     def _learn_some(self, model: Model, lesson: Callable[[Any], Any], most: int) -> list[Result]:
         lessons, last = self._lessons(model, lesson, most)
@@ -285,14 +288,24 @@ class Learner:
                     f"{self._snapshot} has learned {batch} batches, of which the log has {self._store.batches}: "
                     f"restore {self._store.path} from a copy, or delete the snapshot"
                 )
+            if not np.array_equal(found["log"], self._mark(batch)):
+                raise ValueError(
+                    f"{self._snapshot} is of another log than {self._store.path}: put the two of one service together, "
+                    "or delete the snapshot to learn the log again"
+                )
             self.model.belief = Belief(found["state"], batch)
             self._saved, self._due = (self.model.generation, batch), batch + self._every
 
     def _marked(self) -> tuple[dict[str, Any], Agent]:
         model = self.model
         marks = {"batch": np.int64(model.belief.batch), "generation": np.int64(model.generation)}
+        marks |= {"log": self._mark(model.belief.batch)}
         state = model.belief.state if self._snapshot is None else model.copied()
         return {"state": state, **marks}, model.agent
+
+    def _mark(self, batch: int) -> np.ndarray:
+        """What the log with its first batches is known by: its UUID, and the checksum of the last reward in them."""
+        return np.array([*bytes.fromhex(self._log), *self._store.checksum_of(batch).to_bytes(4)], np.uint8)
 
     def _write(self, marked: Mapping[str, Any], agent: Agent) -> None:
         place = int(marked["generation"]), int(marked["batch"])

@@ -88,12 +88,17 @@ def import_log(store: Store, actions: Actions, transact: Transact, log: Log, rul
     laws: list[bytes | None] = [None] * count
     if log.logging is not None:
         laws = [None if np.isnan(row).any() else row.tobytes() for row in np.asarray(log.logging, "<f4")]
+    times = (
+        log.timestamp.astype("datetime64[ns]").astype(np.int64).tolist() if log.timestamp.dtype.kind == "M" else None
+    )
     entries = list(map(Entry, nonces, contexts.packed, masks, written, map(float, log.propensity), keys, laws))
     while transact(store.drop_staged, portion(1), urgent=True):
         pass
     step = portion(max(len(entry.context) + len(entry.mask or b"") for entry in entries))
     for start in range(0, count, step):
-        transact(store.stage, start, entries[start : start + step], stored[start : start + step], count, urgent=True)
+        part = slice(start, start + step)
+        moments = None if times is None else times[part]
+        transact(store.stage, start, entries[part], stored[part], moments, count, urgent=True)
     transact(store.show_history, count, taught)
     return Merged(len(old) - count, contexts.clipped)
 

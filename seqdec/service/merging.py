@@ -71,10 +71,10 @@ def known(database: Database, log: Log, own: Hashes, kind: Actions) -> np.ndarra
 
 
 def _decided(database: Database, log: Log, kind: Actions) -> np.ndarray:
-    """Hashes of all rows with a reward in the time of a log, by their own times."""
+    """Hashes of the service's own rows with a reward in the time of a log."""
     first, last = (int(time) for time in log.timestamp[[0, -1]].astype("datetime64[ns]").astype(np.int64))
-    condition = "WHERE decisions.number >= ? AND decisions.time BETWEEN ? AND ? AND context IS NOT NULL"
-    pairs = database.rewarded(condition, (lowest_of(database.inserted()), first, last))
+    condition = "WHERE decisions.number > 0 AND decisions.time BETWEEN ? AND ? AND context IS NOT NULL"
+    pairs = database.rewarded(condition, (first, last))
     if not pairs:
         return _joined([])
     _, times, _, contexts, _, actions, propensities, *_ = zip(*(decision for _, decision in pairs), strict=True)

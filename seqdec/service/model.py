@@ -19,7 +19,8 @@ from seqdec.runtime import step_options
 from seqdec.service import explanation
 from seqdec.service.identity import digest
 
-_DECISIONS = 256
+_PADS = (1, 4, 16, 64, 256)
+"""Decisions of a program, of which the last ones are copies of others."""
 _SHOWN = 256
 """Most outputs whose probabilities a decision has."""
 _ROWS, _BYTES = 256, 2**16
@@ -144,10 +145,11 @@ class Model:
             value, propensity, every = self._act(state, self._seed, np.uint32(number % 2**32), first, masks[0])
             every = None if every is None else np.asarray(every)[None]
             return np.asarray(value)[None], np.asarray(propensity)[None], every
+        size = next((size for size in _PADS if size >= count), _PADS[-1])
         parts = []
-        for start in range(0, count, _DECISIONS):
-            numbers = np.arange(number + start, number + start + _DECISIONS).astype(np.uint32)  # modulo 2^32, as JAX
-            some = jax.tree.map(lambda leaf: _filled(leaf[start : start + _DECISIONS]), (x, masks))  # noqa: B023
+        for start in range(0, count, size):
+            numbers = np.arange(number + start, number + start + size).astype(np.uint32)  # modulo 2^32, as JAX
+            some = jax.tree.map(lambda leaf: _filled(leaf[start : start + size], size), (x, masks))  # noqa: B023
             parts.append(self._act_many(state, self._seed, numbers, *some))
         values, propensities, every = (
             None if leaves[0] is None else np.concatenate(leaves)[:count] for leaves in zip(*parts, strict=True)
@@ -171,10 +173,11 @@ class Model:
 
     def warm_up(self, x: Any, action: Any, *, decides: bool = True) -> None:
         """Compile all programs, or those that learn, for contexts like this (1, ...); the belief stays."""
+        for count in _PADS if decides else ():
+            some = jax.tree.map(lambda leaf: np.repeat(leaf, count, 0), x)  # noqa: B023
+            self.decide(0, some, np.ones((count, self.outputs), bool))
         for count in (1, 2):
             some = jax.tree.map(lambda leaf: np.repeat(leaf, count, 0), x)  # noqa: B023
-            if decides:
-                self.decide(0, some, np.ones((count, self.outputs), bool))
             with jax.debug_nans(False):
                 lessons = Lessons(some, np.array([action] * count), np.full(count, np.nan, np.float32), [count], 0)
                 self._learned(jax.tree.map(jnp.copy, self.belief.state), lessons)
@@ -239,5 +242,5 @@ def _filled_up(
     return x, filled(lessons.actions), rewards
 
 
-def _filled(rows: np.ndarray) -> np.ndarray:
-    return np.resize(rows, (_DECISIONS, *rows.shape[1:]))
+def _filled(rows: np.ndarray, size: int) -> np.ndarray:
+    return np.resize(rows, (size, *rows.shape[1:]))

@@ -138,10 +138,10 @@ class Rewards:
                 results[index] = "unknown"
             elif found.source == WITHDRAWN:
                 results[index] = "withdrawn"
-            elif found.source == REPORTED or number in new or (found.source == COLLECTED and keeps_first):
+            elif found.source == REPORTED or number in new:
                 results[index] = "repeated"
             elif found.source is not None or (found.begun is not None and found.begun < oldest):
-                results[index] = "expired"
+                results[index] = "repeated" if self._is_known(number, parts, key) else "expired"
             elif rule.after is None:
                 new[number] = index, found
             elif key is None or key not in keyed.setdefault(number, self._store.reported(number)):
@@ -165,6 +165,13 @@ class Rewards:
                 results[index] = result
         self.counts.update(result for result in results if result != "withdrawn")
         return results
+
+    def _is_known(self, number: int, parts: Parts, key: bytes | None) -> bool:
+        """Whether a report was given before: its key or, where the first counts, all of its names."""
+        if key is not None and key in self._store.reported(number):
+            return True
+        before = {name for report in self._store.reports(number) for name in decoded(report)}
+        return self._rule.aggregation == "first" and before.issuperset(parts)
 
     def activate(self, number: int, nonce: bytes) -> Result:
         """Log that a decision takes rewards from now on, if it does not yet."""

@@ -9,7 +9,7 @@
     deferred    number of a decision that was made inactive, time of its activation (NULL: not yet)
     arms        id, output of the model (NULL: none any more), whether it is removed
     items       number, id (as JSON), features (bytes), number of the change that removes it, from 1 (0: none)
-    facts       what the log belongs to, and the names of the arms by id, as JSON
+    facts       format, UUID ("log"), what the log belongs to, and the names of the arms by id, as JSON
 
 Imported rows have numbers below 0, equal to their sequence and batch, and count once the fact "inserted" names them;
 items and removals count up to the fact "catalog". A decision whose context was erased has no nonce, context, mask, key
@@ -78,6 +78,8 @@ _WITH_FATE = f"SELECT {', '.join(COLUMNS[table] for table in _PARTS)} FROM decis
 """Decisions with what became of them."""
 _DROPPED = 10_000
 LONGEST_KEY = 200
+_JUMP, _DOUBT = 86_400 * 10**9, 3600 * 10**9
+"""Nanoseconds that the clock may jump ahead, and for which a longer jump does not count."""
 _PORTION, _BYTES = 128, 2**18
 """Most rows, and bytes, written while other calls wait."""
 
@@ -346,7 +348,7 @@ class Store:
 
     def __init__(self, folder: Path | None, *, fsync: bool = False) -> None:
         self.path = Path(":memory:") if folder is None else folder / FILE
-        self._time, self._ahead = 0, 0
+        self._time, self._clock, self._at, self._jumped = 0, time.time_ns(), _running(), None
         if folder is not None and not self.path.exists():
             with suppress(OSError):  # as SQLite will say
                 os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))  # -wal and -shm get this mode too
@@ -371,15 +373,30 @@ class Store:
             raise
 
     def now(self) -> int:
-        """Time in ns, later than every decision before, also where the clock jumps back."""
-        clock = time.time_ns()
-        self._ahead = max(self._ahead, self._time + 1 - clock)
-        self._time = clock + self._ahead
+        """Time in ns, later than every decision before, also where the clock jumps back.
+
+        A jump ahead by more than a day counts once it has lasted for an hour.
+        """
+        clock, at = time.time_ns(), _running()
+        step, lapsed = clock - self._clock, at - self._at
+        if step - lapsed <= _JUMP:
+            self._jumped = None
+        else:
+            self._jumped = at if self._jumped is None else self._jumped
+            step = lapsed
+            clock = self._clock + lapsed if at - self._jumped < _DOUBT else clock
+        self._clock, self._at = clock, at
+        self._time = max(clock, self._time + max(1, step))
         return self._time
+
+    @property
+    def last(self) -> int:
+        """Number of the last decision."""
+        return self.decisions + lowest_of(self._inserted)
 
     def append_decisions(self, entries: Sequence[Entry], *, active: bool = True) -> int:
         """Commit decisions; returns the first number."""
-        first = self.decisions + lowest_of(self._inserted) + 1
+        first = self.last + 1
         deferred = [] if active else [(number, None) for number in range(first, first + len(entries))]
         self._commit(("decisions", self._decisions(entries, first)), ("deferred", deferred))
         self.decisions += len(entries)
@@ -502,6 +519,13 @@ class Store:
             )
         return batches
 
+    def checksum_of(self, batch: int) -> int:
+        """Of the last reward in a batch; 0 before the first."""
+        _, stored, _ = self._stored(batch - 1, 1)
+        condition = "WHERE batch = ? ORDER BY sequence DESC LIMIT 1"
+        found = self.database.execute(f"SELECT checksum FROM rewards {condition}", (stored,)) if batch else []
+        return found[0][0] if found else 0
+
     def latest(self, count: int) -> list[bytes]:
         """Contexts of the last decisions, imported ones after others."""
         condition = "WHERE number >= ? AND context IS NOT NULL ORDER BY number DESC LIMIT ?"
@@ -530,11 +554,15 @@ class Store:
     def taught(self) -> Schema:
         return self.database.taught()
 
-    def stage(self, place: int, entries: Sequence[Entry], rewards: Sequence[Stored], rows: int) -> None:
-        """Commit rows of an import; they do not count yet."""
+    def stage(
+        self, place: int, entries: Sequence[Entry], rewards: Sequence[Stored], times: Sequence[int] | None, rows: int
+    ) -> None:
+        """Commit rows of an import, whose `times` may be unknown; they do not count yet."""
         first = lowest_of(self._inserted) - rows + place
         decisions = self._decisions(entries, first)
-        given = [(number, number, number, reward, self.now(), HISTORY) for number, reward in enumerate(rewards, first)]
+        if times is not None:
+            decisions = [(row[0], moment, *row[2:]) for row, moment in zip(decisions, times, strict=True)]
+        given = [(row[0], row[0], row[0], one, row[1], HISTORY) for row, one in zip(decisions, rewards, strict=True)]
         self._commit(("decisions", decisions), ("rewards", given))
 
     def show_history(self, rows: int, taught: Schema) -> None:
@@ -562,12 +590,8 @@ class Store:
         sequence, batch = self._last("sequence, batch", "rewards", "sequence")
         self._inserted = self.database.inserted()
         self.decisions, self.rewards = (last - lowest_of(self._inserted) for last in (number, sequence))
-        newest = self.database.execute(
-            "SELECT time FROM decisions WHERE number < ? ORDER BY number DESC LIMIT 1",
-            (self._inserted[-2].number if len(self._inserted) > 1 else 0,),
-        )
         self.batches = max([batch, *(log.last for log in self._inserted)])
-        self._time = max(self._time, latest, *(moment for (moment,) in newest))
+        self._time = max(self._time, latest)
 
     def flush(self) -> None:
         """Make all commits survive a loss of power."""
@@ -645,6 +669,11 @@ def _source(reward: Any, withdrawn: Any) -> str | None:
     if reward is not None:
         return reward[-1]
     return None if withdrawn is None else WITHDRAWN
+
+
+def _running() -> int:
+    """Nanoseconds, also while the computer sleeps, where the system has a clock for it."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic_ns()
 
 
 def _as_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -13,6 +14,8 @@ from seqdec.service.store import Store
 R = TypeVar("R")
 _STEP = 16
 """Batches learned before a call's own work."""
+_WAY = 1e-4
+"""Seconds in which a waiting thread wakes up."""
 
 
 class Transactions:
@@ -37,6 +40,10 @@ class Transactions:
                 self._learner.follow(self)
         # On one line: a tracer or debugger that raises at the start of a line then leaves no lock behind.
         with self.lock: return self._run(function, arguments, urgent)  # fmt: skip  # noqa: E701
+
+    def give_way(self) -> None:
+        """Between portions of a call, let a thread that waits for the lock have it, which is not handed on in order."""
+        time.sleep(_WAY)
 
     def recover(self) -> None:
         if self._consistent:

@@ -73,6 +73,8 @@ def test_lists_of_names_are_masks_and_lists_of_zeros_and_ones_are_not() -> None:
         (numbered, [1, 0, 0], ValueError, "must be bool of shape"),
         (one, ["a", "z"], ValueError, r"names of arms, \('a', 'b', 'c'\); got 'z'"),
         (numbered, {0}, ValueError, r"names of arms, \(1, 2, 3\); got 0"),
+        (numbered, {True}, ValueError, r"names of arms, \(1, 2, 3\); got True"),  # which is not 1
+        (numbered, {2.0: True}, ValueError, r"names of arms, \(1, 2, 3\); got 2.0"),
         (one, set(), ValueError, "at least one of the arms"),
         (one, "a", TypeError, "the mask must hold real numbers; got 'a'"),
     ):

@@ -13,6 +13,7 @@ from seqdec.core import Agent, HasSpaces, Spaces
 from seqdec.ope import Log, make_log
 from seqdec.service import model
 from seqdec.service.model import Model
+from seqdec.service.transactions import Transactions
 from tests.service.services import SITE, Clock, Gate, X, at_once, beside, bits, copied, service, small, wait
 
 CLICKS: Any = {"reward_default": 0.0, "reward_after": 60}
@@ -34,6 +35,54 @@ def some(rows: int = 5) -> Log:
     return make_log(
         action=np.arange(rows) % 3, reward=contexts[:, 0], propensity=[0.5] * rows, context=contexts, num_actions=3
     )
+
+
+def test_many_are_decided_and_learned_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one by one, while another thread decides; an exception between them leaves no decision that nobody knows."""
+    rows = np.random.default_rng(3).normal(size=(600, 2))
+    rewards = np.sin(np.arange(600)).tolist()
+    with service(tmp_path / "whole", batch_size=4) as one, service(batch_size=4) as other:
+        many, gate = one.decide_many(rows), Gate()
+        assert [(d.action, d.propensity) for d in many] == [(d.action, d.propensity) for d in map(other.decide, rows)]
+        assert one.learn_many(zip([d.token for d in many], rewards, strict=True)) == ["learned"] * 600
+        expected, wait_for = bits(one), Transactions.give_way
+        monkeypatch.setattr(Transactions, "give_way", lambda self: gate())
+        with beside(gate, lambda: one.decide_many(rows)) as done:
+            at_once(lambda: one.decide(X[0]), lambda: one.learn(other.decide(X[1]).token, 1.0))
+            gate.opened.set()
+            assert len(done.result(60)) == 600 and one.counts["decisions"] == 1201
+        monkeypatch.setattr(Transactions, "give_way", wait_for)
+        assert bits(one) == expected
+        monkeypatch.setattr(one._store, "append_decisions", after(one._store.append_decisions, 2))
+        with pytest.raises(OSError, match="full"):
+            one.decide_many(rows, keys=[f"ann/{n}" for n in range(600)])
+        monkeypatch.undo()
+        assert one.decide_many(rows[:1], keys=["ann/0"])[0].token.startswith(str(1201 + 512 + 1))
+        with pytest.raises(ValueError, match="at least one of the arms"):
+            one.decide_many(rows, [[True] * 3] * 599 + [[False] * 3])
+        assert one.counts["decisions"] == 1201 + 512 + 1
+    with service(copied(tmp_path / "whole", tmp_path / "again"), batch_size=4) as again:
+        assert bits(again) == expected
+
+
+def after(call: Callable[..., Any], times: int) -> Callable[..., Any]:
+    """A call that works so many times, then finds the disk full."""
+    left = [times]
+
+    def made(*arguments: Any, **options: Any) -> Any:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError("the disk is full")
+        return call(*arguments, **options)
+
+    return made
+
+
+@pytest.mark.parametrize("count", [2, 4, 5, 17, 65])
+def test_programs_of_several_sizes_decide_alike(count: int) -> None:
+    with service() as one, service() as other:
+        many, alone = one.decide_many(X[:count]), [other.decide(x) for x in X[:count]]
+        assert [(d.action, d.propensity) for d in many] == [(d.action, d.propensity) for d in alone]
 
 
 def test_a_start_learns_in_blocks_what_came_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +254,7 @@ def test_a_decision_learns_little_of_what_is_due(clock: Clock) -> None:
         one.decide(X[0])
         assert one._rewards.counts["default"] == expected
     assert one.counts["default"] == 20
-    assert one._rewards._ended == 20
+    assert one._rewards._ended.number == 20
 
 
 def test_decisions_go_on_while_what_is_due_is_learned(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +274,7 @@ def test_decisions_with_rewards_are_looked_at_once(clock: Clock) -> None:
     one = service(**CLICKS)
     one.learn_many([(decision.token, 1.0) for decision in one.decide_many(X[:4])])
     clock.seconds += 61
-    assert one.counts["rewards"] == 4 and one._rewards._ended == 4
+    assert one.counts["rewards"] == 4 and one._rewards._ended.number == 4
 
 
 def test_a_log_is_learned_once(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What an agent is: another network, policy or function is noticed, and nothing else."""
 
 import functools
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +18,8 @@ from gymnasium import spaces
 import seqdec
 from seqdec.core import Spaces
 from seqdec.service.identity import digest
+from seqdec.service.learner import SNAPSHOT
+from tests.service.services import X, service
 
 SITE = Spaces(spaces.Box(-5, 5, (2,)), spaces.Discrete(2))
 GAIN = 1.0
@@ -117,6 +120,23 @@ def test_another_process_has_the_same_digests() -> None:
     root = str(Path(__file__).resolve().parents[2])
     done = subprocess.run([sys.executable, "-c", REMOTE, root], capture_output=True, text=True, check=True, cwd=root)
     assert done.stdout.split() == [digest(makes[0]()) for makes in DIFFERENT.values()]
+
+
+def test_a_snapshot_of_another_log_is_refused(tmp_path: Path) -> None:
+    """Also of a log that was once the same, as after a backup was put back."""
+    for name, reward in (("a", 1.0), ("b", -1.0)):
+        with service(tmp_path / name) as one:
+            one.learn(one.decide(X[0]).token, reward)
+    shutil.copytree(tmp_path / "a", tmp_path / "c")
+    for name in ("a", "b", "c"):
+        with service(tmp_path / name) as one:
+            one.learn(one.decide(X[1]).token, 1.0)
+    for other, here in (("a", "b"), ("a", "c")):
+        shutil.copy(tmp_path / other / SNAPSHOT, tmp_path / here / SNAPSHOT)
+        with pytest.raises(ValueError, match=r"state.safetensors is of another log than .*decisions.sqlite: put"):
+            service(tmp_path / here)
+        (tmp_path / here / SNAPSHOT).unlink()
+        service(tmp_path / here).close()
 
 
 def test_an_agent_with_another_policy_is_refused(tmp_path: Path) -> None:

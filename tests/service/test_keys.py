@@ -201,7 +201,7 @@ def test_what_is_not_active_has_no_default_and_all_the_time(tmp_path: Path, cloc
         assert one.counts["rewards"] == 1 and one.learn(shown.token, 0.5) == "collected"
         clock.seconds += 2
         assert one.counts["rewards"] == 3 and one.learn(shown.token, 0.5) == "repeated"
-        clock.seconds += 1e6
+        clock.seconds += 8e4
         assert one.counts["rewards"] == 3 and one.activate(hidden.token) == "activated"
         clock.seconds += 61
         assert one.counts["default"] == 1 and one.learn(hidden.token, 1.0) == "expired"
@@ -213,7 +213,7 @@ def test_what_is_not_active_has_no_default_and_all_the_time(tmp_path: Path, cloc
 def test_without_a_window_what_is_not_active_waits_for_its_reward(tmp_path: Path, clock: Clock) -> None:
     with service(tmp_path, expire_after=60.0) as one:
         never, second, third = one.decide_many(X[:3], active=False)
-        clock.seconds += 1e6
+        clock.seconds += 8e4
         assert one.learn(second.token, 1.0) == "learned" and one.activate(third.token) == "activated"
         clock.seconds += 61
         assert one.learn(third.token, 1.0) == "expired" and never.token

@@ -61,7 +61,9 @@ def test_named_rewards_come_one_by_one(how: Any, expected: Any, clock: Clock, tm
         result = one.learn(several.token, {"click": -1.0})
         assert result == ("repeated" if how == "first" else "collected") and bits(one) == before
         clock.seconds += 61
-        assert one.learn(never.token, {"click": 1.0}) == "expired"
+        late = [one.learn(token, {"click": 1.0}) for token in (never.token, clicked.token)]
+        assert late == ["expired", "repeated" if how == "first" else "expired"]
+        assert one.learn(clicked.token, {"revenue": 9.0}) == "expired"  # a payment that came too late
         worth = expected[0] + 0.05 * expected[1]
         log = one.log()
         assert log.reward.tolist() == pytest.approx([worth, 0.0, 1.0]) and log.reward_parts is not None

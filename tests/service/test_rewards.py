@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import seqdec
-from seqdec.service import read_log
+from seqdec.service import read_log, store
 from seqdec.service.store import FILE
 from tests.service.services import Clock, X, bits, copied, service
 
@@ -57,7 +57,7 @@ def test_a_decision_is_in_time_until_its_seconds_are_over(clock: Clock, tmp_path
         assert again.learn(second.token, 1.0) == "expired"
         assert again._rewards._ended.number == 2
     with service(tmp_path, **CLICKS) as again:
-        assert again._rewards._ended == 2
+        assert again._rewards._ended.number == 2
 
 
 def test_a_decision_without_a_default_learns_nothing(clock: Clock, tmp_path: Path) -> None:
@@ -102,6 +102,33 @@ def test_a_clock_that_jumps_back_stops_no_time(clock: Clock) -> None:
     clock.seconds += 31
     results = [one.learn(decision.token, 1.0) for decision in (first, second, third)]
     assert results == ["expired", "expired", "learned"]
+
+
+def test_a_clock_that_reads_a_year_ahead_once_expires_nothing(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A year counts once the clock has stayed there for an hour of the computer's own time, or that has gone on too."""
+    year, running = 365 * 86_400, [0]
+    monkeypatch.setattr(store, "_running", lambda: running[0])
+    with service(**CLICKS) as one:
+        first = one.decide(X[0])
+        clock.seconds += year
+        second = one.decide(X[1])
+        clock.seconds -= year - 1
+        assert [one.learn(decision.token, 1.0) for decision in (first, second)] == ["collected"] * 2
+        clock.seconds += year
+        third = one.decide(X[2])
+        running[0] += 3500 * 10**9
+        clock.seconds += 3500
+        assert one.counts["rewards"] == 3 and one.learn(third.token, 1.0) == "expired"  # time goes on meanwhile
+        fourth = one.decide(X[3])
+        running[0] += 101 * 10**9
+        clock.seconds += 101
+        assert one.learn(fourth.token, 1.0) == "expired"
+        fifth = one.decide(X[4])
+        running[0] += 3 * 86_400 * 10**9
+        clock.seconds += 3 * 86_400  # nobody asked for three days
+        assert one.learn(fifth.token, 1.0) == "expired"
+        times = one.log().timestamp.astype("datetime64[s]").astype(int)
+        assert times[2] - times[0] < 60 and times[4] - times[0] > year
 
 
 def test_more_decisions_than_a_word_counts() -> None:
@@ -150,6 +177,6 @@ def test_a_decision_takes_rewards_until_its_last_nanosecond(monkeypatch: pytest.
     one = service(expire_after=60)
     for decision, late, expected in zip(one.decide_many(X[:2]), (0, 1), ("learned", "expired"), strict=True):
         decided: Any = one._store.find(int(decision.token.partition("-")[0]))
-        ahead = one._store._ahead  # equal times of the clock are told apart
+        ahead = one._store._time - one._store._clock  # equal times of the clock are told apart
         monkeypatch.setattr("time.time_ns", lambda at=decided.begun + 60 * 10**9 + late - ahead: at)
         assert one.learn(decision.token, 1.0) == expected

@@ -105,14 +105,14 @@ def test_rows_of_another_log_count_once_all_are_there(tmp_path: Path) -> None:
     log = filled(tmp_path)
     log.describe({"format": store.FORMAT, "record": []}, {})
     before = seen(log)
-    log.stage(0, [entry(1), entry(2)], [1.0, 2.0], 3)
+    log.stage(0, [entry(1), entry(2)], [1.0, 2.0], [20, 10], 3)
     assert seen(log) == before
-    log.stage(2, [entry(3)], [3.0], 3)
+    log.stage(2, [entry(3)], [3.0], None, 3)
     log.show_history(3, Schema(("a", "b")))
     assert (log.decisions, log.rewards, log.batches, log.taught()) == (9, 7, 5, Schema(("a", "b")))
     assert [rows[0].reward for _, rows in log.batches_after(2, 9)] == [1.0, 2.0, 3.0]
     assert log.append_decisions([entry(6)]) == 7
-    log.stage(0, [entry(4)], [4.0], 2)  # and not the other
+    log.stage(0, [entry(4)], [4.0], None, 2)  # and not the other
     log.close()
     again = Store(tmp_path)
     assert (again.decisions, again.rewards, again.batches) == (10, 7, 5)
