@@ -182,7 +182,7 @@ def test_a_removed_arm_is_not_played_and_its_output_is_used_again(tmp_path: Path
 
 
 def test_many_decisions_are_as_so_many_single_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "_DECISIONS", 16)
+    monkeypatch.setattr(model, "_PADS", (1, 4, 16))
     one, other = service(), service()
     masks = np.random.default_rng(0).uniform(size=(40, 3)) < 0.7
     masks[~masks.any(1)] = True
