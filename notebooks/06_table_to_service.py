@@ -34,9 +34,10 @@ from gymnasium import spaces
 
 import seqdec
 from seqdec import ope
-from seqdec.commands.monitor import monitor_figure, summary
+from seqdec.commands.monitor import monitor_figure
 from seqdec.core import Spaces
 from seqdec.features import Encoder, Text
+from seqdec.service.summary import summary
 
 random = np.random.default_rng(0)
 OFFERS = np.array(["discount", "news", "nothing", "voucher"])

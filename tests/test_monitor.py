@@ -10,11 +10,13 @@ from gymnasium import spaces
 
 import seqdec
 from seqdec import cli
-from seqdec.commands.monitor import _arm, _drift, monitor_figure, summary
+from seqdec.commands.monitor import monitor_figure
 from seqdec.core import Spaces
 from seqdec.features import Categorical, Encoder, Numeric
 from seqdec.ope import make_log
 from seqdec.service import read_history
+from seqdec.service.diagnostics import drift
+from seqdec.service.summary import _arm, summary
 from tests.service.services import Clock
 from tests.test_ope_comparison import adaptive
 
@@ -99,9 +101,9 @@ def test_a_summary_finds_arms_rewards_and_drift(folder: Path) -> None:
     assert (daily["low"] <= arms["low"]).all() and daily.loc[1, "low"] > 0.4
     with pytest.raises(ValueError, match="reward_range"):
         summary(history.assign(reward=2 * history["reward"]), anytime=True)
-    drift: Any = found.drift
-    assert drift.index[0] == "age" and drift.loc["age", "beyond chance"] and drift.loc["age", "shift"] > 5
-    assert not drift.drop("age")["beyond chance"].any()
+    shifts: Any = found.drift
+    assert shifts.index[0] == "age" and shifts.loc["age", "beyond chance"] and shifts.loc["age", "shift"] > 5
+    assert not shifts.drop("age")["beyond chance"].any()
     shuffled = history.sample(frac=1, random_state=0)
     assert not summary(shuffled.assign(time=history["time"].to_numpy())).drift["beyond chance"].any()
 
@@ -150,7 +152,7 @@ def test_what_was_withdrawn_or_erased_is_left_out(tmp_path: Path, capsys: Any) -
     assert "8 decisions from" in capsys.readouterr().out
     assert pd.read_csv(tmp_path / "out" / "drift.csv")["distance"].notna().all()
     history = read_history(tmp_path / "log")
-    assert not len(_drift(history[history["token"].isna()][["age"]], history[["age"]]))
+    assert not len(drift(history[history["token"].isna()]))
 
 
 def test_what_is_no_service_is_refused(tmp_path: Path, capsys: Any) -> None:
@@ -161,8 +163,10 @@ def test_what_is_no_service_is_refused(tmp_path: Path, capsys: Any) -> None:
 
 def test_drift_is_beyond_chance_by_the_two_sample_bound() -> None:
     """Of 200 rows against 200, from a distance of 0.163 on, at 1%."""
-    numbers = np.arange(200.0)
+    numbers = np.random.default_rng(0).permutation(np.arange(200.0))
+    assert abs(np.corrcoef(numbers[1:], numbers[:-1])[0, 1]) < 0.05
+    times = pd.Timestamp("2026-01-01", tz="UTC") + pd.to_timedelta(np.arange(800), unit="s")
     for shift, beyond in ((28, False), (40, True)):
-        first, last = (pd.DataFrame({"x": part}) for part in (numbers, numbers + shift))
-        row = _drift(first, last).loc["x"]
+        x = np.concatenate([numbers, np.zeros(400), numbers + shift])
+        row = drift(pd.DataFrame({"time": times, "source": "reported", "x": x})).loc["x"]
         assert (row["distance"], row["beyond chance"]) == (pytest.approx(shift / 200), beyond)

@@ -46,6 +46,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
+LOG = "log"
+"""Name in `attrs` of a history of what the log says of itself.
+
+encoder (JSON), window of rewards (seconds), arms that may be played, last report that waits to be combined (seconds
+since 1970); None without.
+"""
 _SQLITE = b"SQLite format 3\0"
 
 
@@ -210,8 +216,8 @@ def _columns(database: Database, part: str | None = None) -> dict[str, Any]:
     return {"context_names": names if unique else None, "encoder": digest}
 
 
-def history_of(database: Database) -> "pd.DataFrame":
-    """All decisions, as in `read_history`."""
+def history_of(database: Database, most: int | None = None) -> "pd.DataFrame":
+    """All decisions, as in `read_history`, or the latest."""
     import pandas as pd
 
     items, facts = database.items(), database.facts()
@@ -221,9 +227,9 @@ def history_of(database: Database) -> "pd.DataFrame":
     waiting = {number: INACTIVE for number, _ in database.rows("deferred", "WHERE activated IS NULL")}
     found = database.execute(
         f"SELECT {COLUMNS['decisions']}, {COLUMNS['rewards']} FROM decisions LEFT JOIN rewards "
-        "USING (number) WHERE decisions.number >= ? ORDER BY decisions.number",
-        (lowest_of(database.inserted()),),
-    )
+        "USING (number) WHERE decisions.number >= ? ORDER BY decisions.number DESC LIMIT ?",
+        (lowest_of(database.inserted()), -1 if most is None else most),
+    )[::-1]
     width = WIDTHS["decisions"]
     rows = [(database.verified("decisions", row[:width]), _reward_of(database, row[0], row[width:])) for row in found]
     if any(source == COLLECTED for _, (*_, source) in rows):
@@ -266,7 +272,16 @@ def history_of(database: Database) -> "pd.DataFrame":
         flat = np.where(erased[:, None], np.nan, flat) if erased.any() else flat
         own = names.get(field) or [f"{field}_{place}" for place in range(flat.shape[1])]
         columns |= {f"context {name}" if name in columns else name: flat[:, i] for i, name in enumerate(own)}
-    return pd.DataFrame(columns)
+    table = pd.DataFrame(columns)
+    arms = [arm.name for arm in database.arms().values() if not arm.removed]
+    ((latest,),) = database.execute("SELECT max(time) FROM reports")
+    table.attrs[LOG] = {
+        "encoder": facts.get("encoder"),
+        "window": facts.get("reward_after"),
+        "arms": None if items else arms,
+        "last report": None if latest is None else latest / 1e9,
+    }
+    return table
 
 
 def _reward_of(database: Database, number: int, row: Sequence[Any]) -> tuple[Any, Any, Any]:
@@ -311,10 +326,15 @@ def read_history(path: str | os.PathLike[str]) -> "pd.DataFrame":
     Columns: number (below 0 for a `warm_start`), time (UTC), token, key (if the client gave one), action (action_0, ...
     of a point), propensity (NaN where unknown), reward and named parts (reward[click]), reward_time (of the last
     report), source ("reported", "default", "collected", "history"; without a reward "withdrawn" or "inactive"), and the
-    context: the encoder's features or context_0, ...; where it was erased neither token nor key nor context. `path` and
-    errors as in `read_log`.
+    context: the encoder's features or context_0, ...; where it was erased neither token nor key nor context. `attrs`
+    says of the log: its encoder, window of rewards and present arms. `path` and errors as in `read_log`.
     """
     return _read(path, history_of)
+
+
+def read_latest(path: str | os.PathLike[str], most: int) -> "pd.DataFrame":
+    """The latest decisions, as in `read_history`."""
+    return _read(path, lambda database: history_of(database, most))
 
 
 def read_encoder(path: str | os.PathLike[str], part: Literal["item", "user"] | None = None) -> Encoder:

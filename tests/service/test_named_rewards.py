@@ -178,7 +178,7 @@ def test_options_that_are_refused(options: Any, error: Any, message: str) -> Non
 
 
 def test_the_monitor_tells_the_mean_of_each_name(clock: Clock, tmp_path: Path) -> None:
-    from seqdec.commands.monitor import summary
+    from seqdec.service.summary import summary
 
     with service(tmp_path, reward_weights=WEIGHTS) as one:
         for number, decision in enumerate(one.decide_many(X[:8])):

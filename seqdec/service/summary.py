@@ -1,0 +1,154 @@
+"""A summary of a service's log: periods, arms, drift."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from seqdec.ope import Terms, sequences
+from seqdec.ope.diagnostics import range_of
+from seqdec.ope.intervals import Ends, Interval, interval, unseen
+from seqdec.service import diagnostics
+from seqdec.service.store import COLLECTED, REPORTED
+
+_RECENT = 100
+_MISS = 0.05
+
+
+class Summary(NamedTuple):
+    """Lines and tables of a log."""
+
+    facts: tuple[str, ...]
+    periods: pd.DataFrame
+    """by period: start, decisions, known (share with a reward), reward, low, high (95%), least and mean propensity,
+    entropy of the choices (nats; NaN for points)
+    """
+    arms: pd.DataFrame | None
+    """by arm: decisions, shares in the first and last part, reward, low, high (95%), least propensity; None for points.
+
+    The reward is what the arm would earn in all decisions, weighted by propensities where they are known:
+
+        sum_t h_t 1[a_t = a] r_t / p_t  /  sum_t h_t 1[a_t = a] / p_t,  h_t^2 = share of a in 100 decisions before t
+
+    The agent plays an arm less after bad luck, so that the plain mean is too low; h_t keeps the variance of the terms
+    stable (Hadad, Hirshberg, Zhan, Wager, Athey, "Confidence intervals for policy evaluation in adaptive experiments",
+    2021). It does not depend on the context of t, which would change what is estimated.
+    """
+    drift: pd.DataFrame
+    """by context number, as in `diagnostics.drift`"""
+
+
+def summary(
+    history: Any, periods: int = 20, reward_range: tuple[float, float] | None = None, anytime: bool = False
+) -> Summary:
+    """The tables of a log with at least one decision.
+
+    `anytime`: intervals of the arms hold at all lengths of the log at once (`seqdec.ope.sequences`). Raises ValueError
+    for rewards outside the range, and with `anytime` for an unknown range or propensity.
+    """
+    rows, reward, source = len(history), history["reward"], history["source"]
+    cuts = np.array_split(np.arange(rows), min(periods, rows))
+    bounds = range_of(reward_range, reward.dropna().to_numpy()) if reward.notna().any() else reward_range
+    times = pd.DataFrame([_period(history.iloc[cut], bounds) for cut in cuts]).rename_axis("period")
+    first, last = diagnostics.parts(history)
+    reported = history[source.isin([REPORTED, COLLECTED])]  # others come by themselves
+    delay = (reported["reward_time"] - reported["time"]).dt.total_seconds()
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in source.value_counts().items()) or "none"
+    facts = [
+        f"{rows:,} decisions from {history['time'].iloc[0]:%Y-%m-%d %H:%M:%S} to "
+        f"{history['time'].iloc[-1]:%Y-%m-%d %H:%M:%S} UTC",
+        f"rewards: {kinds}; {int(reward.isna().sum()):,} decisions have none yet",
+    ]
+    contexts = diagnostics.contexts_of(history)
+    for name in ("reward", *(name for name in history if name.startswith("reward[") and name not in contexts)):
+        mean, low, high = _mean(history[name], bounds if name == "reward" else None)
+        facts += [] if np.isnan(mean) else [f"mean {name} {mean:.5g} ({low:.5g} to {high:.5g}, 95%)"]
+    if not reward.notna().any():
+        facts.append("no reward is known yet")
+    if len(delay):
+        middle, late = np.quantile(delay, [0.5, 0.95])
+        facts.append(f"a reported reward comes after {middle:.3g} s in the median, 95% of them within {late:.3g} s")
+    arms = _arms(history, first, last, bounds, anytime) if "action" in history else None
+    if arms is not None:
+        facts += _of_choices(history, first, last)
+    return Summary(tuple(facts), times, arms, diagnostics.drift(history))
+
+
+def _of_choices(history: Any, first: Any, last: Any) -> list[str]:
+    """Entropy and its trend, and whether the arms can be compared."""
+    before, after = (diagnostics.entropy(part["action"]) for part in (first, last))
+    kinds = history["action"].nunique()
+    said = f"entropy of the choices {before:.3g} in the first part and {after:.3g} in the last, of {np.log(kinds):.3g}"
+    if history["propensity"].notna().all():
+        return [said]
+    return [said, "rewards of arms without all propensities are plain means: no test of one arm against another"]
+
+
+def _period(part: Any, bounds: Ends | None) -> dict[str, object]:
+    mean, low, high = _mean(part["reward"], bounds)
+    return {
+        "start": part["time"].iloc[0].floor("s"),
+        "decisions": len(part),
+        "known": float(part["reward"].notna().mean()),
+        "reward": mean,
+        "low": low,
+        "high": high,
+        "least propensity": float(part["propensity"].min()),
+        "mean propensity": float(part["propensity"].mean()),
+        "entropy": diagnostics.entropy(part["action"]) if "action" in part else np.nan,
+    }
+
+
+def _mean(rewards: Any, bounds: Ends | None) -> tuple[float, float, float]:
+    """Mean of the known rewards, and its interval."""
+    known = rewards.dropna().to_numpy(float)
+    if not len(known):
+        return np.nan, np.nan, np.nan
+    found = interval(Terms(known, np.ones(len(known))), reward_range=bounds)
+    return float(known.mean()), found.low, found.high
+
+
+def _arms(history: Any, first: Any, last: Any, bounds: Ends | None, anytime: bool) -> pd.DataFrame:
+    known = history[history["reward"].notna()]
+    action, reward, chance = (known[name].to_numpy() for name in ("action", "reward", "propensity"))
+    if anytime and (bounds is None or not np.isfinite(chance.astype(float)).all()):
+        raise ValueError("anytime needs known propensities, and rewards of 0 and 1 or reward_range")
+    rows, kinds = {}, history["action"].nunique()
+    for arm, part in history.groupby("action"):
+        value, low, high = _arm(action == arm, reward.astype(float), chance.astype(float), kinds, bounds, anytime)
+        rows[arm] = {
+            "decisions": len(part),
+            "first share": float((first["action"] == arm).mean()),
+            "last share": float((last["action"] == arm).mean()),
+            "reward": value,
+            "low": low,
+            "high": high,
+            "least propensity": float(part["propensity"].min()),
+        }
+    table: Any = pd.DataFrame.from_dict(rows, orient="index")
+    return table.rename_axis("arm")
+
+
+def _arm(
+    played: np.ndarray, reward: np.ndarray, chance: np.ndarray, kinds: int, bounds: Ends | None, anytime: bool
+) -> tuple[float, float, float]:
+    """Mean reward of an arm and its ends, from decisions with a reward."""
+    if not played.any():
+        return np.nan, np.nan, np.nan
+    weighted = np.isfinite(chance[played]).all()
+    weights = np.divide(1.0, chance, out=np.zeros(len(chance)), where=played) if weighted else played * 1.0
+    before = np.concatenate([[0], np.cumsum(played)])[:-1]
+    window = np.minimum(np.arange(len(played)), _RECENT)
+    recent = before - np.concatenate([np.zeros(_RECENT), before])[: len(played)]
+    stable = weights * np.sqrt((recent + 1) / (window + kinds)) if weighted else weights
+    own = Terms(stable * reward, stable)
+    if anytime and bounds is not None:
+        r = (reward - bounds[0]) / (bounds[1] - bounds[0])
+        at = np.array([len(r) - 1])
+        low = max(sequences.lower(weights * r, 0.0, _MISS / 2, at=at)[0], 0.0)
+        high = min(1 - sequences.lower(weights * (1 - r), 0.0, _MISS / 2, at=at)[0], 1.0)
+        found = Interval(*(bounds[0] + (bounds[1] - bounds[0]) * end for end in (low, high)))
+    else:
+        usual = float((stable**2).mean() / stable.mean() ** 2)
+        found = interval(own, unseen(own, usual, bounds), reward_range=bounds)
+    return own.value, min(found.low, own.value), max(found.high, own.value)
