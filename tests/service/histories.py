@@ -59,6 +59,7 @@ def _played(rng: np.random.Generator, x: np.ndarray, theta: np.ndarray, lag: Any
     precision = np.tile(4 * np.eye(size), (count, arms, 1, 1))
     total = np.zeros((count, arms, size))
     actions, chances, clicks = np.zeros((count, rows), int), np.zeros((count, rows)), np.zeros((count, rows))
+    mean = root = np.zeros(())
     for t in range(rows):
         if t % 25 == 0:
             covariance = np.linalg.inv(precision)
