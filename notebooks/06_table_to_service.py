@@ -196,6 +196,6 @@ service.close()
 #
 # - [Evaluating a policy from a log](07_off_policy_evaluation.ipynb): diagnostics, estimators, a learned policy.
 # - [Services](../docs/services.md): durability, threads, start-up time. `seqdec monitor shop` makes the figure above
-#   and a page on the command line; [an example](../examples/service.py) answers the requests over HTTP.
+#   and a page on the command line; [a server](../docs/serve.md) answers requests over HTTP.
 # - [Tutorial](../docs/tutorial-service.md): the same way with an existing table, step by step.
 # - [Features](../docs/features.md): the kinds of columns.

@@ -55,6 +55,8 @@ def application(found: Found, *, trust: bool = False) -> Starlette:
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         with one_blas_thread(), short_turns():
             opening = asyncio.create_task(service.deployments.open())
+            if settings.server.wait:
+                await opening
             yield
             opening.cancel()
             await asyncio.to_thread(service.deployments.close, settings.server.grace)

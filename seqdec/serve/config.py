@@ -261,6 +261,8 @@ class Server(Strict):
     port: Annotated[int, Field(ge=0, lt=2**16)] = 8000
     hosts: list[str] = []
     """names in the header Host; without any, all with keys, and loopback without"""
+    wait: bool = False
+    """to listen until all deployments are open, for those who cannot ask /ready"""
     body_bytes: Count = 2**20
     rows: Count = 1000
     """of one request"""

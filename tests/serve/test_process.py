@@ -1,0 +1,77 @@
+"""A server as a process of its own: killed under load, started again, ended while a client hangs."""
+
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from seqdec.client import Client, RefusedError
+from tests.serve.conftest import NUMBERS
+
+
+@contextlib.contextmanager
+def process(file: Path, port: int):
+    """A process that serves a file, once it is ready, and its client."""
+    with (file.parent / "log").open("ab") as log:
+        running = subprocess.Popen([sys.executable, "-m", "seqdec", "serve", str(file)], stderr=log, stdout=log)
+    try:
+        with Client(f"http://127.0.0.1:{port}", timeout=60) as client:
+            while True:
+                assert running.poll() is None, (file.parent / "log").read_text()
+                with contextlib.suppress(RefusedError, OSError):
+                    client.call("/ready")
+                    break
+                time.sleep(0.1)
+            yield running, client
+    finally:
+        running.kill()
+        running.wait(30)
+
+
+@pytest.mark.slow
+def test_a_kill_under_load_loses_nothing_and_the_end_is_in_time(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    file = tmp_path / "settings.toml"
+    file.write_text(f"[server]\nport = {port}\ngrace = 5\n{NUMBERS}")
+    decided: list[str] = []
+    learned: list[str] = []
+
+    def visit(seed: int) -> None:
+        with Client(f"http://127.0.0.1:{port}", timeout=30) as client, contextlib.suppress(OSError):
+            while True:
+                decision = client.decide("numbers", [seed / 10, 0.5])
+                decided.append(decision["token"])
+                if len(decided) % 2:
+                    assert client.learn("numbers", decision["token"], 1.0) == "learned"
+                    learned.append(decision["token"])
+
+    with process(file, port) as (running, _):
+        threads = [threading.Thread(target=visit, args=(seed,)) for seed in range(8)]
+        for thread in threads:
+            thread.start()
+        time.sleep(1.0)
+        running.send_signal(signal.SIGKILL)
+        for thread in threads:
+            thread.join()
+    assert learned
+
+    with process(file, port) as (running, client):
+        told = [client.learn("numbers", token, 1.0) for token in decided]
+        assert set(told) <= {"learned", "repeated"} and told.count("learned") <= len(decided) - len(learned)
+        half = socket.create_connection(("127.0.0.1", port))
+        half.sendall(b"POST /v1/numbers/decide HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n")
+        half.sendall(b"Content-Type: application/json\r\n\r\n{")
+        time.sleep(0.2)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(20) == 0
+        half.close()
+    assert (tmp_path / "data/deployments/numbers/agent/state.safetensors").stat().st_mode & 0o077 == 0
+    assert {path.stat().st_mode & 0o077 for path in (tmp_path / "data").rglob("*")} == {0}
