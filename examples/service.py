@@ -14,7 +14,7 @@ from seqdec.serve.application import application
 from seqdec.serve.config import Found
 from seqdec.serve.connections import server
 
-MAIN = {"arms": list(range(10)), "context": {"size": 64, "low": 0, "high": 1}, "agent": "hilofi"}
+MAIN = {"arms": list(range(10)), "context": {"size": 64, "low": 0, "high": 1}, "agent": "linear"}
 SHORT = {f"/{call}": f"/v1/main/{call}" for call in ("decide", "learn", "explain")}
 
 
@@ -38,5 +38,5 @@ if __name__ == "__main__":
     parser.add_argument("folder", type=Path)
     parser.add_argument("--port", type=int, default=8000)
     options = parser.parse_args()
-    found = settings(options.folder, options.port, {**MAIN, "settings": {"rank": 10}})
+    found = settings(options.folder, options.port, MAIN)
     server(shortened(application(found)), found.settings.server).run()

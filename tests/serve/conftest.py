@@ -62,17 +62,25 @@ def settings(home: Path, deployments: str = DEPLOYMENTS, options: str = "") -> t
 
 
 @contextlib.contextmanager
-def serving(home: Path, deployments: str = DEPLOYMENTS, options: str = "") -> Iterator[Running]:
-    """A server whose deployments are open."""
-    file, keys = settings(home, deployments, options)
-    found = read(file)
-    running: Server = server(application(found), found.settings.server)
+def in_thread(running: Server) -> Iterator[int]:
+    """The port of a server that listens."""
     thread = threading.Thread(target=running.run)
     thread.start()
     try:
         while not running.started and thread.is_alive():
             time.sleep(0.01)
-        port = running.servers[0].sockets[0].getsockname()[1]
+        yield running.servers[0].sockets[0].getsockname()[1]
+    finally:
+        running.should_exit = True
+        thread.join(60)
+
+
+@contextlib.contextmanager
+def serving(home: Path, deployments: str = DEPLOYMENTS, options: str = "") -> Iterator[Running]:
+    """A server whose deployments are open."""
+    file, keys = settings(home, deployments, options)
+    found = read(file)
+    with in_thread(server(application(found), found.settings.server)) as port:
         until = time.monotonic() + 120
         while time.monotonic() < until:
             with contextlib.suppress(RefusedError), Client(f"http://127.0.0.1:{port}") as client:
@@ -81,9 +89,6 @@ def serving(home: Path, deployments: str = DEPLOYMENTS, options: str = "") -> It
             time.sleep(0.05)
         with contextlib.ExitStack() as clients:
             yield Running(port, keys, home / "data", clients)
-    finally:
-        running.should_exit = True
-        thread.join(60)
 
 
 @pytest.fixture(scope="session")

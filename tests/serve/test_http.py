@@ -12,10 +12,12 @@ import pytest
 
 from seqdec.client import Client, RefusedError
 from seqdec.serve.access import new_key
+from seqdec.serve.application import application
 from seqdec.serve.calls import CALLS
 from seqdec.serve.config import read
+from seqdec.serve.connections import server
 from seqdec.serve.openapi import openapi
-from tests.serve.conftest import NUMBERS, Running, serving, settings
+from tests.serve.conftest import NUMBERS, Running, in_thread, serving, settings
 
 KEPT = Path(__file__).parent / "openapi.json"
 POINT = [0.5, -0.5]
@@ -323,3 +325,31 @@ def test_nothing_that_a_client_sends_is_a_fault_of_the_server(served: Running, s
         response.read()
     connection.close()
     assert {200, 400, 404, 422} <= found
+
+
+def test_the_example_answers_at_short_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "examples"))
+    import service  # pyright: ignore[reportMissingImports]
+
+    declaration = {**service.MAIN, "arms": [0, 1], "context": {"size": 2}}
+    found = service.settings(tmp_path / "data", 0, declaration)
+    running = server(service.shortened(application(found)), found.settings.server)
+    with in_thread(running) as port, Client(f"http://127.0.0.1:{port}", timeout=60) as client:
+        decision = client.call("/decide", {"context": POINT})
+        assert client.call("/learn", {"token": decision["token"], "reward": 1}) == {"result": "learned"}
+
+
+def test_items_and_points_are_chosen(served: Running) -> None:
+    client = served.client()
+    columns = {"price": {"kind": "numeric", "low": 0, "high": 10}}
+    shelf = {"items": {"columns": columns}, "agent": "linear"}
+    client.call("/v1", {"name": "shelf", "declaration": shelf})
+    assert client.call("/v1/shelf/add_items", {"items": {"tea": {"price": 3}, "rum": {"price": 9}}})["items"] == 2
+    assert client.decide("shelf", items=["rum"])["action"] == "rum"
+    assert client.call("/v1/shelf/remove_items", {"ids": ["rum"]})["items"] == 1
+    decision = client.decide("shelf")
+    assert decision["action"] == "tea" and client.learn("shelf", decision["token"], 1.0) == "learned"
+    client.call("/v1/shelf/archive", {})
+    client.call("/v1", {"name": "price", "declaration": {"box": {"low": [5], "high": [20]}, "agent": "linear"}})
+    assert 5 <= client.decide("price")["action"][0] <= 20
+    client.call("/v1/price/archive", {})
