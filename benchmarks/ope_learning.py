@@ -23,7 +23,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
 from seqdec import data, ope
-from seqdec.commands.ope import as_log
+from seqdec.commands.logs import as_log
 from seqdec.data import load_digits
 
 TRAIN = 1000

@@ -11,7 +11,6 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.textpath import TextPath
 from matplotlib.ticker import FuncFormatter, MaxNLocator
-from scipy.optimize import isotonic_regression
 
 from seqdec.statistics import mean_and_margin
 from seqdec.ticks import plain_ticks
@@ -357,6 +356,8 @@ def note(figure: Figure, text: str) -> None:
 
 def _spread(values: np.ndarray, gap: float) -> np.ndarray:
     """Positions nearest to `values` in least squares, ordered, at least `gap` apart; NaN stays NaN."""
+    from scipy.optimize import isotonic_regression
+
     order = np.argsort(values)[: np.isfinite(values).sum()]
     offsets = gap * np.arange(len(order))
     places = np.full_like(values, np.nan)

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 import seqdec
 from seqdec import cli
-from seqdec.commands.monitor import monitor_figure
+from seqdec.commands.monitor import _tables, monitor_figure
 from seqdec.core import Spaces
 from seqdec.features import Categorical, Encoder, Numeric
 from seqdec.ope import make_log
@@ -170,3 +170,16 @@ def test_drift_is_beyond_chance_by_the_two_sample_bound() -> None:
         x = np.concatenate([numbers, np.zeros(400), numbers + shift])
         row = drift(pd.DataFrame({"time": times, "source": "reported", "x": x})).loc["x"]
         assert (row["distance"], row["beyond chance"]) == (pytest.approx(shift / 200), beyond)
+
+
+def test_words_say_whether_contexts_drift(folder: Path) -> None:
+    history: Any = read_history(folder)
+    shuffled = history.sample(frac=1, random_state=0).assign(time=history["time"].to_numpy())
+    assert "no drift: the first 50 and the last 50 contexts differ no more than by chance" in summary(shuffled).facts
+    moved = shuffled.assign(age=np.where(np.arange(200) < 100, 0.0, 9.0) + shuffled["age"])
+    assert "drift: the first 50 and the last 50 contexts differ in age" in summary(moved).facts
+    for few in (history[:1], history[:12], history.assign(**dict.fromkeys(ENCODER.names, np.nan))):
+        found = summary(few)
+        assert "too few contexts tell of drift" in found.facts[-1]
+        assert all(len(table) for _, table in _tables(found))
+    assert not any("drift" in fact for fact in summary(history.drop(columns=list(ENCODER.names))).facts)

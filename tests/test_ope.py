@@ -19,8 +19,8 @@ from sklearn.dummy import DummyRegressor
 
 import seqdec
 from seqdec import cli, envs, filters, likelihoods, models, ope, testing
+from seqdec.commands import logs
 from seqdec.commands import ope as evaluation
-from seqdec.commands import ope as logs
 from seqdec.core import Learner
 from seqdec.ope import Log, make_log
 from seqdec.ope.contract import registered_name
@@ -742,6 +742,10 @@ def test_the_command_compares_a_policy_in_a_file_and_trains_nothing(
     users.to_csv(tmp_path / "users.csv", index=False)
     assert cli.main(["ope", str(tmp_path / "users.csv"), "--groups", "user", *start[2:]]) == 0
     assert json.loads((out / "manifest.json").read_text())["comparison"]["difference"] != plain
+    unseen = users.assign(reward=users["reward"].where(users["reward"] != 0))  # only clicks are written
+    unseen.to_csv(tmp_path / "users.csv", index=False)
+    assert cli.main(["ope", str(tmp_path / "users.csv"), "--reward-default", "0", "--anytime", *start[2:]]) == 0
+    assert json.loads((out / "manifest.json").read_text())["comparison"]["difference"] == plain
     capsys.readouterr()
     for options, message in (
         (["--reward-range", "1"], "reward_range must be two numbers, such as 0,1"),

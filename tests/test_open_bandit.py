@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from seqdec import data, envs, ope
-from seqdec.commands import ope as logs
+from seqdec.commands import logs
 from tests.tables import write_open_bandit
 
 

@@ -116,7 +116,8 @@ def monitor_figure(history: pd.DataFrame, found: Summary, title: str) -> Figure:
 
 def _tables(found: Summary) -> list[tuple[str, pd.DataFrame]]:
     arms = [] if found.arms is None else [("Arms", found.arms.nlargest(_SHOWN, "decisions"))]
-    return [("Periods", found.periods.tail(_SHOWN)), *arms, ("Drift of the contexts", found.drift.head(_SHOWN))]
+    drift = [("Drift of the contexts", found.drift.head(_SHOWN))] if len(found.drift) else []
+    return [("Periods", found.periods.tail(_SHOWN)), *arms, *drift]
 
 
 def _text(table: pd.DataFrame) -> str:

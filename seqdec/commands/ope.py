@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
@@ -37,20 +36,19 @@ from seqdec.commands.base import (
     split_names,
 )
 from seqdec.commands.folder import read_manifest, save_figure, save_table, write_manifest
+from seqdec.commands.logs import CAMPAIGNS, ESTIMATED, NONE, as_log, is_vowpal_wabbit, read, read_policy
 from seqdec.core import Learner
-from seqdec.features import Encoder
 from seqdec.ope import Log, Overlap
 from seqdec.ope.estimators import parsed
 from seqdec.ope.windows import check_window
-from seqdec.persistence import located, read_any_table, read_table, unpacked_name, write_table
-from seqdec.service.logs import is_database, read_log
+from seqdec.persistence import located, read_any_table, read_table, write_table
+from seqdec.service.logs import is_database
 from seqdec.statistics import standard_error
 
 _UNIFORM = "uniform"
 _LOGGED = (_UNIFORM, "bts")
 """Policies outside `policies.REGISTRY`, which need no belief of a model."""
-_COLUMNS = ("context", "action", "reward", "propensity", "time", "groups")
-_ESTIMATED, _NONE = "estimated", "none"
+_OF_TABLES = ("context", "action", "reward", "reward_default", "propensity", "time", "groups")
 MODELS = ("linear", "hilofi", "lolofi", "lrkf")
 _MODEL = "hilofi"
 _HIDDEN = (32,)
@@ -93,6 +91,9 @@ class Evaluation(Located):
     """Column of the actions: numbers from 0, or names."""
     reward: str = "reward"
     """Column of the rewards."""
+    reward_default: float | None = None
+    """Reward of rows without one in a table, such as 0 where only clicks are written; by default such rows are refused.
+    """
     propensity: str = "propensity"
     """Column of the propensities; estimated: by a calibrated classifier; none: for the direct method only."""
     time: str | None = None
@@ -154,15 +155,16 @@ class Evaluation(Located):
         self._check_columns()
 
     def _check_columns(self) -> None:
-        given = {name: getattr(self, name) for name in _COLUMNS}
-        if self.propensity in (_ESTIMATED, _NONE):
+        given = {name: getattr(self, name) for name in _OF_TABLES}
+        if self.propensity in (ESTIMATED, NONE):
             del given["propensity"]
         named = {name: value for name, value in given.items() if value != getattr(type(self), name)}
         if not named:
             return
-        if self.log in CAMPAIGNS or _is_vowpal_wabbit(self.log) or is_database(self.log):
+        if self.log in CAMPAIGNS or is_vowpal_wabbit(self.log) or is_database(self.log):
             name, value = next(iter(named.items()))
             raise ValueError(f"{name}: {self.log} is not a table; got {value!r}: leave the option out")
+        named.pop("reward_default", None)
         known = list(map(str, read_any_table(Path(self.log))[0].columns))
         for name, value in named.items():
             for column in split_names("column", value) if name == "context" else [value]:
@@ -233,16 +235,16 @@ def evaluate(options: Evaluation) -> Result:
     """Compare the policy with the baseline on the log. Raises ValueError or OSError."""
     campaign, policy, target, known, predicted = CAMPAIGNS.get(options.log), options.policy, None, None, None
     if campaign is None:
-        log = _read(options)
+        log = read(options)
     else:
         shown = data.load_open_bandit("random", campaign=campaign)
         log = as_log(shown)
         if policy == "bts":
             own = data.load_open_bandit("bts", campaign=campaign)
             target, known = data.average_policy(own)[shown.place], _mean(own.click)
-    if options.propensity == _ESTIMATED:
+    if options.propensity == ESTIMATED:
         log = ope.estimate_propensities(log, seed=options.seed)
-    elif options.propensity == _NONE:
+    elif options.propensity == NONE:
         log = log.replace(propensity=np.full(len(log.action), np.nan), estimated=False)
     if policy == _UNIFORM or _is_file(policy):
         target, predicted = _given(policy, log)
@@ -357,68 +359,3 @@ def _facts(
             f"of contexts: {overlap.weakest_cluster:.1%}; propensities too small by {overlap.miscalibration:.1f} errors"
         )
     yield from (f"warning: {warning}" for warning in overlap.warnings)
-
-
-CAMPAIGNS: Mapping[str, str] = MappingProxyType(
-    {"open-bandit": "all", "open-bandit-men": "men", "open-bandit-women": "women"}
-)
-"""Campaigns of the Open Bandit Dataset by log name."""
-
-
-def _read(options: Evaluation) -> Log:
-    path, size = options.log, options.actions
-    if _is_vowpal_wabbit(path):
-        return ope.load_vowpal_wabbit(path, num_actions=size)
-    if is_database(path):
-        log = read_log(path)
-        if size not in (None, log.num_actions):
-            raise ValueError(f"actions: {path} has {log.num_actions} actions; got {size}: leave the option out")
-        return log
-    table, _ = read_any_table(Path(path))
-    try:
-        return Log.from_pandas(
-            table,
-            context=options.context and Encoder.fit(table, split_names("column", options.context)),
-            action=options.action,
-            reward=options.reward,
-            propensity=None if options.propensity in (_ESTIMATED, _NONE) else options.propensity,
-            time=options.time,
-            num_actions=size,
-        )
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from error
-
-
-def as_log(shown: data.OpenBandit) -> Log:
-    """The Open Bandit log as a `seqdec.ope.Log`: contexts are place and user."""
-    return ope.make_log(
-        action=shown.item,
-        reward=shown.click,
-        propensity=shown.propensity,
-        timestamp=shown.timestamp,
-        context=shown.context,
-        action_features=shown.item_features,
-    )
-
-
-def read_policy(path: str, log: Log) -> tuple[np.ndarray, np.ndarray | None]:
-    """(n, k) columns probability_0, ..., and predicted_0, ... or None, of a file; also probability_NAME."""
-    table, _ = read_any_table(Path(path))
-    names = [str(name) for name in (log.action_names or ())]
-    if not {f"probability_{name}" for name in names} & {*table}:
-        names = [str(index) for index in range(log.num_actions)]
-    groups = [[f"{kind}_{name}" for name in names] for kind in ("probability", "predicted")]
-    if {*table} not in ({*groups[0]}, {*groups[0], *groups[1]}):
-        raise ValueError(
-            f"{path} must have the columns {groups[0][0]} to {groups[0][-1]}, and may have {groups[1][0]} to "
-            f"{groups[1][-1]}; got {', '.join(map(str, table.columns[:6]))}"
-        )
-    try:
-        found = [table[group].to_numpy(np.float64) for group in groups if group[0] in table]
-    except ValueError as error:
-        raise ValueError(f"{path} must hold numbers: {error}") from error
-    return found[0], found[1] if len(found) > 1 else None
-
-
-def _is_vowpal_wabbit(path: str) -> bool:
-    return unpacked_name(Path(path)).endswith((".vw", ".dsjson"))

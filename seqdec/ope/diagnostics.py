@@ -20,7 +20,7 @@ _TELLING = 10
 RARE = 0.01
 """Share of unsupported decisions that does not count."""
 SIGMAS = 5.0
-_CLUSTERS = 5
+_CLUSTERS, _STEPS = 5, 20
 _BETS = 0.5 ** np.arange(1, 13)
 _ESTIMATED = (
     "the propensities are estimates: if the logging policy used what the context does not hold, all estimators but the "
@@ -377,16 +377,29 @@ def _weakest(log: Log, w: np.ndarray) -> float:
     spread = np.ptp(log.context, axis=0) if log.context.shape[1] else np.zeros(0)
     if len(w) < 10 * _CLUSTERS or not (spread > 0).any():
         return _effective(w) / len(w)
-    from sklearn.cluster import MiniBatchKMeans
-    from threadpoolctl import threadpool_limits
-
     x = log.context[:, spread > 0]
-    x = (x - x.mean(axis=0)) / x.std(axis=0)
-    sample = x[:: max(1, len(x) // 10_000)]
-    with threadpool_limits(1):
-        clusters = MiniBatchKMeans(_CLUSTERS, random_state=0).fit(sample)
-        member = clusters.predict(x)
+    member = _clusters((x - x.mean(axis=0)) / x.std(axis=0))
     return min(_effective(w[member == one]) / int((member == one).sum()) for one in np.unique(member))
+
+
+def _clusters(x: np.ndarray) -> np.ndarray:
+    """(n,) the nearest of the centers that k-means finds in a sample, started as by k-means++."""
+    sample, generator = x[:: max(1, len(x) // 10_000)], np.random.default_rng(0)
+    centers = sample[:1]
+    for _ in range(_CLUSTERS - 1):
+        far = np.maximum(_distances(sample, centers).min(axis=1), 0.0).cumsum()
+        drawn = min(int(np.searchsorted(far, generator.random() * far[-1])), len(sample) - 1)
+        centers = np.concatenate([centers, sample[[drawn]]])
+    for _ in range(_STEPS):
+        member = _distances(sample, centers).argmin(axis=1)
+        found = np.unique(member)
+        centers = np.stack([sample[member == one].mean(axis=0) for one in found])
+    return _distances(x, centers).argmin(axis=1)
+
+
+def _distances(x: np.ndarray, centers: np.ndarray) -> np.ndarray:
+    """(n, c) squared."""
+    return (x**2).sum(axis=1, keepdims=True) - 2 * x @ centers.T + (centers**2).sum(axis=1)
 
 
 def _miscalibration(log: Log) -> float:

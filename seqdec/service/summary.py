@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy import special
 
 from seqdec.ope import Terms, sequences
 from seqdec.ope.diagnostics import range_of
@@ -13,6 +14,8 @@ from seqdec.service.store import COLLECTED, REPORTED
 
 _RECENT = 100
 _MISS = 0.05
+_NAMED = 12
+"""Most columns that are named."""
 
 
 class Summary(NamedTuple):
@@ -71,7 +74,21 @@ def summary(
     arms = _arms(history, first, last, bounds, anytime) if "action" in history else None
     if arms is not None:
         facts += _of_choices(history, first, last)
-    return Summary(tuple(facts), times, arms, diagnostics.drift(history))
+    drift = diagnostics.drift(history)
+    if contexts:
+        facts.append(_of_drift(drift, len(first), len(last)))
+    return Summary(tuple(facts), times, arms, drift)
+
+
+def _of_drift(drift: pd.DataFrame, first: int, last: int) -> str:
+    """What a table of drift says, of the first and the last rows."""
+    parts, effective = f"the first {first:,} and the last {last:,} contexts", 1 / (1 / first + 1 / last)
+    if not len(drift) or special.kolmogorov(np.sqrt(effective)) >= 0.01 / len(drift):  # of the largest distance, 1
+        return f"too few contexts tell of drift: {parts} are compared"
+    drifted = drift.index.to_numpy()[drift["beyond chance"].to_numpy(bool)].tolist()
+    if not drifted:
+        return f"no drift: {parts} differ no more than by chance"
+    return f"drift: {parts} differ in {', '.join(map(str, drifted[:_NAMED]))}"
 
 
 def _of_choices(history: Any, first: Any, last: Any) -> list[str]:
