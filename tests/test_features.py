@@ -246,6 +246,7 @@ DAYS, SECONDS = ["2024-12-31", "2025-02-01", None], [1_700_000_000, 1_700_086_40
         ([[1, 2], [3, 4]], "kinds={'x': 'vector'} reads numbers", ()),
         (["[1, 2]", "[3, 4]"], "kinds={'x': 'vector'} reads numbers", ()),
         (["[0.1, 2]", "[3, 4]", "bad"], "look like lists ('[0.1, 2]')", ([[0.1, 2], [3, 4], None],)),
+        (["[0.1, 2]", "[3]"], "of several lengths: convert them to lists of one length", ()),
         (["['a', 'b']", "['c']", None], "look like lists", ([["a", "b"], ["c"], None],)),
         (["[0.1 0.2 ... 0.3]", "[1. 0.2 ... 5. ]"], "look like lists ('[0.1 0.2 ... 0.3]'): convert them to lists", ()),
     ],

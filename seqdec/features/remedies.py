@@ -42,18 +42,22 @@ def unit_of(seen: Seen) -> str:
 
 def seconds(seen: Seen) -> str:
     """The remedy for numbers with a `unit_of` time."""
-    numbers = f"pandas.to_numeric({seen.table}{seen.coerced([])})" if "text" in seen.families else seen.table
+    numbers = _numbers(seen) if "text" in seen.families else seen.table
     remedy = f"pandas.to_datetime({numbers}, unit={unit_of(seen)!r})"
     return f"its numbers look like times since 1970: convert them with {remedy}"
 
 
 def days(seen: Seen) -> str:
     """The remedy for numbers such as 20240501."""
-    numbers = f"pandas.to_numeric({seen.table}{seen.coerced([])}).astype('Int64')"
     return (
         "its numbers look like dates, year, month and day: convert them with "
-        f"pandas.to_datetime({numbers}.astype('string'), format='%Y%m%d')"
+        f"pandas.to_datetime({_numbers(seen)}.astype('Int64').astype('string'), format='%Y%m%d')"
     )
+
+
+def _numbers(seen: Seen) -> str:
+    """Code for plain numbers, perhaps in text."""
+    return f"pandas.to_numeric({seen.table}{seen.coerced(seen.like(values.PLAIN))})"
 
 
 def dates_in_text(seen: Seen) -> str:
@@ -103,6 +107,8 @@ def lists_in_text(seen: Seen) -> str:
     if seen.coerced(alike):
         lists += f".where({seen.table}.str.startswith(('[', '('), na=False))"
     if all(map(values.LIST.fullmatch, alike)):
+        if len({len(values.vector(seen.column, text)) for text in alike}) > 1:
+            return f"{said} of several lengths: convert them to lists of one length"
         if lists == seen.table:
             return f"{said}: kinds={{{seen.column!r}: 'vector'}} reads numbers"
         return f"{said}: convert them with {lists}"
