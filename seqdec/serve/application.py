@@ -127,7 +127,7 @@ async def _body(request: Request, most: int) -> Any:
     headers = request.headers
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise RefusedError(415, "send JSON, as Content-Type: application/json")
-    too_large = RefusedError(413, f"send at most {most:,} bytes", {"Connection": "close"})
+    too_large = RefusedError(413, f"send at most {most:,} bytes")
     length = headers.get("content-length", "0")
     if length.isdecimal() and int(length) > most:
         raise too_large

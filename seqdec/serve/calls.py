@@ -15,6 +15,7 @@ from seqdec.serve import messages
 from seqdec.serve.access import Right
 from seqdec.serve.config import Settings
 from seqdec.serve.deployments import Asked, Deployment, Deployments, UnavailableError
+from seqdec.service import read_history
 
 
 class Call(NamedTuple):
@@ -103,6 +104,18 @@ async def log(service: Service, deployment: Deployment, message: None) -> Any:
             return path.read_bytes()
 
     return Response(await asyncio.to_thread(written), media_type="application/vnd.apache.parquet")
+
+
+async def diagnostics(service: Service, deployment: Deployment, message: None) -> Any:
+    """What an operator should look at: each alarm with a likely cause and an action."""
+    deployment.agent  # noqa: B018 (raises where it cannot answer)
+
+    def found() -> list[Any]:
+        from seqdec.service.diagnostics import alarms
+
+        return [alarm._asdict() for alarm in alarms(read_history(service.deployments.folder(deployment)))]
+
+    return {"alarms": await asyncio.to_thread(found)}
 
 
 async def add_arm(service: Service, deployment: Deployment, of: messages.OfArm) -> Any:
@@ -197,6 +210,7 @@ CALLS = (
     Call("/health", None, health, None, messages.Health),
     Call("/ready", None, ready, None, messages.Health),
     Call(f"{_OF}/explain", "read", explain, messages.Question, messages.Explained),
+    Call(f"{_OF}/diagnostics", "read", diagnostics, None, messages.Diagnosed),
     Call(f"{_OF}/log.parquet", "read", log, None, None, is_audited=True),
     Call(f"{_OF}/add_arm", "operate", add_arm, messages.OfArm, messages.About, is_audited=True),
     Call(f"{_OF}/remove_arm", "operate", remove_arm, messages.OfArm, messages.About, is_audited=True),

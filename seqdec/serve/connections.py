@@ -48,7 +48,11 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        self._head, self.since = 0, math.inf
+        self._head = 0
+        if self.cycle.response_complete:  # refused before all of it had arrived
+            self._wait(self.idle)
+        else:
+            self.since = math.inf
         super().on_message_complete()
 
     def on_response_complete(self) -> None:

@@ -243,6 +243,10 @@ class Deployments(Mapping[str, Deployment]):
                 deployment.state, deployment.reason = "opening", ""
                 await self._open(deployment)
 
+    def folder(self, deployment: Deployment) -> Path:
+        """Of the agent."""
+        return self._place(deployment) / _AGENT
+
     def close(self, seconds: float) -> None:
         """Close all, side by side; leaves those that take longer."""
         running = [one for one in self._known.values() if one.state == "open"]
@@ -260,7 +264,7 @@ class Deployments(Mapping[str, Deployment]):
             path = self._logs.get(deployment.name)
             past = None if path is None else await asyncio.to_thread(Log.load, path)
             self._place(deployment).mkdir(mode=0o700, parents=True, exist_ok=True)
-            await asyncio.to_thread(deployment.open, self._place(deployment) / _AGENT, past)
+            await asyncio.to_thread(deployment.open, self.folder(deployment), past)
             self._write(deployment, archived=False)
         except Exception as error:
             deployment.state, deployment.reason = "failed", f"{type(error).__name__}: {error}"

@@ -114,6 +114,22 @@ class Explained(Strict):
     actions: list[Belief]
 
 
+class Alarm(Strict):
+    """Of what kind, about which column or arm, what was seen, why it may be, and what to do."""
+
+    kind: str
+    subject: str
+    observed: str
+    cause: str
+    action: str
+
+
+class Diagnosed(Strict):
+    """The most urgent first."""
+
+    alarms: list[Alarm]
+
+
 class OfArm(Strict):
     """An arm."""
 

@@ -27,10 +27,10 @@ def sent(served: Running, path: str, body: bytes | None, headers: dict[str, str]
     """Status and content of a request as it is."""
     connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
     given = {"Content-Type": "application/json", "Authorization": f"Bearer {served.keys['operator']}"}
-    connection.request("GET" if body is None else "POST", path, body, {**given, **(headers or {})})
-    response = connection.getresponse()
-    content = response.read()
-    connection.close()
+    with contextlib.closing(connection):
+        connection.request("GET" if body is None else "POST", path, body, {**given, **(headers or {})})
+        response = connection.getresponse()
+        content = response.read()
     is_json = response.headers.get_content_type() == "application/json"
     return response.status, json.loads(content) if is_json else content
 
@@ -131,6 +131,7 @@ def test_explanations_logs_and_counts_are_read(served: Running, tmp_path: Path) 
     deciding.learn("numbers", deciding.decide("numbers", POINT)["token"], 2.0)
     (tmp_path / "log.parquet").write_bytes(client.call("/v1/numbers/log.parquet"))
     log = Log.load(tmp_path / "log.parquet")
+    assert client.call("/v1/numbers/diagnostics") == {"alarms": []}  # in a short log
     about = client.call("/v1/numbers")
     assert 0 < len(log) <= about["counts"]["decisions"] and about["arms"] == ["left", "right", 3]
     assert [one["name"] for one in client.call("/v1")["deployments"]][:2] == ["numbers", "shop"]
