@@ -484,6 +484,17 @@ class OnlineAgent:
         """Write the state to the folder; a start then learns only what came later."""
         self._learner.snapshot(self._transact)
 
+    def backup(self, folder: str | os.PathLike[str]) -> None:
+        """Write a snapshot, and a copy of it and the log to a new folder, while other calls go on.
+
+        The copy is read in full: ValueError where a bit of a row or an index is another than when it was written. An
+        agent made with that folder goes on from it. Raises FileExistsError for a folder that is there, OSError where
+        it cannot be written; nothing of it is left.
+        """
+        to = located(folder)
+        self._slowly(self._learner.snapshot, self._transact)
+        self._slowly(logs.back_up, self._store, self._transact, self._learner.path, to)
+
     def log(self) -> Log:
         """Decisions with known reward and propensity, for `seqdec.ope`. Raises ValueError where there is none."""
         with short_turns(), logs.opened(self._store, self._transact) as database:

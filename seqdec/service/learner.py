@@ -64,15 +64,15 @@ class Learner:
     ) -> None:
         self._store, self._actions, self._contexts, self._maker = store, actions, contexts, maker
         self._worth, self._facts, self._every = worth, facts, every
-        self._snapshot, self._log = None if folder is None else folder / SNAPSHOT, ""
+        self.path, self._log = None if folder is None else folder / SNAPSHOT, ""
         self._saved, self._due, self.is_open, self._erased = (0, 0), every, True, 0
         self.writing = threading.RLock()
 
     def begin(self, capacity: int | None) -> None:
         """Begin a log. Raises ValueError for a snapshot of another one."""
-        if self._snapshot is not None and self._snapshot.is_file():
+        if self.path is not None and self.path.is_file():
             raise ValueError(
-                f"{self._snapshot} belongs to a log, but {self._store.path} is empty: restore it from a copy, or "
+                f"{self.path} belongs to a log, but {self._store.path} is empty: restore it from a copy, or "
                 "delete the snapshot to begin a new log"
             )
         agent, outputs = self._first_agent(capacity)
@@ -274,10 +274,10 @@ class Learner:
         return (wide, outputs) if fits else (agent, first)  # another may not look at the spaces
 
     def _load(self) -> None:
-        if self._snapshot is None or not self._snapshot.is_file():
+        if self.path is None or not self.path.is_file():
             return
         try:
-            found = load(self._snapshot, self._marked()[0])
+            found = load(self.path, self._marked()[0])
         except ValueError as error:
             warnings.warn(f"{error}; the belief is learned again from the log", RuntimeWarning, stacklevel=5)
             return
@@ -285,12 +285,12 @@ class Learner:
         if found["generation"] == self.model.generation:
             if batch > self._store.batches:
                 raise ValueError(
-                    f"{self._snapshot} has learned {batch} batches, of which the log has {self._store.batches}: "
+                    f"{self.path} has learned {batch} batches, of which the log has {self._store.batches}: "
                     f"restore {self._store.path} from a copy, or delete the snapshot"
                 )
             if not np.array_equal(found["log"], self._mark(batch)):
                 raise ValueError(
-                    f"{self._snapshot} is of another log than {self._store.path}: put the two of one service together, "
+                    f"{self.path} is of another log than {self._store.path}: put the two of one service together, "
                     "or delete the snapshot to learn the log again"
                 )
             self.model.belief = Belief(found["state"], batch)
@@ -300,7 +300,7 @@ class Learner:
         model = self.model
         marks = {"batch": np.int64(model.belief.batch), "generation": np.int64(model.generation)}
         marks |= {"log": self._mark(model.belief.batch)}
-        state = model.belief.state if self._snapshot is None else model.copied()
+        state = model.belief.state if self.path is None else model.copied()
         return {"state": state, **marks}, model.agent
 
     def _mark(self, batch: int) -> np.ndarray:
@@ -311,12 +311,12 @@ class Learner:
         place = int(marked["generation"]), int(marked["batch"])
         if not self.is_open or place < self._saved:
             return  # a later one has been written
-        if self._snapshot is not None:
+        if self.path is not None:
             self._store.flush()  # a snapshot must not outlast what it has learned
-            is_new = not self._snapshot.exists()
-            save(self._snapshot, marked, agent)
+            is_new = not self.path.exists()
+            save(self.path, marked, agent)
             if is_new:
-                self._snapshot.chmod(0o600)
+                self.path.chmod(0o600)
         self._saved, self._due = place, place[1] + self._every
 
     def _claim(self) -> bool:

@@ -118,6 +118,29 @@ def opened(store: Store, transact: Transact) -> Iterator[Database]:
         yield database
 
 
+def back_up(store: Store, transact: Transact, snapshot: Path | None, to: Path) -> None:
+    """Write a new folder with the log, as it is now, and the last snapshot; all or nothing."""
+    if to.exists():
+        raise FileExistsError(f"{to} exists: a backup needs a folder of its own, such as one named by the date")
+    part = to.with_name(f".{to.name}.{os.getpid()}")
+    part.mkdir(mode=0o700)
+    try:
+        if snapshot is not None and snapshot.is_file():  # before the log, which has what it has learned
+            shutil.copyfile(snapshot, part / snapshot.name)
+        with opened(store, transact) as database:
+            database.execute("VACUUM INTO ?", (str(part / FILE),))
+        with read_only(part / FILE) as copy:
+            copy.check()
+        for path in part.iterdir():
+            path.chmod(0o600)
+            with path.open("rb+") as file:
+                os.fsync(file.fileno())
+        part.rename(to)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+
+
 @contextmanager
 def read_only(path: Path) -> Iterator[Database]:
     """A read-only connection to a log, also while in use. Raises OSError or ValueError."""

@@ -300,6 +300,19 @@ class Database:
         rows = self.rows("items", "WHERE number < ? ORDER BY number", (count,))
         return [(number, name, features, 0 < removed <= change) for number, name, features, removed in rows]
 
+    def check(self) -> None:
+        """Read the whole file. Raises ValueError for a changed row or index, and for a row that is gone."""
+        for (fault,) in self.execute("PRAGMA integrity_check(1)"):
+            if fault != "ok":
+                raise ValueError(f"{self.path} is damaged: {fault}; restore it from a copy")
+        for table in TABLES:
+            for row in self._named(lambda: self.connection.execute(f"SELECT {COLUMNS[table]} FROM {table}")):  # noqa: B023
+                self.verified(table, row)
+        for table, key in (("decisions", "number"), ("rewards", "sequence")):
+            counted = f"SELECT count(*), coalesce(max({key}), 0) FROM {table} WHERE {key} > 0"
+            if len(set(*self.execute(counted))) > 1:
+                raise ValueError(f"{self.path} is damaged: its table {table} lacks rows; restore it from a copy")
+
     def stay(self) -> None:
         self._file = _identity(self.path)
 
@@ -509,6 +522,8 @@ class Store:
             return [self._latest]
         after, last, shift = self._stored(batch, most)
         pairs = self.database.rewarded("WHERE batch > ? AND batch <= ? ORDER BY batch, sequence", (after, last))
+        if any(reward[0] != pairs[0][0][0] + place for place, (reward, _) in enumerate(pairs)):
+            raise ValueError(f"{self.path} is damaged: its rewards have a gap; restore it from a copy")
         batches = [
             (number + shift, [Reward(decision[3], decision[5], reward[3]) for reward, decision in group])
             for number, group in itertools.groupby(pairs, lambda pair: pair[0][2])

@@ -131,6 +131,7 @@ ONLINE: dict[str, Callable[[Any], Any]] = {
     "add_arm": lambda one: one.add_arm(),
     "remove_arm": lambda one: one.remove_arm(0),
     "snapshot": lambda one: one.snapshot(),
+    "backup": lambda one: one.backup("backup"),
     "log": lambda one: one.log(),
     "state": lambda one: one.state,
     "counts": lambda one: one.counts,
