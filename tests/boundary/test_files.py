@@ -66,6 +66,7 @@ FILES: dict[str, Callable[[Any], Any]] = {
 }
 WRITERS: dict[str, Callable[[Any], Any]] = FILES | {
     "seqdec.OnlineAgent": ENTRIES["OnlineAgent(folder)"].take,
+    "seqdec.OnlineAgent.backup": lambda path: seqdec.OnlineAgent("random", ENV, seed=0).backup(path),
     "seqdec.run": interrupted_run,
     "seqdec.Run.save": written_run,
     "seqdec.minimize": search,
@@ -98,7 +99,10 @@ def taking_paths() -> Iterator[tuple[str, Callable[..., Any], str]]:
 
 
 TAKING = {name: (function, parameter) for name, function, parameter in taking_paths()}
-TWICE = {"seqdec.service.OnlineAgent", "seqdec.bo.minimize", "seqdec.maximize", "seqdec.bo.maximize"}
+TWICE = {
+    "seqdec.service.OnlineAgent", "seqdec.service.OnlineAgent.backup", "seqdec.bo.minimize", "seqdec.maximize",
+    "seqdec.bo.maximize",
+}  # fmt: skip
 PAGES = {"seqdec.bo.BayesianOptimizer.report"}
 READING = sorted(TAKING.keys() - WRITERS.keys() - TWICE - PAGES)
 
