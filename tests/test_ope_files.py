@@ -60,6 +60,7 @@ def test_a_log_in_batches_has_the_estimates_of_the_log_in_memory(
     found = ope.evaluate(ope.scan_log(path, batch_size=700), target, model, **options)
     expected = ope.evaluate(log, policy(log), model(log), **options)
     pd.testing.assert_frame_equal(found, expected, rtol=1e-9)
+    assert ope.overlap(ope.scan_log(path, batch_size=700), target).verdict == ope.overlap(log, policy(log)).verdict
 
 
 def test_batches_are_the_rows_of_the_file(log: ope.Log, path: Path) -> None:

@@ -308,3 +308,95 @@ def test_rows_that_are_there_three_times_are_told_of(kind: str) -> None:
             ope.evaluate(log[rows], target, seed=0, samples=10, estimators="snips")
         assert "rows may be there twice" in "".join(ope.overlap(log[rows], target).warnings)
         assert "twice" not in "".join(ope.overlap(log[rows], target, groups=rows).warnings)
+
+
+def heavy_slates(seed: int) -> tuple[ope.SlateLog, np.ndarray]:
+    """Slates of two binary slots, whose weights are nearly log-normal."""
+    rng = np.random.default_rng(seed)
+    score = 1.2 * rng.normal(size=(1000, 1, 1)) * np.array([-0.5, 0.5])
+    law, target = (np.repeat(np.exp(s) / np.exp(s).sum(axis=2, keepdims=True), 2, axis=1) for s in (score, -score))
+    action = (rng.random((1000, 2)) < law[:, :, 1]).astype(int)
+    propensity = np.take_along_axis(law, action[:, :, None], axis=2)[:, :, 0]
+    reward = (rng.random((1000, 2)) < 0.3) * 1.0
+    return ope.make_slate_log(action=action, reward=reward, propensity=propensity), target
+
+
+def heavy_decisions(seed: int) -> tuple[ope.Log, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    odds = np.exp(1.5 * rng.normal(size=1000))
+    law, target = (np.stack([np.ones(1000), o], axis=1) / (1 + o)[:, None] for o in (odds, 1 / odds))
+    action = (rng.random(1000) < law[:, 1]).astype(int)
+    reward = (rng.random(1000) < 0.3) * 1.0
+    return ope.make_log(action=action, reward=reward, propensity=law[np.arange(1000), action], num_actions=2), target
+
+
+@pytest.mark.parametrize(("draw", "left"), [(heavy_slates, 0.95), (heavy_decisions, 0.85)])
+def test_a_log_whose_heavy_rows_are_missing_does_not_decide(draw: Any, left: float) -> None:
+    seen, fewer = [], []
+    for seed in range(6):
+        log, target = draw(seed)
+        w = diagnostics.reach(ope.evidence(log, target, seed=0)).weights
+        means = np.sort(w).cumsum() / np.arange(1, len(w) + 1)
+        kept = np.argsort(w)[: int((means < left).sum())]
+        seen.append("can decide" in ope.overlap(log, target).verdict)
+        fewer.append(ope.overlap(log[kept], target[kept]).verdict)
+    assert any(seen) and not any("can decide" in words for words in fewer)
+    assert any("rows with" in words and "seem to be missing" in words for words in fewer)
+
+
+def test_where_the_logging_policy_is_deterministic_it_supports_nothing_else() -> None:
+    rng = np.random.default_rng(0)
+    certain = np.arange(1000) < 800
+    log = ope.make_log(
+        action=np.where(certain, 0, rng.integers(2, size=1000)),
+        reward=(rng.random(1000) < 0.5) * 1.0,
+        propensity=np.where(certain, 1.0, 0.5),
+        num_actions=2,
+    )
+    target = np.tile([0.95, 0.05], (1000, 1))
+    found = ope.overlap(log, target)
+    assert found.unsupported == pytest.approx(0.04) and "never made by the logging policy" in found.verdict
+    with pytest.warns(UserWarning, match=r"never made|should be 1"):
+        assert "4.0% of the decisions" in ope.evaluate(log, target, seed=0, estimators="snips").loc["snips", "interval"]
+    assert ope.overlap(log, np.where(certain[:, None], [1.0, 0.0], 0.5)).unsupported == 0
+
+
+def test_sixty_rows_of_ten_thousand_can_decide() -> None:
+    rng, rows = np.random.default_rng(0), 10_000
+    log = ope.make_log(
+        action=rng.integers(200, size=rows),
+        reward=(rng.random(rows) < 0.5) * 1.0,
+        propensity=np.full(rows, 1 / 200),
+        num_actions=200,
+    )
+    found = ope.overlap(log, 0.9 * np.eye(200)[np.full(rows, 7)] + 0.1 / 200)
+    assert 50 < found.effective_sample_size < 75 and "can decide" in found.verdict
+
+
+def kinds() -> dict[str, tuple[Any, np.ndarray]]:
+    """Logs of each kind, whose rewards have a heavy tail, and targets."""
+    rng, n = np.random.default_rng(0), 2000
+    reward, action = np.exp(2 * rng.normal(size=n)), rng.integers(2, size=n)
+    log = ope.make_log(action=action, reward=reward, propensity=np.full(n, 0.5))
+    law = np.full((n, 2), 0.5)
+    pair = (n // 2, 2)
+    slates = ope.make_slate_log(action=action.reshape(pair), reward=reward.reshape(pair), propensity=np.full(pair, 0.5))
+    numbers = ope.make_continuous_log(action=rng.uniform(size=n), reward=reward, density=np.ones(n))
+    return {
+        "decisions": (log, law),
+        "sessions": (ope.EpisodeLog(log, np.arange(n) // 2), law),
+        "slates": (slates, np.full((*pair, 2), 0.5)),
+        "numbers": (numbers, np.full(n, 0.5)),
+    }
+
+
+@pytest.mark.parametrize("kind", ["decisions", "sessions", "slates", "numbers"])
+def test_verdicts_of_all_kinds_of_logs_know_range_and_groups(kind: str) -> None:
+    log, target = kinds()[kind]
+    assert "a few large rewards may change the mean" in ope.overlap(log, target).verdict
+    assert "can decide" in ope.overlap(log, target, reward_range=(0, 1e5)).verdict
+    assert "of 20 groups only" in ope.overlap(log, target, groups=np.arange(len(log)) % 20).verdict
+    with pytest.raises(ValueError, match="reward_range must be"):
+        ope.overlap(log, target, reward_range=(0, 1))
+    with pytest.raises(ValueError, match="groups must name the group of each row"):
+        ope.overlap(log, target, groups=[1, 2])

@@ -8,7 +8,7 @@ import numpy as np
 
 from seqdec.boundary import checks
 from seqdec.introspection import counted
-from seqdec.ope.contract import Evidence, evidence
+from seqdec.ope.contract import evidence
 from seqdec.ope.intervals import Ends, Terms, tails
 from seqdec.ope.log import Log
 from seqdec.statistics import standard_error
@@ -20,6 +20,7 @@ _TELLING = 10
 RARE = 0.01
 """Share of unsupported decisions that does not count."""
 SIGMAS = 5.0
+_BEYOND = "never made by the logging policy"
 _CLUSTERS, _STEPS = 5, 20
 _BETS = 0.5 ** np.arange(1, 13)
 _ESTIMATED = (
@@ -63,8 +64,8 @@ class Overlap(NamedTuple):
 def overlap(log: Any, target: Any, *, reward_range: Ends | None = None, groups: Any = None) -> Overlap:
     """Effective sample size, weights, calibration and verdict.
 
-    A log can decide if 30 rows and 1% of the rows are effective, as many groups, ten of them with another reward than
-    the usual one, and if support, propensities and tails of the rewards allow it.
+    A log can decide if 30 rows are effective, as many groups, ten of them with another reward than the usual one, and
+    if support, propensities, and the tails of weights and rewards allow it.
 
     Arguments and errors as in `seqdec.ope.evaluate`.
     """
@@ -72,30 +73,24 @@ def overlap(log: Any, target: Any, *, reward_range: Ends | None = None, groups: 
     return overlap_of(given, range_of(reward_range, given.log.reward), groups_of(groups, len(given.log)))
 
 
-@functools.singledispatch
-def overlap_of(evidence: Any, known: Ends | None, member: np.ndarray | None) -> Overlap:
+def overlap_of(given: Any, known: Ends | None, member: np.ndarray | None) -> Overlap:
     """Of the evidence, the range of its rewards and the groups of its rows."""
-    raise TypeError(f"overlap is not known for a {type(evidence.log).__name__}")
-
-
-@overlap_of.register
-def _overlap_of(given: Evidence, known: Ends | None, member: np.ndarray | None) -> Overlap:
-    log, w, count, nan = given.log, given.weights, len(given.log), float("nan")
+    log, found, count, nan = given.log, reach(given), len(given.log), float("nan")
+    w, off = found.weights, 0.0
     if not log.known_propensities:
-        unsupported = float(given.law[_unplayed(log)].sum())
         unknown = (
             "the log has no propensities: only the direct method is possible, and it rests on the model alone; its "
             "interval does not include the error of the model"
         )
         verdict = "The log alone cannot decide: without propensities estimates rest on the model."
-        return Overlap(count, nan, nan, nan, nan, unsupported, nan, nan, (unknown,), verdict)
-    found, off = reach(given), _miscalibration(log)
-    effective = _effective(w) if member is None else _effective(np.bincount(member, w))
-    effective = min(effective if log.logging is None else np.inf, count / (given.usual_weight or np.inf))
-    effective = float(effective) if w.any() else 0.0
-    worth = _worth(count, effective)
-    words = [_ESTIMATED] * log.estimated + [*found.warnings, *(repeats(log) if member is None else ())]
-    few = w.any() and effective < max(ENOUGH, 0.01 * count)
+        return Overlap(count, nan, nan, nan, nan, found.unsupported, nan, nan, (unknown,), verdict)
+    effective = found.effective if member is None else min(found.effective, _effective(np.bincount(member, w)))
+    worth, weakest = _worth(count, effective), effective / count
+    words = [_ESTIMATED] * log.estimated + [*found.warnings]
+    if isinstance(log, Log):
+        off, weakest = _miscalibration(log), _weakest(log, w)
+        words += repeats(log) if member is None else ()
+    few = bool(w.any() and effective < ENOUGH)
     hardly = few and effective < 0.5 * count
     if few:
         words.append(
@@ -103,22 +98,23 @@ def _overlap_of(given: Evidence, known: Ends | None, member: np.ndarray | None) 
             if hardly
             else f"the log is short: {worth}; intervals are rough"
         )
-    if w.max() > 0.1 * w.sum() and effective < 0.5 * count:
-        words.append(f"one row has {w.max() / w.sum():.0%} of all weight")
+    largest, size = float(np.abs(w).max()), float(np.abs(w).sum())
+    if largest > 0.1 * size and effective < 0.5 * count:
+        words.append(f"one row has {largest / size if size else 1:.0%} of all weight")
     if w.any() and off > SIGMAS:
         words.append(
             f"the propensities of an action are too small for its share of the rows, by {off:.1f} standard errors: "
             "they are not those of the logging policy"
         )
-    verdict = _verdict(given, found, off, worth, bool(few), bool(hardly), known, member)
+    verdict = _verdict(found, log.reward.reshape(count, -1).sum(axis=1), off, worth, few, hardly, known, member)
     return Overlap(
         count,
-        effective,
-        float(w.max()),
+        float(effective),
+        largest,
         float(w.mean()),
         standard_error(w),
         found.unsupported,
-        _weakest(log, w),
+        float(weakest),
         off,
         tuple(words),
         verdict,
@@ -126,8 +122,8 @@ def _overlap_of(given: Evidence, known: Ends | None, member: np.ndarray | None) 
 
 
 def _verdict(
-    given: Evidence,
     found: "Reach",
+    reward: np.ndarray,
     off: float,
     worth: str,
     few: bool,
@@ -135,15 +131,13 @@ def _verdict(
     known: Ends | None,
     member: np.ndarray | None,
 ) -> str:
-    log, w = given.log, given.weights
+    w = found.weights
     if not w.any():
         return "The log cannot decide about this policy: it never played what the policy would play."
     if off > SIGMAS:
         return "Do not decide by this log before its propensities are put right: they do not fit the actions."
     if found.unsupported > RARE:
-        never = given.law[_unplayed(log)].sum() > 0.5 * found.unsupported
-        what = "actions it never played" if never else "beyond its policy"
-        return f"The log decides only in part: {found.unsupported:.1%} of the policy's decisions are {what}."
+        return f"The log decides only in part: {found.unsupported:.1%} of the policy's decisions are {found.beyond}."
     if found.off:
         return "The log decides only in part: weights show that it leaves out decisions of the policy."
     if member is not None and (size := int(member.max()) + 1) < ENOUGH:
@@ -154,24 +148,32 @@ def _verdict(
         return f"The log is too short to decide: {worth}."
     if found.missing > RARE:
         return f"The log hardly decides: rows with {found.missing:.1%} of the weight seem to be missing."
-    if (telling := _telling(log.reward, w)) < _TELLING:
+    if (telling := _telling(reward, w)) < _TELLING:
         return f"The log is too short to decide: only {telling:.1f} effective rows have another reward than most."
-    if known is None and not all(tail.light for tail in tails(Terms(w * log.reward, w))):
+    if known is None and not all(tail.light for tail in tails(Terms(w * reward, w))):
         return "The log hardly decides: a few large rewards may change the mean; pass reward_range= if it is known."
     return f"The log can decide about this policy: {worth}."
 
 
 class Reach(NamedTuple):
-    """How far a log reaches the decisions of a policy; by default, unknown."""
+    """How far the rows of a log reach the decisions of a policy."""
 
+    weights: np.ndarray
+    """(n,) of the rows"""
+    effective: float = float("nan")
+    """rows of the policy's own that the log is worth"""
     weight: float = float("nan")
-    """E[w^2], the mean weight of the policy's decisions"""
+    """E[w^2], the mean weight of the policy's decisions; NaN if unknown"""
     unsupported: float = 0.0
     """share of the decisions that the logging policy never makes"""
     missing: float = 0.0
-    """share of the decisions that no row stands for: `unsupported`, or what the mean weight lacks beyond two errors"""
+    """share of the decisions that no row stands for: `unsupported`, or what the mean weight lacks, beyond two errors if
+    the tail of the weights is light
+    """
     off: bool = False
     """whether the mean weight is not 1; if the whole logging law is known, a smaller one is chance"""
+    beyond: str = ""
+    """what unsupported decisions are"""
     warnings: tuple[str, ...] = ()
     """sources of bias"""
 
@@ -179,30 +181,60 @@ class Reach(NamedTuple):
 @functools.singledispatch
 def reach(given: Any) -> Reach:
     """By the whole logging law if it is known, else by the weights."""
-    return Reach()
-
-
-@reach.register
-def _of_actions(given: Evidence) -> Reach:
-    log, w, law = given.log, given.weights, given.target.probabilities
-    if not log.known_propensities:
-        return Reach()
-    unplayed, mean, error = _unplayed(log), float(w.mean()), standard_error(w)
-    margin = 4 * error + 3 * float(w.max()) / len(w) + checks.TOLERANCE  # also under a few large weights
+    log, w, law, usual = given.log, given.weights, given.target.probabilities, given.usual_weight
+    unplayed = _unplayed(log)
     never = float(given.law[unplayed].sum())
+    if not log.known_propensities:
+        return Reach(w, unsupported=never)
+    listed = ", ".join(map(log.name, unplayed[:5])) + (", ..." if len(unplayed) > 5 else "")
     if log.logging is not None and len(law):
-        weight = given.usual_weight
-        unsupported = missing = float(np.where(log.logging > 0, 0.0, law).sum(axis=1).mean())
+        share = float(np.where(log.logging > 0, 0.0, law).sum(axis=1).mean())
+        off = bool(w.mean() - 1 > _margin(w))
+        found = Reach(w, len(w) / usual if w.any() else 0.0, usual, share, share, off)
     else:
-        weight, lacking = float(max(given.usual_weight, np.mean(w**2))), 1 - mean
+        certain = float(np.where(log.propensity > 1 - checks.TOLERANCE, 1 - w * log.propensity, 0.0).mean())
+        lacking = 1 - float(w.mean())
         plays = float((1 - log.propensity).sum()) / max(log.num_actions - 1, 1)  # of each action, if equally often
-        unsupported = never if lacking > never / 2 or never > 5 * np.exp(-plays) else 0.0  # else chance explains it
-        if lacking > margin:
+        chance = lacking <= never / 2 and never <= 5 * np.exp(-plays)
+        unsupported = max(certain if certain > checks.TOLERANCE else 0.0, 0.0 if chance else never)
+        if lacking - certain > _margin(w):
             unsupported = max(unsupported, lacking)
-        missing = max(unsupported, lacking - 2 * np.nan_to_num(error), 0.0)
-    off = (mean - 1 if log.logging is not None else abs(mean - 1)) > margin
-    found = Reach(weight, unsupported, float(missing), off)
-    return found._replace(warnings=tuple(_biases(given, found, unplayed, never, margin)))
+        found = by_weights(w, unsupported)
+        effective = min(found.effective, len(w) / usual if usual else np.inf)
+        found = found._replace(effective=effective, weight=max(usual, float(np.mean(w**2))))
+    unseen = found.unsupported > 0 and never > 0.5 * found.unsupported
+    return _told(found._replace(beyond=f"actions that no row has ({listed})" if unseen else _BEYOND))
+
+
+def by_weights(w: np.ndarray, unsupported: float) -> Reach:
+    """By weights (n,) and an unsupported share of the decisions."""
+    light = tails(Terms(w, np.ones_like(w)))[1].light  # else the error is too small where the heaviest rows lack
+    lacking = 1 - float(w.mean()) - (2 * np.nan_to_num(standard_error(w)) if light else 0.0)
+    missing = max(unsupported, float(lacking) if lacking > checks.TOLERANCE else 0.0)
+    off = bool(abs(w.mean() - 1) > _margin(w))
+    return _told(Reach(w, _effective(w), float("nan"), unsupported, missing, off, "unlike all that were logged"))
+
+
+def _told(found: Reach) -> Reach:
+    """With the sources of bias in words."""
+    w, told = found.weights, ()
+    if not w.any():
+        told = (
+            "the log has no support for the policy: in no row would the policy play what was logged; estimators by "
+            "weights are unknown (NaN), doubly robust ones rest on the model alone",
+        )
+    elif found.off and (found.unsupported <= RARE or found.beyond == _BEYOND):
+        told = (
+            f"the mean weight is {w.mean():.3f} and should be 1 within {_margin(w):.3f}: the propensities are not "
+            "those of the logging policy, or the log supports only a part of the policy",
+        )
+    elif found.unsupported > RARE:
+        told = (
+            f"the log supports only a part of the policy: {found.unsupported:.1%} of its decisions are {found.beyond}: "
+            "IPS counts them as rewards of 0, SNIPS and Replay leave them out, estimators with a model rest on it in "
+            "them",
+        )
+    return found._replace(warnings=told)
 
 
 def range_of(reward_range: Ends | None, rewards: np.ndarray) -> Ends | None:
@@ -245,30 +277,6 @@ def groups_of(groups: Any, count: int) -> np.ndarray | None:
         row = int(missing.argmax())
         raise ValueError(f"groups, row {row}: {labels[row]!r} is no label: give rows without a group one of their own")
     return pd.factorize(labels)[0]
-
-
-def _biases(given: Evidence, found: Reach, unplayed: np.ndarray, never: float, margin: float) -> Iterator[str]:
-    log, w, unsupported = given.log, given.weights, found.unsupported
-    if not w.any():
-        yield (
-            "the log has no support for the policy: in no row would the policy play the logged action; estimators by "
-            "weights are unknown (NaN), doubly robust ones rest on the model alone"
-        )
-        return
-    if unsupported > RARE and never > 0.5 * unsupported:
-        listed = ", ".join(map(log.name, unplayed[:5])) + (", ..." if len(unplayed) > 5 else "")
-        yield (
-            f"the log supports only a part of the policy, which plays with {never:.1%} probability actions "
-            f"that no row has ({listed}): IPS counts these decisions as rewards of 0, SNIPS and Replay leave them out, "
-            "estimators with a model rest on it in them"
-        )
-    elif found.off:
-        yield (
-            f"the mean weight is {w.mean():.3f} and should be 1 within {margin:.3f}: the propensities are not "
-            "those of the logging policy, or the log supports only a part of the policy"
-        )
-    elif unsupported > RARE:
-        yield f"the log supports only a part of the policy: it never makes {unsupported:.1%} of the decisions"
 
 
 def repeats(log: Log) -> Iterator[str]:
@@ -322,47 +330,9 @@ def _telling(reward: np.ndarray, w: np.ndarray) -> float:
     return _effective(rows)
 
 
-def of_weights(w: np.ndarray, unsupported: float, share: float, member: np.ndarray | None) -> Overlap:
-    """The overlap by weights (n,) alone; of the rows that have one, at least a share must be effective."""
-    count, size = len(w), float(np.abs(w).sum())
-    together = w if member is None else np.bincount(member, w)
-    effective = _effective(together)
-    largest, near = float(np.abs(w).max()), np.count_nonzero(w)
-    worth = _worth(count, effective)
-    words, rare = list(biases_of_weights(w, unsupported)), max(ENOUGH, share * min(near, len(together)))
-    if hardly := effective < rare or largest > 0.05 * size:
-        words.append(f"the log hardly overlaps with the policy: {worth}; intervals are wide")
-        words.append(f"one row has {largest / size if size else 1:.0%} of all weight")
-    if not size:
-        verdict = "The log cannot decide about this policy: it never played what the policy would play."
-    elif unsupported > RARE:
-        verdict = (
-            f"The log decides only in part: {unsupported:.1%} of the policy's decisions are unlike all of its own."
-        )
-    elif abs(w.mean() - 1) > 4 * standard_error(w) + checks.TOLERANCE:
-        verdict = "The log decides only in part: weights show that it leaves out decisions of the policy."
-    elif hardly:
-        verdict = f"The log hardly decides: {worth}; only a large difference would show."
-    else:
-        verdict = f"The log can decide about this policy: {worth}."
-    mean, error = float(w.mean()), standard_error(w)
-    return Overlap(count, effective, largest, mean, error, unsupported, effective / count, 0.0, tuple(words), verdict)
-
-
-def biases_of_weights(w: np.ndarray, unsupported: float) -> Iterator[str]:
-    """Sources of bias that weights (n,) and a share of unsupported decisions show."""
-    if not w.any():
-        yield "the log has no support for the policy: no row has a weight"
-    elif unsupported > RARE:
-        yield (
-            f"the log supports only a part of the policy: {unsupported:.1%} of its decisions are unlike all that were "
-            "logged"
-        )
-    elif abs(w.mean() - 1) > (margin := 4 * standard_error(w)) + checks.TOLERANCE:
-        yield (
-            f"the mean weight is {w.mean():.3f} and should be 1 within {margin:.3f}: the propensities are not those of "
-            "the logging policy, or the log supports only a part of the policy"
-        )
+def _margin(w: np.ndarray) -> float:
+    """Distance of the mean weight from 1 that chance may explain, also under a few large weights."""
+    return 4 * standard_error(w) + 3 * float(np.abs(w).max()) / len(w) + checks.TOLERANCE
 
 
 def _worth(count: int, effective: float) -> str:

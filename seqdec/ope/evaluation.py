@@ -9,7 +9,7 @@ import numpy as np
 from seqdec.boundary import checks
 from seqdec.ope import intervals
 from seqdec.ope.contract import Estimator, check_needs, evidence, missing, named
-from seqdec.ope.diagnostics import ENOUGH, Reach, extremes, groups_of, range_of, reach, repeats
+from seqdec.ope.diagnostics import ENOUGH, RARE, Reach, extremes, groups_of, range_of, reach, repeats
 from seqdec.ope.estimators import SNIPS, STANDARD, Auto, parsed
 from seqdec.ope.intervals import Terms
 from seqdec.ope.log import Log
@@ -143,7 +143,7 @@ def _intervals(
 ) -> list[tuple[float, float, str]]:
     """Intervals of the estimates, and whose they are, with what limits them."""
     absent, reward = missing(given), given.log.reward.reshape(len(given.log.reward), -1).sum(axis=1)
-    weak = found.missing > 0 or len(reward) < ENOUGH * found.weight
+    weak = not np.isnan(found.weight) and (found.missing > RARE or len(reward) < ENOUGH * found.weight)
     bases = []
     for one in chosen.values():
         others = _WEAK if weak else one.references(given)

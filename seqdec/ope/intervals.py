@@ -111,7 +111,7 @@ class Tail(NamedTuple):
     @property
     def light(self) -> bool:
         """Whether the tail has a variance beyond doubt."""
-        return self.shape + 3 * self.error < _HEAVY and self.largest < 0.1
+        return self.shape + 2 * self.error < _HEAVY and self.largest < 0.1
 
 
 def interval(

@@ -24,7 +24,7 @@ import numpy as np
 
 from seqdec.boundary import checks
 from seqdec.ope.contract import Estimator, evidence, refuse_agent
-from seqdec.ope.diagnostics import Overlap, Reach, biases_of_weights, of_weights, overlap_of, reach
+from seqdec.ope.diagnostics import Reach, by_weights, reach
 from seqdec.ope.estimators.tuning import slope
 from seqdec.ope.intervals import Terms, points
 from seqdec.rows import Rows
@@ -108,8 +108,6 @@ KERNELS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
 _GRID = np.linspace(-6, 6, 4801)
 _LEAST = 20
 """Effective rows of the narrowest bandwidth that is tried."""
-_EVEN = 0.15
-"""Least effective rows, as a share of those within a bandwidth; of a uniform density, 0.4."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,20 +212,11 @@ def _correction(evidence: ContinuousEvidence, h: float, kernel: str) -> np.ndarr
     return (p * np.vander((action - evidence.action) / h, 3, increasing=True)).sum(axis=1)
 
 
-@overlap_of.register
-def _overlap(evidence: ContinuousEvidence, known: Any, member: np.ndarray | None) -> Overlap:
-    return of_weights(*_support(evidence), share=_EVEN, member=member)
-
-
 @reach.register
-def _reach(given: ContinuousEvidence) -> Reach:
-    return Reach(warnings=tuple(biases_of_weights(*_support(given))))
-
-
-def _support(evidence: ContinuousEvidence) -> tuple[np.ndarray, float]:
+def _reach(evidence: ContinuousEvidence) -> Reach:
     """Weights of the default estimators, and the share of the target's actions without a logged one nearby."""
     kernel = KernelIPS().kernel
     h, sorted_actions = narrow(evidence, kernel), np.sort(evidence.log.action)
     first, last = (np.searchsorted(sorted_actions, evidence.action + side * h) for side in (-1, 1))
     outside = (evidence.action < sorted_actions[0]) | (evidence.action > sorted_actions[-1]) | (first == last)
-    return _plain(evidence, h, kernel) * _correction(evidence, h, kernel), float(outside.mean())
+    return by_weights(_plain(evidence, h, kernel) * _correction(evidence, h, kernel), float(outside.mean()))

@@ -14,7 +14,7 @@ from seqdec.boundary import checks
 from seqdec.boundary.tables import frame
 from seqdec.ope.columns import named, required, times
 from seqdec.ope.contract import Estimator, check_predicted, check_target, evidence
-from seqdec.ope.diagnostics import Overlap, Reach, biases_of_weights, of_weights, overlap_of, reach
+from seqdec.ope.diagnostics import Reach, by_weights, reach
 from seqdec.ope.intervals import Terms
 from seqdec.ope.log import Log
 from seqdec.ope.rewards import predictions
@@ -143,22 +143,15 @@ def _of_sessions(log: EpisodeLog, target: Any, predicted: Any = None, *, seed: i
     return EpisodeEvidence(log, given.probabilities, weights, known, checks.seed("seed", seed))
 
 
-@overlap_of.register
-def _overlap(evidence: EpisodeEvidence, known: Any, member: np.ndarray | None) -> Overlap:
-    return of_weights(*_support(evidence), share=0.01, member=member)
-
-
 @reach.register
-def _reach(given: EpisodeEvidence) -> Reach:
-    if not given.log.known_propensities:
-        return Reach()
-    return Reach(warnings=tuple(biases_of_weights(*_support(given))))
-
-
-def _support(evidence: EpisodeEvidence) -> tuple[np.ndarray, float]:
+def _reach(evidence: EpisodeEvidence) -> Reach:
     """Weights of whole sessions, and the target's share of actions that no decision has."""
     never = np.setdiff1d(np.arange(evidence.probabilities.shape[1]), evidence.log.steps.action)
-    return evidence.weights[:, -1], float(evidence.probabilities[:, never].sum(axis=1).mean())
+    unsupported = float(evidence.probabilities[:, never].sum(axis=1).mean())
+    if not evidence.log.known_propensities:
+        return Reach(evidence.weights[:, -1], unsupported=unsupported)
+    mean = by_weights(evidence.weights.mean(axis=1), unsupported)
+    return by_weights(evidence.weights[:, -1], unsupported)._replace(missing=mean.missing)
 
 
 def effective_sessions(log: EpisodeLog, target: Any) -> np.ndarray:

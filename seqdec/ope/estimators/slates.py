@@ -7,7 +7,7 @@ import numpy as np
 
 from seqdec.boundary import checks
 from seqdec.ope.contract import Estimator, evidence
-from seqdec.ope.diagnostics import Overlap, Reach, biases_of_weights, of_weights, overlap_of, reach
+from seqdec.ope.diagnostics import Reach, by_weights, reach
 from seqdec.ope.estimators.continuous import finite
 from seqdec.ope.intervals import Terms
 from seqdec.rows import Rows
@@ -85,22 +85,13 @@ def _of_slates(log: SlateLog, target: Any, predicted: Any = None, *, seed: int) 
     return SlateEvidence(log, law, own / log.propensity, alone / log.marginal, known, checks.seed("seed", seed))
 
 
-@overlap_of.register
-def _overlap(evidence: SlateEvidence, known: Any, member: np.ndarray | None) -> Overlap:
-    return of_weights(*_support(evidence), share=0.01, member=member)
-
-
 @reach.register
-def _reach(given: SlateEvidence) -> Reach:
-    return Reach(warnings=tuple(biases_of_weights(*_support(given))))
-
-
-def _support(evidence: SlateEvidence) -> tuple[np.ndarray, float]:
+def _reach(evidence: SlateEvidence) -> Reach:
     """Weights of whole slates, and the largest share of the target's items in a slot that no row has there."""
     law, action = evidence.probabilities, evidence.log.action
     never = [np.setdiff1d(np.arange(law.shape[2]), action[:, slot]) for slot in range(law.shape[1])]
     shares = [law[:, slot, items].sum(axis=1).mean() for slot, items in enumerate(never)]
-    return evidence.conditional.prod(axis=1), float(max(shares))
+    return by_weights(evidence.conditional.prod(axis=1), float(max(shares)))
 
 
 _INTERACTIONS = ("standard", "independent", "cascade")
