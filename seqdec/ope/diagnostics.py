@@ -76,7 +76,7 @@ def overlap(log: Any, target: Any, *, reward_range: Ends | None = None, groups: 
 def overlap_of(given: Any, known: Ends | None, member: np.ndarray | None) -> Overlap:
     """Of the evidence, the range of its rewards and the groups of its rows."""
     log, found, count, nan = given.log, reach(given), len(given.log), float("nan")
-    w, off = found.weights, 0.0
+    w, off, telling = found.weights, 0.0, np.inf
     if not log.known_propensities:
         unknown = (
             "the log has no propensities: only the direct method is possible, and it rests on the model alone; its "
@@ -88,7 +88,7 @@ def overlap_of(given: Any, known: Ends | None, member: np.ndarray | None) -> Ove
     worth, weakest = _worth(count, effective), effective / count
     words = [_ESTIMATED] * log.estimated + [*found.warnings]
     if isinstance(log, Log):
-        off, weakest = _miscalibration(log), _weakest(log, w)
+        off, weakest, telling = _miscalibration(log), _weakest(log, w), _telling(log.reward, w)
         words += repeats(log) if member is None else ()
     few = bool(w.any() and effective < ENOUGH)
     hardly = few and effective < 0.5 * count
@@ -106,7 +106,8 @@ def overlap_of(given: Any, known: Ends | None, member: np.ndarray | None) -> Ove
             f"the propensities of an action are too small for its share of the rows, by {off:.1f} standard errors: "
             "they are not those of the logging policy"
         )
-    verdict = _verdict(found, log.reward.reshape(count, -1).sum(axis=1), off, worth, few, hardly, known, member)
+    reward = log.reward.reshape(count, -1).sum(axis=1)
+    verdict = _verdict(found, reward, telling, off, worth, few, hardly, known, member)
     return Overlap(
         count,
         float(effective),
@@ -124,6 +125,7 @@ def overlap_of(given: Any, known: Ends | None, member: np.ndarray | None) -> Ove
 def _verdict(
     found: "Reach",
     reward: np.ndarray,
+    telling: float,
     off: float,
     worth: str,
     few: bool,
@@ -148,7 +150,7 @@ def _verdict(
         return f"The log is too short to decide: {worth}."
     if found.missing > RARE:
         return f"The log hardly decides: rows with {found.missing:.1%} of the weight seem to be missing."
-    if (telling := _telling(reward, w)) < _TELLING:
+    if telling < _TELLING:
         return f"The log is too short to decide: only {telling:.1f} effective rows have another reward than most."
     if known is None and not all(tail.light for tail in tails(Terms(w * reward, w))):
         return "The log hardly decides: a few large rewards may change the mean; pass reward_range= if it is known."
@@ -324,6 +326,8 @@ def _unplayed(log: Log) -> np.ndarray:
 
 def _telling(reward: np.ndarray, w: np.ndarray) -> float:
     """Effective number of rows whose reward is not the one that most rows have."""
+    if not w.any():
+        return 0.0
     _, place, times = np.unique(reward[w > 0], return_inverse=True, return_counts=True)
     usual = times.argmax()
     rows = np.where(place == usual, 0.0, w[w > 0]) if times[usual] > 0.5 * len(place) else w[w > 0]
