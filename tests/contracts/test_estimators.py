@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from seqdec import ope
+from seqdec.ope.intervals import points
 
 GRID = np.linspace(-8, 8, 4001)
 
