@@ -91,15 +91,7 @@ def learn_continuous(
     own, low, high = _spaces_for(log, spaces)
     if bandwidth is not None:
         checks.positive("bandwidth", bandwidth)
-    ascent = ascent_of(
-        len(log),
-        seed=seed,
-        optimizer=optimizer,
-        held_out=held_out,
-        batch_size=batch_size,
-        max_epochs=max_epochs,
-        patience=patience,
-    )
+    ascent = ascent_of(len(log), seed, optimizer, held_out, batch_size, max_epochs, patience)
     scaled, center, scale = standardized_inputs(log.context.astype(np.float32), own)
     net = network_of(model, scaled[0], 1)
     middle, spread = log.reward[ascent.learned].mean(), log.reward[ascent.learned].std() or 1.0

@@ -106,15 +106,7 @@ def learn(
     checks.number("regularization", regularization, 0)
     if predicted is not None and objective not in MODELED:
         raise ValueError(f"predicted has no effect with objective={objective!r}: leave it out")
-    ascent = ascent_of(
-        len(log),
-        seed=seed,
-        optimizer=optimizer,
-        held_out=held_out,
-        batch_size=batch_size,
-        max_epochs=max_epochs,
-        patience=patience,
-    )
+    ascent = ascent_of(len(log), seed, optimizer, held_out, batch_size, max_epochs, patience)
     scaled, center, scale = standardized_inputs(inputs(log), own)
     net = network_of(model, scaled[0], log.num_actions, by_row=log.action_features is not None)
     middle, spread = log.reward[ascent.learned].mean(), log.reward[ascent.learned].std() or 1.0
@@ -170,7 +162,7 @@ class Ascent(NamedTuple):
 
 
 def ascent_of(
-    count: int, *, seed: int, optimizer: Any, held_out: float, batch_size: int, max_epochs: int, patience: int
+    count: int, seed: int, optimizer: Any, held_out: float, batch_size: int, max_epochs: int, patience: int
 ) -> Ascent:
     """Checked settings for `count` rows, of which a random share is held out."""
     seed = checks.seed("seed", seed)
