@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -39,9 +38,9 @@ def run(found: Found, *, trust: bool = False) -> None:
     for name in ("seqdec.serve", "uvicorn"):
         logging.getLogger(name).setLevel(logging.INFO)
     compilation_cache(found.folder / "programs")
-    for quiet in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(quiet, lambda *_: None)  # uvicorn raises them again once all has ended
-    server(application(found, trust=trust), found.settings.server).run()
+    running = server(application(found, trust=trust), found.settings.server)
+    running.leaves = True
+    running.run()
 
 
 def application(found: Found, *, trust: bool = False) -> Starlette:

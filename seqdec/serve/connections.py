@@ -1,7 +1,9 @@
 """Connections that do not hold the server up, and its end within a bound."""
 
 import asyncio
+import logging
 import math
+import os
 import resource
 import time
 from typing import Any
@@ -84,7 +86,18 @@ class Connection(HttpToolsProtocol):
 
 
 class Server(uvicorn.Server):
-    """A server that looks at its connections once a second."""
+    """A server that looks at its connections once a second.
+
+    leaves: end the process with it, without waiting for threads that compile.
+    """
+
+    leaves = False
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        await super().shutdown(sockets)
+        if self.leaves:
+            logging.shutdown()
+            os._exit(0)
 
     async def on_tick(self, counter: int) -> bool:
         if counter % 10 == 0:
