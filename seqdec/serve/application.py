@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from seqdec.runtime import compilation_cache, one_blas_thread, short_turns
+from seqdec.serve import browser
 from seqdec.serve.access import Access, Caller, RefusedError
 from seqdec.serve.calls import CALLS, Call, Service
 from seqdec.serve.config import Found, said
@@ -81,6 +82,7 @@ def application(found: Found, *, trust: bool = False) -> Starlette:
         return _refused(error.status_code, f"{error.detail}: {request.method} {request.url.path:.200}", error.headers)
 
     routes = [*map(route, CALLS), Route("/openapi.json", shown), Route("/metrics", measured)]
+    routes += browser.routes(service, access)
     return Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: unknown})
 
 

@@ -11,11 +11,11 @@ import numpy as np
 from pydantic import BaseModel
 from starlette.responses import Response
 
+from seqdec.runtime import short_turns
 from seqdec.serve import messages
 from seqdec.serve.access import Right
 from seqdec.serve.config import Settings
 from seqdec.serve.deployments import Asked, Deployment, Deployments, UnavailableError
-from seqdec.service import read_history
 
 
 class Call(NamedTuple):
@@ -93,6 +93,12 @@ async def explain(service: Service, deployment: Deployment, ask: messages.Questi
     return {"actions": [dict(zip(names, row, strict=True)) for row in rows]}
 
 
+async def diagnostics(service: Service, deployment: Deployment, message: None) -> Any:
+    """What to look at in the latest decisions, and how the arms do."""
+    deployment.agent  # noqa: B018 (raises where it cannot answer)
+    return await asyncio.to_thread(_diagnosed, service.deployments.folder(deployment))
+
+
 async def log(service: Service, deployment: Deployment, message: None) -> Any:
     """The decisions with known reward and propensity, for seqdec.ope, as parquet."""
     agent = deployment.agent
@@ -104,18 +110,6 @@ async def log(service: Service, deployment: Deployment, message: None) -> Any:
             return path.read_bytes()
 
     return Response(await asyncio.to_thread(written), media_type="application/vnd.apache.parquet")
-
-
-async def diagnostics(service: Service, deployment: Deployment, message: None) -> Any:
-    """What an operator should look at: each alarm with a likely cause and an action."""
-    deployment.agent  # noqa: B018 (raises where it cannot answer)
-
-    def found() -> list[Any]:
-        from seqdec.service.diagnostics import alarms
-
-        return [alarm._asdict() for alarm in alarms(read_history(service.deployments.folder(deployment)))]
-
-    return {"alarms": await asyncio.to_thread(found)}
 
 
 async def add_arm(service: Service, deployment: Deployment, of: messages.OfArm) -> Any:
@@ -243,6 +237,13 @@ async def _learned(deployment: Deployment, reports: Sequence[messages.Report]) -
     for report in reports:
         deployment.declaration.rewards.check_reported(report.reward)
     return await deployment.reports.ask([(report.token, report.reward, report.id) for report in reports])
+
+
+def _diagnosed(folder: Path) -> Any:
+    from seqdec.serve import reports  # pandas is slow to import
+
+    with short_turns():
+        return reports.of_folder(folder)
 
 
 def _check_rows(service: Service, rows: Sequence[Any]) -> None:

@@ -115,7 +115,7 @@ class Explained(Strict):
 
 
 class Alarm(Strict):
-    """Of what kind, about which column or arm, what was seen, why it may be, and what to do."""
+    """Something to look at: of reports, choices, levels, missing or clipped values, drift or delays."""
 
     kind: str
     subject: str
@@ -124,10 +124,38 @@ class Alarm(Strict):
     action: str
 
 
-class Diagnosed(Strict):
-    """The most urgent first."""
+class ArmFound(Strict):
+    """An arm in the latest decisions: its reward with a 95% interval, as `comparison` says."""
 
+    arm: Any
+    decisions: int
+    share: float | None
+    reward: float | None
+    low: float | None
+    high: float | None
+    least_propensity: float | None
+
+
+class DecisionFound(Strict):
+    """A decision in the log."""
+
+    number: int
+    time: str
+    action: Any
+    propensity: float | None
+    reward: float | None
+    source: str | None
+
+
+class Diagnosed(Strict):
+    """What the latest decisions say: what to look at, facts, arms, and the last decisions."""
+
+    latest: int
     alarms: list[Alarm]
+    facts: list[str]
+    comparison: str
+    arms: list[ArmFound]
+    decisions: list[DecisionFound]
 
 
 class OfArm(Strict):

@@ -67,7 +67,7 @@ class Feature(NamedTuple):
     """whether many values may be at an end in a healthy log"""
 
 
-def played(history: pd.DataFrame) -> pd.DataFrame:
+def played(history: Any) -> Any:
     """Without what was withdrawn."""
     return history[history["source"].ne(WITHDRAWN).fillna(True)].reset_index(drop=True)
 
@@ -117,7 +117,8 @@ def reports(history: pd.DataFrame) -> Iterator[Alarm]:
 
     Silence is measured in decisions: three times the longest stretch without a report before, and improbable.
     """
-    log, source = history.attrs.get(LOG, {}), history["source"]
+    log: Mapping[str, Any] = history.attrs.get(LOG, {})
+    source: Any = history["source"]
     times, reported = _seconds(history["time"]), source.isin([REPORTED, COLLECTED]).to_numpy()
     waiting = log.get("last report")
     end = times[-1] - (log.get("window") or 0.0)  # combined reports appear when their window is over
@@ -275,10 +276,10 @@ def delays(history: pd.DataFrame) -> Iterator[Alarm]:
             continue
         if stats.ks_2samp(before, recent).pvalue < 1e-6:  # pyright: ignore[reportAttributeAccessIssue]
             found = (
-                f"half of the latest {width:,} reports came after more than {_spoken(middle)}, before {_spoken(usual)}"
+                f"half of the latest {width:,} reports came after more than {spoken(middle)}, before {spoken(usual)}"
             )
             window = history.attrs.get(LOG, {}).get("window")
-            late = f" (decisions take rewards for {_spoken(window)})" if window else ""
+            late = f" (decisions take rewards for {spoken(window)})" if window else ""
             cause = "reports are sent in batches, or wait in a queue"
             yield Alarm("delays", "", found, cause, f"look at the way of the reports; what is late is lost{late}")
             return
@@ -317,7 +318,7 @@ def drift(history: pd.DataFrame) -> pd.DataFrame:
     return table.iloc[order].rename_axis("number")
 
 
-def parts(history: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+def parts(history: Any) -> tuple[Any, Any]:
     """The first and the last quarter; of four days or more whole days, of four weeks or more whole weeks."""
     seconds = _seconds(history["time"])
     days = (seconds[-1] - seconds[0]) / _DAY if len(seconds) else 0.0
@@ -332,6 +333,14 @@ def parts(history: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 def entropy(actions: pd.Series) -> float:
     """Of the shares of actions, in nats: 0 if one has all, log(k) of k alike."""
     return float(stats.entropy(actions.value_counts(sort=False).to_numpy(float)))
+
+
+def spoken(seconds: float) -> str:
+    """A duration with its unit."""
+    for size, unit in ((_DAY, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{1_000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
 def _risen(flag: np.ndarray, *, always: bool) -> tuple[float, float] | None:
@@ -404,10 +413,3 @@ def _distance(before: np.ndarray, after: np.ndarray) -> float:
 def _seconds(times: Any) -> np.ndarray:
     """Since 1970, NaN where unknown."""
     return (times - pd.Timestamp(0, tz="UTC")).dt.total_seconds().to_numpy(float)
-
-
-def _spoken(seconds: float) -> str:
-    for size, unit in ((_DAY, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{1_000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"

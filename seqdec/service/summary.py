@@ -70,7 +70,8 @@ def summary(
         facts.append("no reward is known yet")
     if len(delay):
         middle, late = np.quantile(delay, [0.5, 0.95])
-        facts.append(f"a reported reward comes after {middle:.3g} s in the median, 95% of them within {late:.3g} s")
+        said = f"in the median, 95% of them within {diagnostics.spoken(late)}"
+        facts.append(f"a reported reward comes after {diagnostics.spoken(middle)} {said}")
     arms = _arms(history, first, last, bounds, anytime) if "action" in history else None
     if arms is not None:
         facts += _of_choices(history, first, last)

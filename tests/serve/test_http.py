@@ -131,7 +131,7 @@ def test_explanations_logs_and_counts_are_read(served: Running, tmp_path: Path) 
     deciding.learn("numbers", deciding.decide("numbers", POINT)["token"], 2.0)
     (tmp_path / "log.parquet").write_bytes(client.call("/v1/numbers/log.parquet"))
     log = Log.load(tmp_path / "log.parquet")
-    assert client.call("/v1/numbers/diagnostics") == {"alarms": []}  # in a short log
+    assert not client.call("/v1/numbers/diagnostics")["alarms"]  # in a short log
     about = client.call("/v1/numbers")
     assert 0 < len(log) <= about["counts"]["decisions"] and about["arms"] == ["left", "right", 3]
     assert [one["name"] for one in client.call("/v1")["deployments"]][:2] == ["numbers", "shop"]

@@ -18,7 +18,7 @@ ENCODER = Encoder(
     }
 )
 ARMS = ("banner", "<b>video</b>", "none", 7)
-START = pd.Timestamp("2026-09-01", tz="UTC")
+START: Any = pd.Timestamp("2026-09-01", tz="UTC")
 
 
 def services(count: int, rows: int, seed: int, days: float) -> dict[str, np.ndarray]:

@@ -1,0 +1,75 @@
+"""What `GET /v1/{deployment}/diagnostics` and the page say of a log, as JSON values."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from seqdec.service import diagnostics
+from seqdec.service.logs import read_latest
+from seqdec.service.summary import summary
+
+_LATEST = 5_000
+"""Decisions that are read."""
+_SHOWN = 20
+_COMPARED = (
+    "Rewards are weighted by propensities: what an arm would earn in all decisions, with 95% intervals for one look. "
+    "The arm that looks best is chosen after the fact: test a winner on later decisions."
+)
+_PLAIN = (
+    "Propensities are not known: rewards are plain means of the decisions of each arm, and no test of one arm against "
+    "another."
+)
+_NOTHING: dict[str, Any] = {"latest": 0, "alarms": [], "facts": [], "comparison": "", "arms": [], "decisions": []}
+
+
+def of_folder(folder: Any) -> dict[str, Any]:
+    """The report of an agent's folder, also while it is in use. Raises OSError or ValueError."""
+    return report(read_latest(folder, _LATEST))
+
+
+def report(history: pd.DataFrame) -> dict[str, Any]:
+    """Alarms, facts, arms and the last decisions of a table of `read_history`."""
+    history = diagnostics.played(history)
+    if history.empty:
+        return _NOTHING
+    found = summary(history)
+    known = bool(history["propensity"].notna().all())
+    arms = [] if found.arms is None else found.arms.reset_index().to_dict("records")
+    arms.sort(key=lambda one: -one["decisions"])
+    return {
+        "latest": len(history),
+        "alarms": [alarm._asdict() for alarm in diagnostics.alarms(history)],
+        "facts": list(found.facts),
+        "comparison": "" if found.arms is None else _COMPARED if known else _PLAIN,
+        "arms": [_arm(one) for one in arms],
+        "decisions": [_decision(one) for one in history.tail(_SHOWN)[::-1].to_dict("records")],
+    }
+
+
+def _arm(one: dict[Any, Any]) -> dict[str, Any]:
+    numbers = {name: _number(one[name]) for name in ("reward", "low", "high")}
+    least = _number(one["least propensity"])
+    own = {"arm": _action(one["arm"]), "decisions": int(one["decisions"]), "share": _number(one["last share"])}
+    return {**own, **numbers, "least_propensity": least}
+
+
+def _decision(one: dict[Any, Any]) -> dict[str, Any]:
+    point = [float(one[name]) for name in one if str(name).startswith("action_")]
+    return {
+        "number": int(one["number"]),
+        "time": f"{one['time']:%Y-%m-%d %H:%M:%S}",
+        "action": _action(one["action"]) if "action" in one else point,
+        "propensity": _number(one["propensity"]),
+        "reward": _number(one["reward"]),
+        "source": None if pd.isna(one["source"]) else one["source"],
+    }
+
+
+def _action(action: Any) -> Any:
+    return int(action) if isinstance(action, int | np.integer) else action
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if math.isfinite(value) else None
