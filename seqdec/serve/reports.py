@@ -36,13 +36,14 @@ def report(history: pd.DataFrame) -> dict[str, Any]:
         return _NOTHING
     found = summary(history)
     known = bool(history["propensity"].notna().all())
-    arms = [] if found.arms is None else found.arms.reset_index().to_dict("records")
+    table: Any = found.arms
+    arms = [] if table is None else table.reset_index().to_dict("records")
     arms.sort(key=lambda one: -one["decisions"])
     return {
         "latest": len(history),
         "alarms": [alarm._asdict() for alarm in diagnostics.alarms(history)],
         "facts": list(found.facts),
-        "comparison": "" if found.arms is None else _COMPARED if known else _PLAIN,
+        "comparison": "" if table is None else _COMPARED if known else _PLAIN,
         "arms": [_arm(one) for one in arms],
         "decisions": [_decision(one) for one in history.tail(_SHOWN)[::-1].to_dict("records")],
     }

@@ -5,7 +5,7 @@ of Wilson's interval (z = 4) is above 1% and twice the share before:
 
     (p + z^2 / 2w - z sqrt(p (1 - p) / w + z^2 / 4w^2)) / (1 + z^2 / w)  >  max(0.01, 2 p_before)
 
-Drift is the Kolmogorov-Smirnov distance between the first and the last part of the log, where n rows with the lag-1
+Drift is the Kolmogorov-Smirnov distance between the first and the last part of the log. In both, n rows with the lag-1
 autocorrelation r count as n (1 - r) / (1 + r) (Wilks, "Statistical Methods in the Atmospheric Sciences").
 """
 
@@ -349,7 +349,9 @@ def _risen(flag: np.ndarray, *, always: bool) -> tuple[float, float] | None:
         if not 0 < width < len(flag):
             continue
         share, before = float(flag[-width:].mean()), float(flag[:-width].mean())
-        if _lower(share, width) > max(_RARE, 2 * before) or (always and min(share, before) > _MUCH):
+        if _lower(share, _independent(flag[-width:] * 1.0)) > max(_RARE, 2 * before) or (
+            always and min(share, before) > _MUCH
+        ):
             return share, before
     return None
 
@@ -375,7 +377,7 @@ def _rose(before: np.ndarray, after: np.ndarray) -> bool:
     return bool(after.mean() - before.mean() > 2 * error)
 
 
-def _lower(share: float, rows: int) -> float:
+def _lower(share: float, rows: float) -> float:
     spread = np.sqrt(share * (1 - share) / rows + _Z**2 / (4 * rows**2))
     return (share + _Z**2 / (2 * rows) - _Z * spread) / (1 + _Z**2 / rows)
 

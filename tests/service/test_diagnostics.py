@@ -31,8 +31,12 @@ def healthy() -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("days", [0.5, 10.0, 40.0])
 def test_healthy_services_are_quiet(days: float) -> None:
-    """Though traffic follows the hour, agents learn, rewards come late, and dates go on."""
-    found = [alarm for one in histories(services(17, ROWS, int(days), days)) for alarm in alarms(one)]
+    """Though traffic follows the hour, agents learn, rewards come late, dates go on, and users come back at once."""
+    parts = services(17, ROWS, int(days), days)
+    users = np.arange(ROWS) // 15 * 15
+    found = [alarm for one in histories(parts) for alarm in alarms(one)]
+    parts |= {name: parts[name][:, users] for name in ("ages", "cities", "spent")}
+    found += [alarm for one in histories(parts) for alarm in alarms(one)]
     assert len(found) <= 1, found
 
 
