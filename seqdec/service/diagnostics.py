@@ -29,7 +29,8 @@ _WIDTHS = (200, 1_000)
 _Z = 4.0
 _RARE, _MUCH = 0.01, 0.2
 """Shares of unknown levels and clipped values: never worth an alarm; always, whatever was before."""
-_DISTANCE = 0.15
+_DISTANCE, _CHANCE = 0.15, 1e-5
+"""Of a drift worth an alarm."""
 _LOST = 0.05
 """An abandoned arm has this share of its decisions before."""
 _SILENCE, _REPORTS = 50, 30
@@ -167,21 +168,22 @@ def choices(history: pd.DataFrame) -> Iterator[Alarm]:
     action, reward = history["action"].to_numpy(), history["reward"].to_numpy(float)
     cause = "the belief has collapsed, as after wrong rewards, or the policy does not explore"
     remedy = "compare the rewards of the arms, look at `explain`, and at what was deployed then"
-    for width in (*_WIDTHS, len(action) // _SHARE, len(action) // 2):
-        if 2 * width > len(action):
+    for width in (*_WIDTHS, len(action) // _SHARE):
+        if 3 * width > len(action):  # at first an agent learns
             continue
         recent, before = slice(len(action) - width, None), slice(len(action) - 2 * width, len(action) - width)
-        names, counts = np.unique(action[recent].astype(str), return_counts=True)
-        favorite = action[recent].astype(str) == names[counts.argmax()]
-        others, others_before = (~favorite).sum(), (action[before].astype(str) != names[counts.argmax()]).sum()
-        if others_before < _MUCH * width or others > _LOST * others_before or _rose(reward[before], reward[recent]):
-            continue
-        arm = names[counts.argmax()]
-        found = (
-            f"{arm} has {favorite.mean():.1%} of the last {width:,} decisions, and had {1 - others_before / width:.1%}"
-        )
-        yield Alarm("choices", str(arm), f"{found} of as many before, while rewards did not rise", cause, remedy)
-        return
+        arm = history["action"].iloc[recent].value_counts().index[0]
+        others, others_before = ((action[part] != arm).mean() for part in (recent, before))
+        is_sudden = others_before >= max(_MUCH, 30 / width) and others <= _LOST * others_before
+        if is_sudden and not _rose(reward[before], reward[recent]):
+            now, then = (
+                f"{1 - others:.1%} of the last {width:,} decisions",
+                f"{1 - others_before:.1%} of as many before",
+            )
+            yield Alarm(
+                "choices", str(arm), f"{arm} has {now}, and had {then}, while rewards did not rise", cause, remedy
+            )
+            return
     if len(set(action.tolist())) == 1 and history["number"].iloc[0] == 1:
         found = f"all {len(action):,} decisions were for {action[0]}, none for any other arm"
         yield Alarm("choices", str(action[0]), found, "the policy does not explore", remedy)
@@ -234,7 +236,7 @@ def drifted(history: pd.DataFrame, explained: Collection[str] = ()) -> Iterator[
     if len(history) < _LEAST:
         return
     found: Any = drift(history)
-    found = found[found["beyond chance"] & (found["distance"] >= _DISTANCE)]
+    found = found[found["beyond chance"] & (found["chance"] < _CHANCE) & (found["distance"] >= _DISTANCE)]
     known = {}
     features = features_of(history)
     for name, row in found.iterrows():  # the largest distance first
@@ -272,7 +274,7 @@ def delays(history: pd.DataFrame) -> Iterator[Alarm]:
             continue
         before = delay[:-width][arrived[:-width] >= times[0] + np.quantile(recent, 0.99)]
         middle, usual = np.median(recent), np.median(before) if len(before) else np.inf
-        if len(before) < _REPORTS or middle < 2 * usual:
+        if len(before) < _REPORTS or middle < 3 * usual:
             continue
         if stats.ks_2samp(before, recent).pvalue < 1e-6:  # pyright: ignore[reportAttributeAccessIssue]
             found = (
@@ -289,7 +291,8 @@ def drift(history: pd.DataFrame) -> pd.DataFrame:
     """Drift by column of the contexts, the largest distance first, those that follow the calendar last.
 
     Columns: first mean, last mean, shift (in standard deviations of the first part), distance (Kolmogorov-Smirnov),
-    beyond chance (at 1% over all columns together), calendar (a date, or a function of the time; never beyond chance).
+    chance (of as large a distance without drift), beyond chance (at 1% over all columns together), calendar (a date, or
+    a function of the time; never beyond chance).
     """
     known, names = features_of(history), contexts_of(history)
     first, last = parts(history)
@@ -309,10 +312,11 @@ def drift(history: pd.DataFrame) -> pd.DataFrame:
             "last mean": after.mean(),
             "shift": (after.mean() - before.mean()) / std if std else 0.0,
             "distance": distance,
+            "chance": chance,
             "beyond chance": bool(chance < 0.01 / len(names)) and not calendar,
             "calendar": calendar,
         }
-    columns = ["first mean", "last mean", "shift", "distance", "beyond chance", "calendar"]
+    columns = ["first mean", "last mean", "shift", "distance", "chance", "beyond chance", "calendar"]
     table: Any = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
     order = np.lexsort((-table["distance"].to_numpy(float), table["calendar"].to_numpy(bool)))
     return table.iloc[order].rename_axis("number")
