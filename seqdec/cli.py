@@ -12,7 +12,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
@@ -25,6 +25,7 @@ from seqdec import agents, commands, envs, pages, policies
 from seqdec.commands.base import Experiment, description, preset
 from seqdec.commands.folder import CHECKPOINT, finish, opened, read_manifest, reporting, resumed, write_manifest
 from seqdec.persistence import located, version
+from seqdec.plugins import named_by, trusting
 from seqdec.registry import Registry
 from seqdec.runtime import compilation_cache, use_all_cores
 
@@ -35,7 +36,8 @@ _DESCRIPTION = """Sequential decisions with Bayesian neural filters.
 --version prints the version."""
 _EVERYWHERE = """Every command takes --compilation-cache [DIR]: keep compiled programs in DIR (default: the user's cache
 folder), so that a later command loads instead of compiling them. --resume DIR, in place of a command's other options,
-continues the experiment in DIR after any interruption, with the same result as an uninterrupted run."""
+continues the experiment in DIR after any interruption, with the same result as an uninterrupted run. --trust lets the
+files and folders that a command reads name "module:function", which imports and runs code."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,15 @@ def _execute(argv: Sequence[str]) -> int:
     if known.version:
         print(f"seqdec {version('seqdec')}")
         return 0
+    with ExitStack() as scopes:
+        if known.trust:
+            scopes.enter_context(trusting())
+        if known.resume is not None:
+            scopes.enter_context(named_by(Path(known.resume)))
+        return _called(arguments, known)
+
+
+def _called(arguments: list[str], known: argparse.Namespace) -> int:
     try:
         if isinstance(known.compilation_cache, str):
             located(known.compilation_cache)  # refuses what cannot be a path
@@ -115,7 +126,7 @@ def _execute(argv: Sequence[str]) -> int:
     except SystemExit as stop:  # tyro has printed the help or the usage error
         return stop.code if isinstance(stop.code, int) else 0
     if hasattr(command, "execute"):
-        return _serve(command)
+        return _serve(command, known.trust)
     use_all_cores()
     if known.compilation_cache is not None:
         compilation_cache(None if known.compilation_cache is _DEFAULT else known.compilation_cache)
@@ -130,6 +141,7 @@ def _split_global_options(argv: Sequence[str]) -> tuple[list[str], argparse.Name
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--compilation-cache", nargs="?", const=_DEFAULT, metavar="DIR")
     parser.add_argument("--resume", metavar="DIR")
+    parser.add_argument("--trust", action="store_true")
     parser.add_argument("--version", action="store_true")
     known, arguments = parser.parse_known_args(list(argv))
     return arguments, known
@@ -246,11 +258,11 @@ def _report(asked: Report) -> int:
             pages.check_name(file)
         except ValueError as error:
             return _complain(error, _USAGE)
-    try:
-        kind: Any = commands.EVERY[read_manifest(folder)["experiment"]]
-    except FileNotFoundError as error:
-        return _complain(error, _USAGE)
-    with reporting(*([] if asked.format is None else [asked.format])) as reported:
+    with named_by(folder), reporting(*([] if asked.format is None else [asked.format])) as reported:
+        try:
+            kind: Any = commands.EVERY[read_manifest(folder)["experiment"]]
+        except FileNotFoundError as error:
+            return _complain(error, _USAGE)
         text = kind.report(folder)
     print(page.latex(folder, reported) if asked.latex else text)
     if file is not None:
@@ -259,9 +271,9 @@ def _report(asked: Report) -> int:
     return 0
 
 
-def _serve(command: Any) -> int:
+def _serve(command: Any, trust: bool) -> int:
     try:
-        command.execute()
+        command.execute(trust=trust)
     except (ValueError, FileNotFoundError, FileExistsError) as error:
         return _complain(error, _USAGE)
     return 0

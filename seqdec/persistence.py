@@ -449,7 +449,7 @@ def _exclusive(path: Path, place: Path, remedy: str, patience: float = 0.0) -> I
     """Hold the lock at `place`, which keeps `path`; `remedy`: what to do where this process holds it."""
     from filelock import FileLock
 
-    process, lock = os.getpid(), FileLock(place, thread_local=False)  # another thread may release it
+    process, lock = os.getpid(), FileLock(place, mode=0o600, thread_local=False)  # another thread may release it
     if not _acquired(lock, patience) and place in _IN_USE:
         gc.collect()  # garbage in a cycle of references uses nothing
         _acquired(lock, 0)
@@ -504,7 +504,7 @@ def clear(paths: Iterable[Path]) -> None:
         with suppress(OSError):
             folder.rmdir()  # empty where its writer was killed before it could lock it
         if (folder / _WRITING).is_file():
-            lock = FileLock(folder / _WRITING)
+            lock = FileLock(folder / _WRITING, mode=0o600)
             with suppress(OSError, NotImplementedError):  # a Timeout, which is an OSError: its writer is alive
                 lock.acquire(timeout=0)
                 _discard(folder, lock)
@@ -575,7 +575,7 @@ def _temporary(path: Path) -> "tuple[Path, FileLock]":
     while True:
         folder = path.parent / f".{path.name}-{uuid.uuid4().hex[:8]}"
         folder.mkdir()
-        lock = FileLock(folder / _WRITING)
+        lock = FileLock(folder / _WRITING, mode=0o600)
         # Another process may take the folder for abandoned before it is locked.
         try:
             with suppress(NotImplementedError):  # the file system has no locks, so that nobody can claim the folder

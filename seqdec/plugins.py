@@ -3,6 +3,9 @@
 Packages declare names as entry points of the groups seqdec.agents, seqdec.environments, seqdec.policies,
 seqdec.surrogates and seqdec.experiments; folders in sys.path in the tables [tool.seqdec.agents], ... of their
 pyproject.toml. They are read once.
+
+"module:function" imports and runs code: whoever calls a function or types a command may name it, a file or folder only
+if it is trusted.
 """
 
 import difflib
@@ -12,7 +15,9 @@ import importlib
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +28,8 @@ _DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 REFERENCE = re.compile(f"{_DOTTED}:{_DOTTED}")
 """"module:function", or "module:object.function"."""
 _LOADED: dict[str, str] = {}
+_SOURCE: ContextVar[tuple[Path, Collection[Any]] | None] = ContextVar("source", default=None)
+_TRUSTED: ContextVar[bool] = ContextVar("trusted", default=False)
 
 
 class Declared(NamedTuple):
@@ -76,6 +83,41 @@ def is_name(text: str) -> bool:
 def is_reference(text: Any) -> bool:
     """Whether a text has the form "module:function"."""
     return isinstance(text, str) and REFERENCE.fullmatch(text) is not None
+
+
+@contextmanager
+def named_by(source: Path, trust: Collection[Any] = ()) -> Iterator[None]:
+    """Within it, names are those of a file or folder, which may hold a "module:function" only if it is in `trust`."""
+    token = _SOURCE.set((source, trust))
+    try:
+        yield
+    finally:
+        _SOURCE.reset(token)
+
+
+@contextmanager
+def trusting() -> Iterator[None]:
+    """Within it, files and folders may name any code: --trust."""
+    token = _TRUSTED.set(True)
+    try:
+        yield
+    finally:
+        _TRUSTED.reset(token)
+
+
+def check_registered(place: object, value: Any) -> None:
+    """Raises ValueError for a "module:function" in a file or folder, unless it is trusted."""
+    if is_reference(value) and not _TRUSTED.get():
+        raise ValueError(
+            f"{place} names {value!r}, which would import code: name one of the registry (seqdec list), or trust what "
+            "you have read yourself with --trust"
+        )
+
+
+def check_source(reference: str) -> None:
+    """Raises ValueError where a file or folder names what it may not."""
+    if (found := _SOURCE.get()) is not None and reference not in found[1]:
+        check_registered(found[0], reference)
 
 
 def load(reference: str) -> Any:

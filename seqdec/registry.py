@@ -81,6 +81,8 @@ class Registry(Generic[T]):
         if self._outside is None or not (points or plugins.is_reference(name)):
             hint = self._outside.hint if self._outside else ""
             raise ValueError(f"{unknown(self.kind, name, self.names())}{hint}")
+        if not points:
+            plugins.check_source(name)
         found = plugins.load_declared(points, self.kind) if points else load(name)
         if not self._outside.fits(found):
             raise ValueError(f"{name!r} is no {self.kind}, but {found!r:.80}: it must be {self._outside.form}")

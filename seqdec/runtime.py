@@ -224,6 +224,8 @@ def compilation_cache(folder: str | os.PathLike[str] | None = None) -> Path:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "seqdec" / "programs"
     path = located(folder)
     check_writable(path)
+    with contextlib.suppress(PermissionError):  # another user's, shared with this one
+        path.chmod(0o700)  # whoever writes a program there decides what runs
     jax.config.update("jax_compilation_cache_dir", str(path))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

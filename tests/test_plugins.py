@@ -164,7 +164,7 @@ def test_an_experiment_from_outside_is_recorded_resumed_and_reported(
     manifest = folder.read_manifest(out)
     assert manifest["experiment"] == "another:Other" and manifest["runs"] == ["random"]
     printed = capsys.readouterr().out
-    assert cli.main(["run", "--resume", str(out)]) == 0 == cli.main(["report", str(out)])
+    assert cli.main(["run", "--resume", str(out), "--trust"]) == 0 == cli.main(["report", str(out), "--trust"])
     assert capsys.readouterr().out.count(printed.splitlines()[1]) == 2
     assert commands.EVERY.name_of(commands.EVERY["mine:Three"]) == "three-arms"  # pyright: ignore
 
@@ -177,7 +177,7 @@ def test_a_sweep_takes_references_and_notices_a_changed_file(mine: Path, tmp_pat
         encoding="utf-8",
     )
     out = tmp_path / "out"
-    assert cli.main(["sweep", str(config), "--workers", "1", "--out", str(out)]) == 0  # a worker imports them too
+    assert cli.main(["sweep", str(config), "--workers", "1", "--out", str(out), "--trust"]) == 0
     table = pd.read_parquet(out / "sweep.parquet")
     assert set(table["environment"]) == {"mine:world"} and set(table["agent"]) == {"narrow", "own"}
     assert '"policy": "mine:policy"' in table.loc[table["agent"] == "narrow", "settings"].iloc[0]

@@ -133,7 +133,7 @@ def minimize(
     outputs, space = Outputs(objectives, outcome_constraints), space_from(bounds, constraints)
     path = None if checkpoint is None else located(checkpoint)  # `fun` may change the working directory
     with locked_file(path):
-        kept = _read(path, space)
+        kept = _read(path, space, [name for name in (surrogate, acquisition) if isinstance(name, str)])
         if seed is None:
             seed = secrets.randbits(32) if kept is None else kept[0].seed
         given, known = _start_points(space, x0, y0, n_calls, outputs)
@@ -310,11 +310,12 @@ def _start_points(
     return points, values
 
 
-def _read(path: Path | None, space: Space) -> tuple[BayesianOptimizer, Progress] | None:
+def _read(path: Path | None, space: Space, trust: list[str]) -> tuple[BayesianOptimizer, Progress] | None:
     """The search of a file, if there is one. Raises ValueError for a file of another kind."""
     if path is None or not path.exists():
         return None
-    optimizer = BayesianOptimizer.load(path, [rule for rule in space.constraints if not isinstance(rule, Linear)])
+    functions = [rule for rule in space.constraints if not isinstance(rule, Linear)]
+    optimizer = BayesianOptimizer.load(path, functions, trust=trust)
     if loop.NOTE not in optimizer.notes:
         raise ValueError(
             f"checkpoint {path} is a study that BayesianOptimizer.save wrote: pass its evaluations as x0 and y0, and "

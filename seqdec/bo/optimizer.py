@@ -5,7 +5,7 @@ import math
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args, overload
@@ -29,6 +29,7 @@ from seqdec.boundary import checks
 from seqdec.core import Acquisition
 from seqdec.introspection import brief, counted, described
 from seqdec.persistence import file_identity, located, locked_file
+from seqdec.plugins import named_by
 from seqdec.portable import portable
 from seqdec.runtime import check_process, one_blas_thread
 
@@ -610,22 +611,27 @@ class BayesianOptimizer:
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike[str], constraints: Sequence[Callable[[Any], bool]] = ()
+        cls,
+        path: str | os.PathLike[str],
+        constraints: Sequence[Callable[[Any], bool]] = (),
+        *,
+        trust: Collection[str] = (),
     ) -> "BayesianOptimizer":
         """Read what `save` wrote.
 
         Args:
             path: of the file.
             constraints: the functions among its constraints, in order; a file does not hold them.
+            trust: each "module:function", which imports code, that may be its surrogate or acquisition.
 
         Raises:
             FileNotFoundError: there is no file.
-            ValueError: the file is damaged, or has another number of functions.
+            ValueError: the file is damaged, has another number of functions, or names code that is not in `trust`.
         """
         file = located(path)
         found = file_identity(file)  # before it is read: what is written meanwhile counts as another's
         saved, optimizer = checkpoint.load(file, constraints), cls.__new__(cls)
-        with checkpoint.refusing(file):
+        with checkpoint.refusing(file), named_by(file, trust):
             optimizer._begin(saved.settings, saved.used["capacity"])
             optimizer.notes, optimizer._file = saved.used["notes"], (file, found)
             if saved.used["used"] != optimizer.surrogate:

@@ -28,6 +28,7 @@ from seqdec.persistence import (
     write_json,
     write_table,
 )
+from seqdec.plugins import check_registered
 from seqdec.results import Run
 
 if TYPE_CHECKING:
@@ -248,6 +249,9 @@ def read_settings(path: Path, experiment: str) -> dict[str, dict[str, Any]]:
     entries = found.values() if isinstance(found, dict) else [None]
     if not all(isinstance(entry, dict) and isinstance(entry.get("settings"), dict) for entry in entries):
         raise ValueError(f"{path} is damaged: agents must be a table of settings by agent; make it anew")
+    for entry in content["agents"].values():
+        for name, value in entry["settings"].items():
+            check_registered(f"{path}: {name}", value)
     return content["agents"]
 
 

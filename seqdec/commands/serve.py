@@ -61,10 +61,8 @@ class Serve:
     """Write FILE, an example with two deployments, and end."""
     new_key: bool = False
     """Print an API key, and its SHA-256 for the settings, and end."""
-    trust: bool = False
-    """Let settings and folders name "module:function", which imports code."""
 
-    def execute(self) -> None:
+    def execute(self, *, trust: bool = False) -> None:
         """Raises ValueError for settings that cannot be served, OSError."""
         file = located(self.file)
         if self.init:
@@ -77,4 +75,4 @@ class Serve:
         if self.new_key:
             key, digest = new_key()
             return print(f"key, for the caller:        {key}\nsha256, for the settings:   {digest}")
-        serve.run(serve.read(file), trust=self.trust)
+        serve.run(serve.read(file), trust=trust)

@@ -28,6 +28,7 @@ from seqdec.commands.folder import read_manifest, write_manifest, write_summary
 from seqdec.core import Environment
 from seqdec.loop._run import run
 from seqdec.persistence import read_table, read_text, versions, write_file, write_table
+from seqdec.plugins import named_by
 from seqdec.registry import Registry, unknown
 from seqdec.statistics import column_text, summarized
 
@@ -115,7 +116,8 @@ class Sweep(Located):
             raise ValueError(f"--address belongs to --backend ray; got {self.address!r} with --backend {self.backend}")
         if self.address is not None and self.workers is not None:
             raise ValueError("--workers is for a cluster that is started here; leave it out with --address")
-        return read_cells(self.config)
+        with named_by(self.config):
+            return read_cells(self.config)
 
     def play(self, plan: list[Cell], finished: Sequence[Any]) -> Iterator[tuple[str, pd.DataFrame | None]]:
         # Finished cells are found by their files, whatever command computed them.

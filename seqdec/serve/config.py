@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from seqdec import agents
 from seqdec.features import Encoder, kinds
 from seqdec.persistence import read_text
-from seqdec.plugins import is_reference
+from seqdec.plugins import check_registered, is_reference
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
 Label = Annotated[str, StringConstraints(min_length=1, max_length=256)] | Annotated[int, Field(strict=True)]
@@ -237,11 +237,7 @@ class Declaration(Strict):
         """Raises ValueError where it names code outside the registries."""
         named = {"agent": self.agent, **{f"settings.{name}": value for name, value in self.settings.items()}}
         for key, value in named.items():
-            if is_reference(value):
-                raise ValueError(
-                    f"{key} = {value!r} would import code: name one of the registry (seqdec list), or start the server "
-                    "with --trust"
-                )
+            check_registered(key, value)
 
 
 class Key(Strict):
