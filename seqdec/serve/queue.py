@@ -1,10 +1,10 @@
 """Calls that wait, made together: while one batch is written to the disk, the next gathers."""
 
 import asyncio
-import contextlib
 import threading
-from collections.abc import Callable, Sequence
-from queue import Empty, SimpleQueue
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 
@@ -21,14 +21,16 @@ class _Job(NamedTuple):
 class Batches:
     """One thread that makes the calls of many requests: `call(rows, *options) -> results`, about `most` rows at once.
 
+    A batch begins when a turn of the event loop has brought nothing more, because a batch costs far more than a row.
     Where a call refuses its rows (ValueError, TypeError) and has changed nothing, each half of its jobs is tried alone,
-    so that only the job at fault is refused. Methods belong to the event loop's thread, but for `join`.
+    so that only the job at fault is refused. Methods belong to the event loop's thread, but for `close` and `join`.
     """
 
     def __init__(self, name: str, call: Callable[..., Sequence[Any]], *, most: int, room: int) -> None:
         self._call, self._most, self._room = call, most, room
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._loop, self._is_open, self.waiting = asyncio.get_running_loop(), True, 0
+        self._jobs: deque[_Job] = deque()
+        self._batches: SimpleQueue[list[_Job] | None] = SimpleQueue()
+        self._loop, self._is_open, self._is_busy, self.waiting = asyncio.get_running_loop(), True, False, 0
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
@@ -40,57 +42,73 @@ class Batches:
             raise FullError
         self.waiting += len(rows)
         answer = self._loop.create_future()
-        self._jobs.put(_Job(rows, options, answer))
+        self._jobs.append(_Job(rows, options, answer))
+        self._go_on()
         return await answer
 
     def close(self) -> None:
         """Refuse what comes later; what waits is still answered."""
         self._is_open = False
-        self._jobs.put(None)
+        self._loop.call_soon_threadsafe(self._go_on)
 
     def join(self, seconds: float) -> bool:
         """Whether all has been answered, after at most so long."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
-    def _work(self) -> None:
-        job = self._jobs.get()
-        while job is not None:
-            jobs, count = [], 0
-            with contextlib.suppress(Empty):
-                while job is not None:
-                    jobs.append(job)
-                    count += len(job.rows)
-                    if count >= self._most:
-                        break
-                    job = self._jobs.get_nowait()
-            for options in dict.fromkeys(one.options for one in jobs):
-                self._settle([one for one in jobs if one.options == options], options)
-            if job is not None:
-                job = self._jobs.get()
+    def _go_on(self) -> None:
+        if self._is_busy:
+            return
+        if self._jobs:
+            self._is_busy = True
+            self._loop.call_soon(self._gather, 0)
+        elif not self._is_open:
+            self._batches.put(None)
 
-    def _settle(self, jobs: list[_Job], options: tuple[Any, ...]) -> None:
-        answers: list[Any]
+    def _gather(self, before: int) -> None:
+        """Begin a batch, or come back if more waits than at the last turn."""
+        if before < self.waiting < self._most:
+            self._loop.call_soon(self._gather, self.waiting)
+            return
+        jobs, count = [], 0
+        while self._jobs and count < self._most:
+            jobs.append(self._jobs.popleft())
+            count += len(jobs[-1].rows)
+        self._batches.put(jobs)
+
+    def _work(self) -> None:
+        while (jobs := self._batches.get()) is not None:
+            answers: dict[asyncio.Future[Any], Any] = {}
+            for options in dict.fromkeys(job.options for job in jobs):
+                some = [job for job in jobs if job.options == options]
+                answers |= zip((job.answer for job in some), self._answers(some, options), strict=True)
+            try:
+                self._loop.call_soon_threadsafe(self._deliver, jobs, answers)
+            except RuntimeError:  # the loop has ended
+                return
+
+    def _answers(self, jobs: list[_Job], options: tuple[Any, ...]) -> list[Any]:
+        """Results of each job, or an exception."""
         try:
             results = iter(self._call([row for job in jobs for row in job.rows], *options))
-            answers = [[next(results) for _ in job.rows] for job in jobs]
+            return [[next(results) for _ in job.rows] for job in jobs]
         except (ValueError, TypeError) as error:
-            if len(jobs) > 1:
-                half = len(jobs) // 2
-                self._settle(jobs[:half], options)
-                return self._settle(jobs[half:], options)
-            answers = [error]
+            if len(jobs) == 1:
+                return [error]
+            half = len(jobs) // 2
+            return self._answers(jobs[:half], options) + self._answers(jobs[half:], options)
         except BaseException as error:  # is every request's
-            answers = [error] * len(jobs)
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._deliver, jobs, answers)
+            return [error] * len(jobs)
 
-    def _deliver(self, jobs: list[_Job], answers: list[Any]) -> None:
-        for job, answer in zip(jobs, answers, strict=True):
+    def _deliver(self, jobs: list[_Job], answers: Mapping[asyncio.Future[Any], Any]) -> None:
+        for job in jobs:
             self.waiting -= len(job.rows)
+            answer = answers[job.answer]
             if job.answer.done():  # its client has gone
                 continue
             if isinstance(answer, BaseException):
                 job.answer.set_exception(answer)
             else:
                 job.answer.set_result(answer)
+        self._is_busy = False
+        self._go_on()

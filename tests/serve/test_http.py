@@ -235,6 +235,27 @@ def test_more_waits_than_may_is_refused(tmp_path: Path) -> None:
     asyncio.run(full())
 
 
+def test_a_batch_has_all_that_the_loop_still_brings() -> None:
+    import asyncio
+    import time
+
+    from seqdec.serve.queue import Batches
+
+    async def sizes() -> list[int]:
+        made: list[int] = []
+        batches = Batches("test", lambda rows: made.append(len(rows)) or rows, most=8, room=100)
+        asked = []
+        for place in range(12):  # one more at every turn
+            asked.append(asyncio.ensure_future(batches.ask([place])))
+            time.sleep(0.001)  # in which the thread could begin
+            await asyncio.sleep(0)
+        assert await asyncio.gather(*asked) == [[place] for place in range(12)]
+        batches.close()
+        return made
+
+    assert asyncio.run(sizes()) == [8, 4]
+
+
 def test_settings_are_refused_by_their_key(tmp_path: Path) -> None:
     file, _ = settings(tmp_path, NUMBERS)
     text = file.read_text()
