@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from seqdec.client import Client, RefusedError
+from seqdec.serve.config import read
 from tests.serve.conftest import NUMBERS
 
 
@@ -75,3 +76,10 @@ def test_a_kill_under_load_loses_nothing_and_the_end_is_in_time(tmp_path: Path) 
         half.close()
     assert (tmp_path / "data/deployments/numbers/agent/state.safetensors").stat().st_mode & 0o077 == 0
     assert {path.stat().st_mode & 0o077 for path in (tmp_path / "data").rglob("*")} == {0}
+
+
+def test_the_settings_of_the_examples_are_valid() -> None:
+    (folder,) = (Path(__file__).parents[2] / "examples").glob("serve")
+    found = read(folder / "router.toml").settings.deployments["router"]
+    found.rewards.check_reported({"quality": 0.5, "dollars": 0.01, "seconds": 2.0})
+    assert found.context is not None and found.context.made() is not None
