@@ -99,6 +99,32 @@ async def diagnostics(service: Service, deployment: Deployment, message: None) -
     return await asyncio.to_thread(_diagnosed, service.deployments.folder(deployment))
 
 
+async def comparison(service: Service, deployment: Deployment, message: None) -> Any:
+    """Whether an apprentice would earn more than today's rule."""
+    found = await asyncio.to_thread(deployment.comparison)
+    difference, low, high = map(_number, found.difference)
+    return {
+        "decision": found.decision,
+        "verdict": found.verdict,
+        "difference": difference,
+        "low": low,
+        "high": high,
+        "warnings": found.overlap.warnings,
+    }
+
+
+async def take_over(service: Service, deployment: Deployment, message: Any) -> Any:
+    """Let an apprentice play by itself from now on."""
+    await service.deployments.hand_over(deployment.name, back=False)
+    return await about(service, deployment, None)
+
+
+async def hand_back(service: Service, deployment: Deployment, message: Any) -> Any:
+    """Let an apprentice that has taken over imitate today's rule again."""
+    await service.deployments.hand_over(deployment.name, back=True)
+    return await about(service, deployment, None)
+
+
 async def log(service: Service, deployment: Deployment, message: None) -> Any:
     """The decisions with known reward and propensity, for seqdec.ope, as parquet."""
     agent = deployment.agent
@@ -161,6 +187,7 @@ async def about(service: Service, deployment: Deployment, message: None) -> Any:
         "state": deployment.state,
         "reason": deployment.reason,
         "declaration": deployment.declaration.model_dump(mode="json", exclude_unset=True),
+        "imitates": deployment.imitates,
     }
     if deployment.state == "open":
         agent = deployment.agent
@@ -205,12 +232,15 @@ CALLS = (
     Call("/ready", None, ready, None, messages.Health),
     Call(f"{_OF}/explain", "read", explain, messages.Question, messages.Explained),
     Call(f"{_OF}/diagnostics", "read", diagnostics, None, messages.Diagnosed),
+    Call(f"{_OF}/comparison", "read", comparison, None, messages.Compared),
     Call(f"{_OF}/log.parquet", "read", log, None, None, is_audited=True),
     Call(f"{_OF}/add_arm", "operate", add_arm, messages.OfArm, messages.About, is_audited=True),
     Call(f"{_OF}/remove_arm", "operate", remove_arm, messages.OfArm, messages.About, is_audited=True),
     Call(f"{_OF}/add_items", "operate", add_items, messages.Items, messages.About, is_audited=True),
     Call(f"{_OF}/remove_items", "operate", remove_items, messages.OfItems, messages.About, is_audited=True),
     Call(f"{_OF}/forget", "operate", forget, messages.Forget, messages.Forgotten, is_audited=True),
+    Call(f"{_OF}/take_over", "operate", take_over, messages.Nothing, messages.About, is_audited=True),
+    Call(f"{_OF}/hand_back", "operate", hand_back, messages.Nothing, messages.About, is_audited=True),
     Call(f"{_OF}/archive", "operate", archive, messages.Nothing, messages.About, is_audited=True),
     Call(f"{_OF}/restore", "operate", restore, messages.Nothing, messages.About, is_audited=True),
     Call(_OF, "read", about, None, messages.About),
@@ -220,12 +250,14 @@ CALLS = (
 """Routes, those asked most first."""
 
 
-async def _decided(deployment: Deployment, rows: Sequence[messages.Ask | messages.AskRow], active: bool) -> Any:
+async def _decided(deployment: Deployment, rows: Sequence[messages.AskRow], active: bool) -> Any:
     deployment.agent  # noqa: B018 (raises where it cannot answer)
     keyed = rows[0].key is not None
     if any((row.key is not None) is not keyed for row in rows):
         raise ValueError("give a key to all rows, or to none")
-    asked = [Asked(row.context, row.mask, row.items, row.key) for row in rows]
+    for row in rows:
+        deployment.check_taken(row.taken)
+    asked = [Asked(row.context, row.mask, row.items, row.key, row.taken, row.chance) for row in rows]
     decisions = await deployment.decisions.ask(asked, active, keyed)
     return [
         {"action": _action(one.action), "propensity": _number(one.propensity), "token": one.token} for one in decisions

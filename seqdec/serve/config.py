@@ -222,6 +222,8 @@ class Declaration(Strict):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     batch_size: Count = 16
     fsync: bool = False
+    apprentice: bool = False
+    """to imitate the arm in use today, which comes with each request, until take_over"""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -229,6 +231,8 @@ class Declaration(Strict):
             raise ValueError("declare either arms, or items, or a box")
         if self.arms is not None and len(set(self.arms)) < len(self.arms):
             raise ValueError(f"the names of arms must differ; got {self.arms}")
+        if self.apprentice and self.arms is None:
+            raise ValueError("an apprentice imitates one of arms; here actions are items or points of a box")
         if not is_reference(self.agent):
             agents.REGISTRY[self.agent]  # raises ValueError, with a suggestion
         return self

@@ -1,6 +1,6 @@
 """Deployments: an `OnlineAgent` each, made of a declaration.
 
-FOLDER/deployments/NAME/declaration.json    what was declared, and whether it is archived
+FOLDER/deployments/NAME/declaration.json    what was declared, and whether it is archived or has taken over
 FOLDER/deployments/NAME/agent               folder of the OnlineAgent
 FOLDER/programs                             compiled programs
 """
@@ -19,7 +19,7 @@ from gymnasium import spaces
 
 from seqdec import agents
 from seqdec.core import HasSpaces, Spaces
-from seqdec.ope import Log
+from seqdec.ope import Comparison, Log
 from seqdec.persistence import check_format, read_json, write_json
 from seqdec.serve.config import Declaration, Features, Found
 from seqdec.serve.queue import Batches
@@ -42,6 +42,8 @@ class Asked(NamedTuple):
     mask: list[str | int] | None
     items: list[str | int] | None
     key: str | None
+    taken: str | int | None
+    chance: float
 
 
 class UnavailableError(Exception):
@@ -55,9 +57,18 @@ class ConflictError(Exception):
 class Deployment:
     """A declaration, and its agent while it is open."""
 
-    def __init__(self, name: str, declaration: Declaration, *, state: State = "opening") -> None:
-        self.name, self.declaration, self.state, self.reason = name, declaration, state, ""
+    state: State
+    reason: str
+
+    def __init__(self, name: str, declaration: Declaration, *, archived: bool = False, took_over: bool = False) -> None:
+        self.name, self.declaration, self.took_over = name, declaration, took_over
+        self.state, self.reason = "archived" if archived else "opening", ""
         self._agent: OnlineAgent | None = None
+
+    @property
+    def imitates(self) -> bool:
+        """Whether it plays what today's rule takes."""
+        return self.declaration.apprentice and not self.took_over
 
     @property
     def agent(self) -> OnlineAgent:
@@ -107,9 +118,29 @@ class Deployment:
             raise ValueError("give a context" if given is None else "the deployment declares no context: leave it out")
         return _NOTHING if given is None else given
 
+    def check_taken(self, taken: str | int | None) -> None:
+        """Raises ValueError for an arm without an apprentice, and for none before it has taken over."""
+        if taken is not None and not self.declaration.apprentice:
+            raise ValueError(
+                f"taken={taken!r:.80} is for an apprentice, and this deployment decides by itself: leave it out, or "
+                "declare apprentice = true"
+            )
+        if taken is None and self.imitates:
+            raise ValueError(
+                "this deployment is an apprentice: send the arm that today's rule plays, as taken, and its chance, or "
+                "let it take over"
+            )
+
+    def comparison(self) -> Comparison:
+        """Of the apprentice and today's rule. Raises ValueError without decisions of both, UnavailableError."""
+        rewards = self.declaration.rewards
+        bounds = None if rewards.low is None or rewards.high is None else (rewards.low, rewards.high)
+        return self.agent.comparison(seed=self.declaration.seed, reward_range=bounds)
+
     def _decide(self, rows: Sequence[Asked], active: bool, keyed: bool) -> Sequence[Any]:
         masks = [None if row.mask is None else frozenset(row.mask) for row in rows]  # a list of 0 and 1 would be bools
         items = [row.items for row in rows]
+        imitates = self.imitates
         assert self._agent is not None
         return self._agent.decide_many(
             [self.context(row.context) for row in rows],
@@ -117,6 +148,8 @@ class Deployment:
             items=items if any(one is not None for one in items) else None,
             keys=[row.key for row in rows] if keyed else None,  # pyright: ignore[reportArgumentType]
             active=active,
+            taken=[row.taken for row in rows] if imitates else None,  # pyright: ignore[reportArgumentType]
+            chances=[row.chance for row in rows] if imitates else None,
         )
 
     def _learn(self, rows: Sequence[tuple[str, Any, str | None]]) -> Sequence[str]:
@@ -183,7 +216,8 @@ class Deployments(Mapping[str, Deployment]):
             kept, name = read_json(path), path.parent.name
             check_format(path, kept, _FORMAT)
             declaration = declared.pop(name, None) or Declaration.model_validate(kept["declaration"])
-            self._known[name] = Deployment(name, declaration, state="archived" if kept["archived"] else "opening")
+            past = {mark: kept[mark] for mark in ("archived", "took_over")}
+            self._known[name] = Deployment(name, declaration, **past)
         self._known.update({name: Deployment(name, one) for name, one in declared.items()})
         for name, deployment in self._known.items():
             try:
@@ -235,6 +269,16 @@ class Deployments(Mapping[str, Deployment]):
                 deployment.stop("archived")
                 await asyncio.to_thread(deployment.close, seconds)
 
+    async def hand_over(self, name: str, *, back: bool) -> None:
+        """Let an apprentice play by itself, or imitate again, also after a restart. Raises ConflictError for others."""
+        async with self._change:
+            deployment = self._known[name]
+            if not deployment.declaration.apprentice:
+                raise ConflictError(f"the deployment {name} is no apprentice: declare apprentice = true")
+            deployment.agent  # noqa: B018 (raises where it is not open)
+            self._write(deployment, archived=False, took_over=not back)
+            deployment.took_over = not back
+
     async def restore(self, name: str) -> None:
         """Open an archived deployment, or one that failed."""
         async with self._change:
@@ -282,7 +326,8 @@ class Deployments(Mapping[str, Deployment]):
     def _place(self, deployment: Deployment) -> Path:
         return self._folder / deployment.name
 
-    def _write(self, deployment: Deployment, *, archived: bool) -> None:
+    def _write(self, deployment: Deployment, *, archived: bool, took_over: bool | None = None) -> None:
         declaration = deployment.declaration.model_dump(mode="json", exclude_unset=True)
-        content = {"format": _FORMAT, "archived": archived, "declaration": declaration}
+        took_over = deployment.took_over if took_over is None else took_over
+        content = {"format": _FORMAT, "archived": archived, "took_over": took_over, "declaration": declaration}
         write_json(self._place(deployment) / _DECLARATION, content)

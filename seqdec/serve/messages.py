@@ -24,18 +24,22 @@ class Question(Strict):
     items: list[Label] | None = None
 
 
-class Ask(Question):
-    """A decision to make; the same key, of at most 256 characters, gets the first answer."""
-
-    key: Text | None = None
-    active: bool = True
-    """False: it takes no rewards, nor the default, before `activate`"""
+Chance = Annotated[float, Field(strict=True, gt=0, le=1)]
 
 
 class AskRow(Question):
-    """One of several decisions."""
+    """A decision to make; of an apprentice, `taken` is the arm that today's rule plays, with its chance."""
 
     key: Text | None = None
+    taken: Label | None = None
+    chance: Chance = 1.0
+
+
+class Ask(AskRow):
+    """A decision to make; the same key, of at most 256 characters, gets the first answer."""
+
+    active: bool = True
+    """False: it takes no rewards, nor the default, before `activate`"""
 
 
 class AskMany(Strict):
@@ -158,6 +162,20 @@ class Diagnosed(Strict):
     decisions: list[DecisionFound]
 
 
+class Compared(Strict):
+    """Whether the agent would earn more than today's rule, in the later half of the decisions that it imitated.
+
+    decision: better, worse, no difference shown, or cannot decide; reward per decision, with 95% interval.
+    """
+
+    decision: str
+    verdict: str
+    difference: float | None
+    low: float | None
+    high: float | None
+    warnings: list[str]
+
+
 class OfArm(Strict):
     """An arm."""
 
@@ -203,6 +221,8 @@ class About(Strict):
     state: Literal["opening", "open", "archived", "failed"]
     reason: str
     declaration: Declaration
+    imitates: bool = False
+    """whether it is an apprentice that has not taken over"""
     arms: tuple[Label, ...] = ()
     items: int = 0
     counts: dict[str, int] | None = None

@@ -35,6 +35,16 @@ class Chosen(NamedTuple):
     probabilities: Sequence[tuple[float, ...] | None]
     clipped: int
     """number of contexts beyond bounds"""
+    shadows: Sequence[tuple[float, ...]] = ()
+    """probabilities of the agent where another rule decided; 1 for its choice if it does not compute them"""
+
+
+class Taken(NamedTuple):
+    """An arm that another rule plays."""
+
+    arm: Any
+    chance: float
+    """its probability under that rule"""
 
 
 NOTHING = Chosen([], [], [], [], [], [], 0)
@@ -257,6 +267,28 @@ class Arms(OfContexts):
 
     def lesson(self, action: int) -> int | None:
         return self.arms[action].output
+
+    def imitated(self, chosen: Chosen, taken: Sequence[Taken]) -> Chosen:
+        """What another rule decided, with the agent's laws, or else choices, as shadows.
+
+        Raises ValueError for an arm that is not allowed.
+        """
+        written = [self._ids.get(one.arm, -1) if is_label(one.arm) else -1 for one in taken]
+        for key, one, mask in zip(written, taken, chosen.masks, strict=True):
+            assert mask is not None
+            if key < 0 or not mask[key]:
+                allowed = [arm.name for arm, free in zip(self.arms.values(), mask, strict=True) if free]
+                raise ValueError(f"taken must be an arm that may be played here, one of {allowed}; got {one.arm!r:.80}")
+        return chosen._replace(
+            actions=[self.arms[key].name for key in written],
+            written=written,
+            propensities=[one.chance for one in taken],
+            probabilities=[None] * len(taken),
+            shadows=[
+                tuple(float(key == own) for key in self.arms) if law is None else law
+                for law, own in zip(chosen.probabilities, chosen.written, strict=True)
+            ],
+        )
 
     def explain(self, store: Store, model: Model, asked: Asked) -> Callable[[Any], Explanation]:
         mask = self._masks(self._allowed(asked.mask, asked.lead)[None])[0]

@@ -27,11 +27,12 @@ from seqdec.boundary.spaces import spaces_of
 from seqdec.core import Agent, HasSpaces, PyTree
 from seqdec.features import Encoder
 from seqdec.introspection import brief, counted, described, listed
+from seqdec.ope.comparison import Comparison
 from seqdec.ope.log import Label, Log, check_log
 from seqdec.persistence import check_folder_name, check_writable, located, locked, versions
 from seqdec.runtime import check_process, is_forked, short_turns
 from seqdec.service import logs
-from seqdec.service.actions import NOTHING, Actions, Arms, Chosen, Points, label, no_catalog
+from seqdec.service.actions import NOTHING, Actions, Arms, Chosen, Points, Taken, label, no_catalog
 from seqdec.service.contexts import Contexts, described_record
 from seqdec.service.explanation import Explanation
 from seqdec.service.identity import check_arms, check_facts, described_encoder, has_changed
@@ -246,6 +247,8 @@ class OnlineAgent:
         items: Iterable[Id] | None = None,
         key: str | None = None,
         active: bool = True,
+        taken: Label | None = None,
+        chance: float = 1.0,
     ) -> Decision:
         """Choose an action and commit it to the log.
 
@@ -259,14 +262,17 @@ class OnlineAgent:
                 whatever context, also after a restart. `forget` takes it, or what stands before a "/" of it.
             active: False for what may never be shown: the decision has no default reward, and all the time for its
                 reward, until `activate` or its first reward.
+            taken, chance: the arm that another rule plays, such as the one in use today, and its probability under that
+                rule. The decision is then that arm; what the agent would have played is logged for `comparison`.
 
-        Raises TypeError or ValueError for a context, mask, id or key of another kind, shape or range, or where the mask
-        or the items do not allow the first decision with the key, and OSError where the log cannot be written; the log
-        is unchanged.
+        Raises TypeError or ValueError for a context, mask, id, key or arm of another kind, shape or range, or where the
+        mask or the items do not allow the first decision with the key, or another arm is taken than in it, and OSError
+        where the log cannot be written; the log is unchanged.
         """
+        rule = () if taken is None else self._taken([taken], [chance])
         keys = () if key is None else check_keys([key])
         asked = self._actions.ask(context, mask, items)
-        return self._transact(self._decide, asked, keys, checks.flag("active", active), urgent=True)[0]
+        return self._transact(self._decide, asked, keys, checks.flag("active", active), rule, urgent=True)[0]
 
     def decide_many(
         self,
@@ -276,6 +282,8 @@ class OnlineAgent:
         items: Iterable[Iterable[Id] | None] | None = None,
         keys: Sequence[str] | None = None,
         active: bool = True,
+        taken: Sequence[Label] | None = None,
+        chances: Sequence[float] | None = None,
     ) -> list[Decision]:
         """Choose an action for each of several contexts, as `decide`; all or none.
 
@@ -289,21 +297,26 @@ class OnlineAgent:
             items: ids of items for each context; None: all.
             keys: one for each context; None: none.
             active: of all.
+            taken, chances: arms that another rule plays, one for each context, and their probabilities; None: 1.
         """
+        rule = () if taken is None else self._taken(taken, chances)
         given = () if keys is None else check_keys(checks.ordered("keys", keys, "a list of texts"))
         asked, size = self._actions.ask_many(contexts, masks, items), self._actions.portion
         checks.flag("active", active)
         if keys is not None and asked.size != len(given):
             raise ValueError(f"keys must be one for each of {asked.size} contexts; got {len(given)}")
+        if taken is not None and asked.size != len(rule):
+            raise ValueError(f"taken must be an arm for each of {asked.size} contexts; got {len(rule)}")
         if asked.size <= size:
-            return self._transact(self._decide, asked, given, active, urgent=True)
+            return self._transact(self._decide, asked, given, active, rule, urgent=True)
         asked, made = self._transact(self._actions.taken, asked, urgent=True), []
         before = self._store.last
         try:
             with short_turns():
                 for start in range(0, asked.size, size):
-                    some = self._actions.some(asked, range(start, min(start + size, asked.size)))
-                    made += self._transact(self._decide, some, given[start : start + size], active, urgent=True)
+                    part = slice(start, min(start + size, asked.size))
+                    some = self._actions.some(asked, range(part.start, part.stop))
+                    made += self._transact(self._decide, some, given[part], active, rule[part], urgent=True)
                     self._transact.give_way()
         except BaseException:
             numbers = [number for one in made if (number := place_of(one.token)[0]) > before]
@@ -500,6 +513,25 @@ class OnlineAgent:
         with short_turns(), logs.opened(self._store, self._transact) as database:
             return logs.log_of(database)
 
+    def comparison(
+        self, *, seed: int, latest: int | None = None, reward_range: tuple[float, float] | None = None
+    ) -> Comparison:
+        """Whether the agent would earn more than the rule that it imitated, in decisions with `taken`.
+
+        The target are the agent's probabilities in each decision, or what it would have played where it does not
+        compute them. They depend on earlier rows alone, as the estimators of `seqdec.ope.compare` need.
+
+        Args:
+            seed, reward_range: as in `seqdec.ope.compare`.
+            latest: number of decisions with a reward that count, the latest; None: their later half, in which the agent
+                had learned something.
+
+        Raises ValueError where there is no such decision with a reward.
+        """
+        seed, latest = checks.seed("seed", seed), None if latest is None else checks.count("latest", latest)
+        with short_turns(), logs.opened(self._store, self._transact) as database:
+            return logs.compared(database, latest, seed=seed, reward_range=reward_range)
+
     def close(self) -> None:
         """Write a snapshot and release the folder. Does nothing after a fork."""
         if is_forked():
@@ -519,10 +551,22 @@ class OnlineAgent:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _decide(self, asked: Any, keys: Sequence[str], active: bool) -> list[Decision]:
-        """Decide, or return the first decisions of these keys."""
+    def _taken(self, arms: Sequence[Label], chances: Sequence[float] | None) -> list[Taken]:
+        """What another rule plays. Raises TypeError or ValueError."""
+        self._known_arms()
+        arms = checks.ordered("taken", arms, "a list of arms")
+        chances = [1.0] * len(arms) if chances is None else checks.ordered("chances", chances, "a list of numbers")
+        if len(chances) != len(arms):
+            raise ValueError(f"chances must be one for each of {len(arms)} arms that are taken; got {len(chances)}")
+        for chance in chances:
+            if not 0 < checks.real("chance", chance) <= 1:
+                raise ValueError(f"chance must be a probability above 0, of the arm that is taken; got {chance!r}")
+        return list(map(Taken, arms, map(float, chances)))
+
+    def _decide(self, asked: Any, keys: Sequence[str], active: bool, rule: Sequence[Taken] = ()) -> list[Decision]:
+        """Decide, or return the first decisions of these keys; where there is a rule, for it."""
         if not keys:
-            return self._logged(self._chosen(asked), keys, active)
+            return self._logged(self._chosen(asked, rule), keys, active)
         stored = {key: found for key in dict.fromkeys(keys) if (found := self._store.keyed(key)) is not None}
         known = {key: _decision(found, self._actions.shown(found.action)) for key, found in stored.items()}
         played = {key: found.action for key, found in stored.items()}
@@ -531,7 +575,8 @@ class OnlineAgent:
         own = [keys[place] for place in places]
         chosen = NOTHING
         if places:
-            chosen = self._chosen(asked if len(places) == len(keys) else self._actions.some(asked, places))
+            some = asked if len(places) == len(keys) else self._actions.some(asked, places)
+            chosen = self._chosen(some, [rule[place] for place in places] if rule else ())
             played |= zip(own, chosen.written, strict=True)
         again = {place: played[key] for place, key in enumerate(keys) if new.get(key) != place}
         if (place := self._actions.forbidden(asked, again)) is not None:
@@ -540,11 +585,18 @@ class OnlineAgent:
                 f"the key {keys[place]!r} is of a decision for {action!r:.80}, which is not allowed here: give this "
                 "decision a key of its own"
             )
+        for place, action in again.items() if rule else ():
+            if (first := self._actions.shown(action)) != rule[place].arm:
+                raise ValueError(
+                    f"the key {keys[place]!r} is of a decision for {first!r:.80}, and {rule[place].arm!r:.80} is taken "
+                    "now: give this decision a key of its own"
+                )
         known |= zip(own, self._logged(chosen, own, active), strict=True)
         return [known[key] for key in keys]
 
-    def _chosen(self, asked: Any) -> Chosen:
-        return self._actions.choose(self._learner.model, self._store.decisions + 1, asked)
+    def _chosen(self, asked: Any, rule: Sequence[Taken]) -> Chosen:
+        chosen = self._actions.choose(self._learner.model, self._store.decisions + 1, asked)
+        return self._known_arms().imitated(chosen, rule) if rule else chosen
 
     def _logged(self, chosen: Chosen, keys: Sequence[str], active: bool) -> list[Decision]:
         count = len(chosen.actions)
@@ -552,9 +604,12 @@ class OnlineAgent:
             return []
         content = secrets.token_bytes(8 * count)
         nonces = [content[8 * place : 8 * place + 8] for place in range(count)]
-        laws = [None if law is None else np.array(law, "<f4").tobytes() for law in chosen.probabilities]
-        parts = nonces, chosen.contexts, chosen.masks, chosen.written, chosen.propensities, keys or [None] * count, laws
-        entries = list(map(Entry, *parts))
+        laws, shadows = (
+            [None if law is None else np.array(law, "<f4").tobytes() for law in given]
+            for given in (chosen.probabilities, chosen.shadows or [None] * count)
+        )
+        parts = nonces, chosen.contexts, chosen.masks, chosen.written, chosen.propensities, keys or [None] * count
+        entries = list(map(Entry, *parts, laws, shadows))
         first = self._store.append_decisions(entries, active=active)
         if chosen.clipped:
             self._rewards.counts["clipped"] += chosen.clipped

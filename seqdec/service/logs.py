@@ -1,5 +1,6 @@
 """The log of a service as a `Log` or table, also while in use; imports of other logs."""
 
+import dataclasses
 import json
 import math
 import os
@@ -16,6 +17,8 @@ import numpy as np
 from seqdec.features import Encoder
 from seqdec.ope.alignment import aligned
 from seqdec.ope.columns import part_column
+from seqdec.ope.comparison import Comparison, compare
+from seqdec.ope.diagnostics import RARE
 from seqdec.ope.log import Log, make_log
 from seqdec.persistence import located
 from seqdec.service import rewards
@@ -52,6 +55,10 @@ LOG = "log"
 encoder (JSON), window of rewards (seconds), arms that may be played, last report that waits to be combined (seconds
 since 1970); None without.
 """
+_EXPLORE = (
+    "In {:.0%} of the decisions the rule could play nothing else: let it play another arm in a share of them, such as "
+    "a tenth, and send the probability of what it plays as `chance`."
+)
 _SQLITE = b"SQLite format 3\0"
 
 
@@ -170,13 +177,40 @@ def from_bytes(content: bytes) -> Database:
 
 def log_of(database: Database) -> Log:
     """Decisions with known reward and propensity. Raises ValueError where there is none."""
+    return _shadowed(database)[0]
+
+
+def compared(database: Database, latest: int | None, **settings: Any) -> Comparison:
+    """The shadow against the log, in the latest of its rows; None: in their later half. Raises ValueError without."""
+    log, shadows = _shadowed(database)
+    rows = np.flatnonzero([shadow is not None for shadow in shadows])
+    if not len(rows):
+        raise ValueError(
+            f"{database.path} has no decision with a reward in which the agent imitated another rule: give `decide` "
+            "the arm that the rule takes, as `taken`"
+        )
+    rows = rows[-latest:] if latest else rows[len(rows) // 2 :]
+    laws = _laws([shadows[row] for row in rows], log.num_actions)
+    assert laws is not None
+    part = log[rows].replace(logging=None)
+    found = compare(part, laws / laws.sum(axis=1, keepdims=True), **settings)
+    certain = float((part.propensity == 1).mean())
+    if found.decision == "cannot decide" and certain > RARE:
+        found = dataclasses.replace(found, verdict=f"{found.verdict} {_EXPLORE.format(certain)}")
+    return found
+
+
+def _shadowed(database: Database) -> tuple[Log, Sequence[bytes | None]]:
+    """As `log_of`, with the agent's law in each row in which it imitated another rule."""
     pairs = database.rewarded("WHERE rewards.number >= ? ORDER BY rewards.number", (lowest_of(database.inserted()),))
     # Without those whose context was erased.
     rows = [(*decision, reward[3]) for reward, decision in pairs if None not in (decision[3], decision[6])]
     rows.sort(key=lambda row: row[1])
     if not rows:
         raise ValueError(f"{database.path} has no decision with a propensity and a reward yet")
-    numbers, moments, nonces, contexts, masks, actions, propensities, keys, laws, stored = zip(*rows, strict=True)
+    numbers, moments, nonces, contexts, masks, actions, propensities, keys, laws, shadows, stored = zip(
+        *rows, strict=True
+    )
     facts = database.facts()
     times, weights, record = (
         np.array(moments, "datetime64[ns]"),
@@ -193,7 +227,7 @@ def log_of(database: Database) -> Log:
         users = unpacked(contexts, record)[USER][:, 0] if USER in (record.names or ()) else None
         given |= {} if users is None else _columns(database, USER)
         log = make_log(**given, context=users, mask=mask, action_features=known.features, action_names=known.names)
-        return log.replace(key=np.array(own, object))
+        return log.replace(key=np.array(own, object)), shadows
     if isinstance(actions[0], bytes):
         raise ValueError("a log for off-policy evaluation has actions with an index; these are points of a box")
     size = max(map(len, masks))
@@ -211,7 +245,7 @@ def log_of(database: Database) -> Log:
         mask=np.frombuffer(b"".join(mask.ljust(size, b"\0") for mask in masks), bool).reshape(len(rows), size),
     )
     known = None if names == tuple(range(size)) else names
-    return log.replace(action_names=known, key=np.array(own, object), logging=_laws(laws, size))
+    return log.replace(action_names=known, key=np.array(own, object), logging=_laws(laws, size)), shadows
 
 
 def _laws(laws: Sequence[bytes | None], size: int) -> np.ndarray | None:
@@ -264,7 +298,7 @@ def history_of(database: Database, most: int | None = None) -> "pd.DataFrame":
     rows.sort(key=lambda row: row[0][1])  # by time
     decided = list(zip(*(row for row, _ in rows), strict=True)) or [()] * (width - 1)
     rewarded = list(zip(*(row for _, row in rows), strict=True)) or [()] * 3
-    number, moment, nonce, context, _, action, propensity, own_key, _ = decided
+    number, moment, nonce, context, _, action, propensity, own_key, *_ = decided
     without = waiting | gone
     source = [kind or without.get(key) for key, kind in zip(number, rewarded[2], strict=True)]
     columns: dict[str, Any] = {

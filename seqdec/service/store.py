@@ -1,7 +1,8 @@
 """The log of a service: one SQLite file in WAL mode, written before anything is acknowledged.
 
     decisions   number, time (ns since 1970), nonce, context (`Contexts.pack`) and mask (bytes), action, propensity, key
-                of the client (NULL: none), probabilities of all arms (float32, NULL: unknown)
+                of the client (NULL: none), probabilities of all arms (float32, NULL: unknown), and those of the agent
+                where it imitated another rule
     rewards     sequence, number of the decision, batch in which it is learned, reward (a number or a JSON object),
                 time, source: "reported", "default", "collected" (combined reports) or "history" (imported)
     reports     sequence, number of the decision, reward, time, digest of the client's key (NULL: none): combined later
@@ -43,7 +44,7 @@ TABLES = {
     "items": ("number INTEGER PRIMARY KEY", "id TEXT", "features BLOB", "removed INTEGER"),
     "decisions": (
         "number INTEGER PRIMARY KEY", "time INTEGER", "nonce BLOB", "context BLOB", "mask BLOB", "action",
-        "propensity REAL", "key TEXT", "logging BLOB",
+        "propensity REAL", "key TEXT", "logging BLOB", "shadow BLOB",
     ),
     "rewards": (
         "sequence INTEGER PRIMARY KEY", "number INTEGER UNIQUE", "batch INTEGER", "reward REAL", "time INTEGER",
@@ -104,6 +105,8 @@ class Entry(NamedTuple):
     """of the client"""
     logging: bytes | None = None
     """probabilities of all arms as float32, if known"""
+    shadow: bytes | None = None
+    """those of the agent where another rule decided; 1 for its choice if it does not compute them"""
 
 
 class Logged(NamedTuple):
@@ -475,7 +478,7 @@ class Store:
         with self._transaction():
             for row, _ in known:
                 self.database.execute("DELETE FROM decisions WHERE number = ?", row[:1])
-            self.database.write("decisions", [(*row[:2], *[None] * 3, *row[5:7], None, None) for row, _ in known])
+            self.database.write("decisions", [(*row[:2], *[None] * 3, *row[5:7], *[None] * 3) for row, _ in known])
             self.database.write("withdrawn", [(row[0], self.now()) for row, source in known if source is None])
         self._latest = None
         return len(known)
@@ -632,7 +635,7 @@ class Store:
 
     def _logged(self, row: Sequence[Any]) -> Logged:
         decision, *fate, deferred = self._parts(row)
-        number, moment, nonce, context, _, action, propensity, _, law = decision
+        number, moment, nonce, context, _, action, propensity, _, law, _ = decision
         begun = moment if deferred is None else deferred[1]
         return Logged(number, begun, nonce, context, action, propensity, law, _source(*fate))
 

@@ -33,6 +33,12 @@ city = {{ kind = "categorical", levels = ["Oslo", "Rome"] }}
 window = 3600
 [deployments.shop.rewards.names]
 click = {{ weight = 1.0, default = 0, low = 0, high = 1 }}
+[deployments.taught]
+arms = ["old", "new"]
+context = {{ size = 2, low = -1, high = 1 }}
+agent = "linear"
+apprentice = true
+rewards = {{ low = 0, high = 1 }}
 """
 
 

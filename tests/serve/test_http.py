@@ -17,7 +17,7 @@ from seqdec.serve.calls import CALLS
 from seqdec.serve.config import read
 from seqdec.serve.connections import server
 from seqdec.serve.openapi import openapi
-from tests.serve.conftest import NUMBERS, Running, in_thread, serving, settings
+from tests.serve.conftest import DEPLOYMENTS, NUMBERS, Running, in_thread, serving, settings
 
 KEPT = Path(__file__).parent / "openapi.json"
 POINT = [0.5, -0.5]
@@ -136,6 +136,52 @@ def test_explanations_logs_and_counts_are_read(served: Running, tmp_path: Path) 
     assert 0 < len(log) <= about["counts"]["decisions"] and about["arms"] == ["left", "right", 3]
     assert [one["name"] for one in client.call("/v1")["deployments"]][:2] == ["numbers", "shop"]
     assert b'seqdec_requests_total{call="decide",status="200"}' in client.call("/metrics")
+
+
+def test_an_apprentice_plays_only_what_is_taken_before_the_word(served: Running) -> None:
+    client, decider = served.client(), served.client("decider")
+    status, message = refused(decider, "/v1/taught/decide", {"context": POINT})
+    assert status == 422 and "send the arm that today's rule plays" in message
+    assert refused(decider, "/v1/taught/decide", {"context": POINT, "taken": "older"})[0] == 422
+    assert refused(decider, "/v1/taught/decide", {"context": POINT, "taken": "old", "chance": 0})[0] == 422
+    assert refused(decider, "/v1/numbers/decide", {"context": POINT, "taken": "left"})[0] == 422
+    assert refused(client, "/v1/taught/comparison")[0] == 422  # nothing yet
+    for place in range(20):
+        chance = 0.8 if place % 5 else 0.2
+        arm = "old" if place % 5 else "new"
+        decision = decider.decide("taught", POINT, taken=arm, chance=chance)
+        assert (decision["action"], decision["propensity"]) == (arm, chance)
+        decider.learn("taught", decision["token"], float(arm == "new"))
+    rows = [{"context": POINT, "taken": arm, "chance": 0.5} for arm in ("new", "old")]
+    many = decider.call("/v1/taught/decide_many", {"rows": rows})["decisions"]
+    assert [one["action"] for one in many] == ["new", "old"]
+    found = client.call("/v1/taught/comparison")
+    assert found["decision"] == "cannot decide" and "Cannot decide: 10 rows are worth" in found["verdict"]
+    assert refused(decider, "/v1/taught/take_over", {})[0] == 403
+    assert refused(client, "/v1/numbers/take_over", {})[0] == 409
+    assert client.call("/v1/taught")["imitates"]
+
+
+def test_an_apprentice_takes_over_on_a_word_that_lasts(tmp_path: Path) -> None:
+    taught = DEPLOYMENTS[DEPLOYMENTS.index("[deployments.taught]") :]
+
+    def news(client: Client) -> int:
+        asked = [client.decide("taught", POINT, taken="old") for _ in range(40)]
+        return sum(one["action"] == "new" for one in asked)
+
+    with serving(tmp_path, taught) as running:
+        client = running.client()
+        assert not news(client)
+        assert not client.call("/v1/taught/take_over", {})["imitates"]
+        assert news(client)
+        assert client.decide("taught", POINT)["action"] in ("old", "new")
+    with serving(tmp_path, taught) as running:
+        client = running.client()
+        assert news(client)
+        assert client.call("/v1/taught/hand_back", {})["imitates"]
+        assert not news(client)
+    audit = [json.loads(line)["call"] for line in (tmp_path / "data" / "audit.jsonl").read_text().splitlines()]
+    assert audit == ["take_over", "hand_back"]
 
 
 def test_deployments_are_created_archived_and_restored(served: Running) -> None:
@@ -304,7 +350,11 @@ PIECES: list[Any] = [
     {"age": 30}, {"age": []}, {"city": {"a": 1}}, "1-00", ["sale", "sale"],
 ]  # fmt: skip
 RIGHT: dict[str, list[Any]] = {
-    "decide": [{"context": POINT, "mask": ["left"], "key": "k", "active": False}, {"context": {"age": 1, "city": "x"}}],
+    "decide": [
+        {"context": POINT, "mask": ["left"], "key": "k", "active": False},
+        {"context": {"age": 1, "city": "x"}},
+        {"context": POINT, "taken": "old", "chance": 0.5},
+    ],
     "decide_many": [{"rows": [{"context": POINT}, {"context": POINT, "key": "k"}]}],
     "learn": [{"token": "1-0000000000000000", "reward": 1, "id": "a"}, {"token": "1-00", "reward": {"click": 1}}],
     "learn_many": [{"reports": [{"token": "1-00", "reward": 1}]}],
@@ -332,11 +382,11 @@ def mutated(chance: random.Random, value: Any) -> Any:
 def test_nothing_that_a_client_sends_is_a_fault_of_the_server(served: Running, seed: int) -> None:
     chance, found = random.Random(seed), set()
     verbs = [call.path.rpartition("/")[2] for call in CALLS if call.takes is not None and "{" in call.path]
-    verbs = [verb for verb in verbs if verb not in ("archive", "restore", "forget")]
+    verbs = [verb for verb in verbs if verb not in ("archive", "restore", "forget", "take_over")]
     connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {served.keys['operator']}"}
     for _ in range(500):
-        verb, name = chance.choice([*verbs, ""]), chance.choice(["numbers", "shop", "x", "%00", "shop%2f"])
+        verb, name = chance.choice([*verbs, ""]), chance.choice(["numbers", "shop", "taught", "x", "%00", "shop%2f"])
         body = json.dumps(mutated(chance, chance.choice(RIGHT.get(verb, ANY)))).encode()
         if chance.random() < 0.05:
             body = body[: chance.randrange(len(body))] + bytes([chance.randrange(256)])
