@@ -19,7 +19,8 @@ Baselines of the papers, trained on a memory:
     gp                          a Gaussian process on the last observations: few, expensive decisions
 
 `capabilities(name)` lists the spaces of each. `agent` builds one of any `seqdec.core.Learner` and policy,
-`from_filter` of a filter, `neural` of a network and an optimizer.
+`from_filter` of a filter, `neural` of a network and an optimizer. `exploring` gives any of them a floor of its
+propensities that falls with time.
 """
 
 if __name__ != "seqdec.agents":
@@ -50,6 +51,7 @@ from seqdec.agents.trained import (
     replay_sgd,
 )
 from seqdec.agents.wrappers.averaging import averaging
+from seqdec.agents.wrappers.exploring import exploring
 from seqdec.agents.wrappers.rehearsal import Rehearsal, rehearsing
 
 __all__ = [
@@ -63,6 +65,7 @@ __all__ = [
     "capabilities",
     "ekf",
     "ensemble",
+    "exploring",
     "from_filter",
     "gp",
     "hilofi",
