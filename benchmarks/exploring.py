@@ -1,8 +1,8 @@
 """What a floor of the propensities costs and gives: reward, and intervals of each arm that hold at all times.
 
-Three arms that pay in .5, .4 and .3 of 10,000 decisions, chosen by Thompson sampling with a linear belief. Intervals are of
-`ope.compare(log, only this arm, anytime=True)`, the difference to the log: their widths, and the share of runs in which
-both worse arms are known to be worse.
+Three arms that pay in .5, .4 and .3 of 10,000 decisions, chosen by Thompson sampling with a linear belief. Intervals are
+of `ope.compare(log, only this arm, anytime=True)`, the difference to the log: their widths, and the share of runs in
+which both worse arms are known to be worse.
 
     python benchmarks/exploring.py [--runs 40]
 """
@@ -26,7 +26,8 @@ def main(runs: int = 40) -> None:
         base = agents.linear(env, policy="thompson")
         share, power = floor or (0.0, 0.0)
         agent = agents.exploring(base, share=share, power=power)  # with exact propensities
-        run = seqdec.run(agent, env, STEPS, seed=0, num_seeds=runs, diagnostics=("observation", "probabilities"), progress=False)
+        kept = ("observation", "probabilities")
+        run = seqdec.run(agent, env, STEPS, seed=0, num_seeds=runs, diagnostics=kept, progress=False)
         rewards, widths, holds, known = [], [], [], []
         for seed in range(runs):
             log = run.log(seed, num_actions=3)

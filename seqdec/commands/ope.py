@@ -24,7 +24,7 @@ import tyro
 
 from seqdec import data, filters, likelihoods, models, ope, policies
 from seqdec import params as parameters
-from seqdec.boundary.checks import choice
+from seqdec.boundary.checks import choice, number
 from seqdec.commands.base import (
     Choice,
     Located,
@@ -142,6 +142,8 @@ class Evaluation(Located):
         else:
             choice("baseline", self.baseline, (ope.LOGGED, _UNIFORM))
         number_range("reward_range", self.reward_range)
+        if self.reward_default is not None:
+            number("reward_default", self.reward_default, -np.inf, exclusive=True)
         if self.window is not None:
             check_window(self.window)
         if self.log not in CAMPAIGNS:
