@@ -1,8 +1,8 @@
 """What a floor of the propensities costs and gives: reward, and intervals of each arm that hold at all times.
 
-Three arms that pay in .5, .4 and .3 of 10,000 decisions, chosen by Thompson sampling with a linear belief. Intervals are
-of `ope.compare(log, only this arm, anytime=True)`, the difference to the log: their widths, and the share of runs in
-which both worse arms are known to be worse.
+Three arms that pay in .5, .4 and .3 of 10,000 decisions, chosen by Thompson sampling with a linear belief. Intervals
+are of `ope.compare(log, only this arm, anytime=True)`, the difference to the log: their widths, and the share of runs
+in which both worse arms are known to be worse.
 
     python benchmarks/exploring.py [--runs 40]
 """

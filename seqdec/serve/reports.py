@@ -45,7 +45,7 @@ def report(history: pd.DataFrame) -> dict[str, Any]:
         "facts": list(found.facts),
         "comparison": "" if table is None else _COMPARED if known else _PLAIN,
         "arms": [_arm(one) for one in arms],
-        "decisions": [_decision(one) for one in history.tail(_SHOWN)[::-1].to_dict("records")],
+        "decisions": [_decision(one) for one in history.tail(_SHOWN).to_dict("records")[::-1]],
     }
 
 
