@@ -226,10 +226,12 @@ def _told(found: Reach) -> Reach:
             "weights are unknown (NaN), doubly robust ones rest on the model alone",
         )
     elif found.off and (found.unsupported <= RARE or found.beyond == _BEYOND):
-        told = (
-            f"the mean weight is {w.mean():.3f} and should be 1 within {_margin(w):.3f}: the propensities are not "
-            "those of the logging policy, or the log supports only a part of the policy",
+        why = (
+            "the propensities are too small: they are not those of the logging policy"
+            if w.mean() > 1
+            else "the log supports only a part of the policy, perhaps by chance, or the propensities are too large"
         )
+        told = (f"the mean weight is {w.mean():.3f} and should be 1 within {_margin(w):.3f}: {why}",)
     elif found.unsupported > RARE:
         told = (
             f"the log supports only a part of the policy: {found.unsupported:.1%} of its decisions are {found.beyond}: "
