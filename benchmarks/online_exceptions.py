@@ -44,6 +44,7 @@ _TRACED = [
         "learner",
         "model",
         "logs",
+        "retention",
         "rewards",
         "store",
         "transactions",
@@ -163,6 +164,12 @@ def _warm_start(one: seqdec.OnlineAgent, items: Sequence[str] = ()) -> Call:
     return lambda: one.warm_start(log)
 
 
+def _compact(one: seqdec.OnlineAgent) -> Call:
+    one.learn_many([(decision.token, 0.25) for decision in one.decide_many(X)])
+    time.sleep(AFTER)
+    return lambda: one.compact(AFTER)
+
+
 def _stocked(one: seqdec.OnlineAgent) -> None:
     """Add three items, unless they are there."""
     if "spare" not in one.items:
@@ -185,6 +192,7 @@ CALLS: dict[str, Callable[[seqdec.OnlineAgent], Call]] = {
     "add_arm": lambda one: one.add_arm,
     "remove_arm": lambda one: (lambda arm: lambda: one.remove_arm(arm))(one.add_arm()),
     "snapshot": lambda one: one.snapshot,
+    "compact": _compact,
     "warm_start": _warm_start,
     "warm_start of items": _with_items(lambda one: _warm_start(one, ("first", "spare"))()),
     "decide of items": _with_items(lambda one: one.decide(items=["first", "spare"])),
@@ -243,7 +251,9 @@ def check(one: seqdec.OnlineAgent, kind: str = "arms") -> None:
         assert inventory.features.tobytes() == kept.features.tobytes()
     else:
         assert one._actions.arms == log.arms()
-    for count, table in ((log.decisions, "decisions"), (log.rewards, "rewards")):
+    if log.base is not None:
+        database.check()
+    for count, table in ((log.decisions, "decisions"), (log.rewards, "rewards")) if log.base is None else ():
         counted = f"SELECT count(*) FROM {table} WHERE number >= ?"  # below are rows of a log that is half written
         assert database.execute(counted, (lowest_of(database.inserted()),)) == [(count,)]
     assert one._learner.model.belief.batch == log.batches

@@ -4,6 +4,7 @@ A safetensors file with a manifest (format, name and settings of the agent, path
 versions) and a checksum in its metadata. Nothing in it is executed.
 """
 
+import math
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -118,6 +119,22 @@ def named_leaves(tree: PyTree) -> list[tuple[str, Any]]:
 def _is_unicode(text: str) -> bool:
     """Whether a text can be encoded: no half of a surrogate pair."""
     return text.encode("utf-8", "ignore").decode() == text
+
+
+def packed(tree: PyTree) -> bytes:
+    """A tree as bytes, without its structure."""
+    return b"".join([as_array(name, leaf).tobytes() for name, leaf in named_leaves(tree)])
+
+
+def unpacked(content: bytes, like: PyTree) -> PyTree:
+    """Inverse of `packed`, for a tree of the same shapes."""
+    leaves, start = [], 0
+    for leaf in jax.tree.leaves(like):
+        kind: Any = jax.eval_shape(jax.random.key_data if _is_key(leaf) else jnp.asarray, leaf)
+        array = np.frombuffer(content, kind.dtype, math.prod(kind.shape), start).reshape(kind.shape)
+        leaves.append(as_leaf(array, leaf))
+        start += array.nbytes
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
 def described(leaf: Any) -> dict[str, Any]:

@@ -32,13 +32,15 @@ from seqdec.ope.log import Label, Log, check_log
 from seqdec.persistence import check_folder_name, check_writable, located, locked, versions
 from seqdec.runtime import check_process, is_forked, short_turns
 from seqdec.service import logs
+from seqdec.service import retention as erasure
 from seqdec.service.actions import NOTHING, Actions, Arms, Chosen, Points, Taken, label, no_catalog
 from seqdec.service.contexts import Contexts, described_record
 from seqdec.service.explanation import Explanation
 from seqdec.service.identity import check_arms, check_facts, described_encoder, has_changed
 from seqdec.service.items import ROWS, Catalog, Id, Items
-from seqdec.service.learner import Learner, Result
+from seqdec.service.learner import Learner, Result, beginning
 from seqdec.service.model import Maker, identity_of
+from seqdec.service.retention import Retention
 from seqdec.service.rewards import Rewards, make_rule, place_of, worth
 from seqdec.service.store import FORMAT, Entry, Logged, Store, check_keys
 from seqdec.service.transactions import Transactions
@@ -88,6 +90,8 @@ class OnlineAgent:
         rewards, reward_after, reward_default, reward_weights: `reward_after` seconds after a decision, the first,
             sum, last or max of its rewards is learned, or the default; None: the first, at once. Named rewards,
             dicts, are learned as their weighted sum.
+        retention: seconds after which decisions are removed from the log, as by `compact`, at most an hour later; None:
+            never.
 
     Raises:
         ValueError: the log belongs to another agent, seed or space, or is damaged; a setting is out of range.
@@ -116,12 +120,15 @@ class OnlineAgent:
         snapshot_every: int = 10_000,
         fsync: bool = False,
         relearn: bool = False,
+        retention: float | None = None,
     ) -> None:
         check_process()
         catalog = spaces if isinstance(spaces, Catalog) else None
         if expire_after is not None:
             checks.positive("expire_after", expire_after)
         self._rule = make_rule(rewards, reward_after, reward_default, reward_weights)
+        if retention is not None:
+            self._check_age("retention", retention)
         function, self._seed = _factory(make), checks.seed("seed", seed)
         self._spaces = spaces_of(spaces) if catalog is None else catalog.spaces(ROWS)  # pyright: ignore
         batch_size = checks.count("batch_size", batch_size)
@@ -173,7 +180,9 @@ class OnlineAgent:
         except BaseException:
             _close(self._held)
             raise
-        self._free = weakref.finalize(self, _end, self._transact.lock, self._held)  # of garbage, and at the end
+        self._retention = None if retention is None else self._retained(retention)
+        # of garbage, and at the end
+        self._free = weakref.finalize(self, _end, self._transact.lock, self._held, self._retention)
 
     def _open(self, facts: dict[str, Any], maker: Maker, outputs: int | None, relearn: bool) -> None:
         found = self._store.facts()
@@ -187,6 +196,8 @@ class OnlineAgent:
         changed = has_changed(self._store.path, found, {**facts, **identity_of(agent)}, relearn=relearn)
         after = max(before, outputs or 0)
         again = changed or after > before
+        if changed and (base := self._store.base):
+            raise ValueError(beginning(self._store.path, base))
         agent = maker.agent(after) if after > before else agent
         self._learner.resume(agent, after, found["generation"] + again, relearn=again)
         for name in maker.arms[len(known) :]:
@@ -428,7 +439,20 @@ class OnlineAgent:
         if older_than is not None:
             checks.positive("older_than", older_than)
         names = [(key, *place_of(key)) for key in check_keys(keys)]
-        return self._slowly(self._learner.forget, self._transact, names, older_than)
+        return self._slowly(erasure.forget, self._store, self._learner, self._transact, names, older_than)
+
+    def compact(self, older_than: float) -> int:
+        """Remove decisions from so many seconds ago and before, with all that belongs to them; returns how many.
+
+        The belief, which has learned them, is written to the log as its base, and the file shrinks, in short steps
+        between which other calls go on. From then on the log is learned from there: by the same agent, or one with more
+        arms if `Agent.widened` can make it, and by no other. Rewards of removed decisions are "unknown".
+
+        Raises ValueError for fewer seconds than decisions take to have their rewards learned, and where a row is
+        damaged; OSError where the log cannot be written.
+        """
+        self._check_age("older_than", older_than)
+        return self._slowly(erasure.compact, self._store, self._learner, self._transact, older_than)
 
     def warm_start(self, log: Log) -> None:
         """Import a log and learn it row by row, all or nothing, while other calls go on. Ends with a snapshot.
@@ -536,6 +560,8 @@ class OnlineAgent:
         """Write a snapshot and release the folder. Does nothing after a fork."""
         if is_forked():
             return
+        if self._retention is not None:
+            self._retention.stop()
         with self._transact.lock, self._learner.writing: self._closed()  # fmt: skip  # noqa: E701
 
     def __enter__(self) -> Self:
@@ -550,6 +576,25 @@ class OnlineAgent:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+    def _check_age(self, called: str, seconds: float) -> None:
+        """Raises ValueError for an age at which decisions may still wait for their rewards."""
+        checks.positive(called, seconds)
+        if self._rule.after is not None and seconds < self._rule.after:
+            raise ValueError(
+                f"{called}={seconds:g} must be at least reward_after={self._rule.after:g}, the seconds in which a "
+                "decision takes rewards"
+            )
+
+    def _retained(self, seconds: float) -> Retention:
+        """Begin to remove what is older. Holds no reference to this agent, which may become garbage."""
+        store, learner, long = self._store, self._learner, self._long
+
+        def removed(transact: Any) -> int:
+            with long, short_turns():
+                return erasure.compact(store, learner, transact, seconds)
+
+        return Retention(removed, store, self._transact, seconds)
 
     def _taken(self, arms: Sequence[Label], chances: Sequence[float] | None) -> list[Taken]:
         """What another rule plays. Raises TypeError or ValueError."""
@@ -698,12 +743,16 @@ def _check_encoder(encoder: Any, space: gym_spaces.Space, catalog: Catalog | Non
         )
 
 
-def _end(lock: Any, held: ExitStack) -> None:
+def _end(lock: Any, held: ExitStack, retained: Retention | None) -> None:
     """`_close` after another thread's call; SQLite and JAX crash in threads that use them while the process ends.
 
     A call longer than `_PATIENCE` keeps what it uses.
     """
-    if not is_forked() and lock.acquire(timeout=_PATIENCE):  # for ever
+    if is_forked():
+        return
+    if retained is not None:
+        retained.stop()
+    if lock.acquire(timeout=_PATIENCE):  # for ever
         held.close()
 
 

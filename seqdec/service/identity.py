@@ -20,7 +20,7 @@ from gymnasium import spaces
 from seqdec.features import Encoder
 from seqdec.introspection import listed
 from seqdec.ope.log import Label
-from seqdec.persistence import as_json, check_format
+from seqdec.persistence import as_json
 from seqdec.service.contexts import ITEM, USER, WHOLE
 
 _LIBRARIES = {"seqdec", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "sklearn", "gymnasium"}
@@ -36,7 +36,6 @@ _LEARNED = ("batch_size", "rewards", "reward_after", "reward_default", "reward_w
 
 def check_facts(path: Path, facts: Mapping[str, Any], own: Mapping[str, Any]) -> None:
     """ValueError for facts of another agent that cannot learn the log again."""
-    check_format(path, facts, own["format"])
     if other := encoder_difference(facts.get("encoder"), own["encoder"]):
         raise ValueError(
             f"{path} was written {other}, and its contexts cannot be encoded anew: use the encoder of the log, "

@@ -4,13 +4,12 @@ A wider model learns the same log beside it, and takes over in one transaction.
 """
 
 import math
-import sys
 import threading
-import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from inspect import unwrap
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,13 +18,14 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from seqdec.core import Agent
+from seqdec.introspection import counted
 from seqdec.ope.log import Label
 from seqdec.runtime import short_turns
 from seqdec.service.actions import Actions, Arms, Plan
 from seqdec.service.contexts import Contexts
 from seqdec.service.model import Belief, Lessons, Maker, Model
-from seqdec.service.store import Arm, Store, Stored, Transact
-from seqdec.states import load, save
+from seqdec.service.store import Arm, Base, Store, Stored, Transact
+from seqdec.states import described, load, named_leaves, packed, save, unpacked
 
 SNAPSHOT = "state.safetensors"
 _SPARE = 0.25
@@ -34,9 +34,9 @@ _BATCHES, _STEP = 256, 16
 """Most batches learned at once: in one call, and while other calls wait for the lock."""
 _FEW, _SOME = 16, 64
 """Most batches learned when a wider model takes over; batches read at once before."""
-_MANY, _READ = 10_000, 4096
-_PAUSE, _TRIES = 0.2, 10
-"""Seconds between attempts to empty a WAL that another process reads."""
+_MANY = 10_000
+_UUID = 16
+"""Bytes of a UUID."""
 Result = Literal[
     "learned", "repeated", "expired", "unknown", "rejected", "removed", "collected", "withdrawn", "activated"
 ]
@@ -81,12 +81,16 @@ class Learner:
         self.use(self._maker.model(outputs, 0, agent), arms, first=len(arms), log=self._log)
 
     def resume(self, agent: Agent, outputs: int, generation: int, *, relearn: bool) -> None:
-        """Continue from the last snapshot, or relearn all. Raises ValueError for a snapshot of another log."""
+        """Continue from the last snapshot, or relearn all.
+
+        Raises ValueError for a snapshot of another log, and where the log begins with a belief that cannot be the
+        agent's.
+        """
         self._log = self._store.facts()["log"]
         self.model = self._maker.model(outputs, generation, agent)
         self._actions.restore(self._store, outputs)
-        if not relearn:
-            self._load()
+        if relearn or not self._load():
+            self._begin(self.model)
         self._catch_up(self.model, self._actions.lesson, shown=True)
         self._say_erased()
         self.use(self.model, self._store.arms())
@@ -103,10 +107,10 @@ class Learner:
         self._actions.restore(self._store, facts["outputs"])
         if self.model.generation != facts["generation"]:
             self.model = self._maker.model(facts["outputs"], facts["generation"])
-            self._load()
+            self._restore()
         elif self.model.is_lost:
             self.model.forget()
-            self._load()
+            self._restore()
         self.catch_up()
 
     def catch_up(self) -> list[Result]:
@@ -151,33 +155,10 @@ class Learner:
                 f"{error}; the log has everything, and a later call tries again", RuntimeWarning, stacklevel=5
             )
 
-    def forget(self, transact: Transact, names: Sequence[tuple[str, int, bytes]], older_than: float | None) -> int:
-        """Erase the contexts of decisions, in steps, in one thread at a time; returns of how many.
-
-        `names`: keys, with number and nonce of those that are tokens.
-        """
-        numbers = {number for name in names for number in transact(self._store.numbers, *name, urgent=True)}
-        after = None if older_than is None else -sys.maxsize
-        moment = transact(self._store.now, urgent=True) - int(1e9 * (older_than or 0))
-        while after is not None:
-            older, after = transact(self._store.older, moment, after, _READ, urgent=True)
-            numbers.update(older)
-        if numbers:
-            self.snapshot(transact)  # which has learned them
-        asked, count = sorted(numbers), 0
-        for start in range(0, len(asked), _SOME):
-            count += transact(self._store.erase, asked[start : start + _SOME], urgent=True)
-        for pause in (*[_PAUSE] * _TRIES, 0):
-            if transact(self._store.settle_erasure, urgent=True):
-                return count
-            time.sleep(pause)
-        warnings.warn(
-            f"another process reads {self._store.path}, so that what was erased is in its -wal until the next call of "
-            "forget or close",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-        return count
+    def packed(self, transact: Transact) -> tuple[bytes, dict[str, Any], int, int]:
+        """The belief as bytes, shape and dtype of its leaves, its last batch, and the outputs of its model."""
+        state, batch, outputs = transact(lambda: (self.model.copied(), self.model.belief.batch, self.model.outputs))
+        return packed(state), {name: described(leaf) for name, leaf in named_leaves(state)}, batch, outputs
 
     def finish(self) -> None:
         """Write a last snapshot; the caller holds both locks."""
@@ -244,6 +225,8 @@ class Learner:
         if plan.outputs == self.model.outputs and plan.keeps:
             self.use(self.model, plan.arms(arms.arms))
             return plan, None
+        if (base := self._store.base) and not (plan.keeps and self.model.agent.widened is not None):
+            raise ValueError(f"the model has no output free for another arm, and {beginning(self._store.path, base)}")
         return plan, Belief(self.model.copied(), self.model.belief.batch)
 
     def _ahead(self, model: Model, plan: Plan, arms: Arms) -> Lessons | None:
@@ -273,28 +256,55 @@ class Learner:
         fits = wide.spaces is not None and wide.spaces.action_space == gym_spaces.Discrete(outputs)
         return (wide, outputs) if fits else (agent, first)  # another may not look at the spaces
 
-    def _load(self) -> None:
-        if self.path is None or not self.path.is_file():
+    def _restore(self) -> None:
+        if not self._load():
+            self._begin(self.model)
+
+    def _begin(self, model: Model) -> None:
+        """Where the log begins: with the belief of its base, if decisions before it were removed."""
+        base = self._store.base
+        if base is None:
             return
+        agent = model.agent if base.outputs == model.outputs else self._maker.agent(base.outputs)
+        like = jax.eval_shape(unwrap(agent.init), jax.random.key(0))
+        if base.leaves != {name: described(leaf) for name, leaf in named_leaves(like)} or (
+            agent is not model.agent and model.agent.widened is None
+        ):
+            raise ValueError(beginning(self._store.path, base))
+        state = unpacked(self._store.database.content_of(base), like)
+        if agent is not model.agent:
+            assert model.agent.widened is not None
+            state = jax.jit(model.agent.widened)(state)
+        model.belief = Belief(state, base.batch)
+
+    def _load(self) -> bool:
+        """Whether the belief is that of the snapshot."""
+        if self.path is None or not self.path.is_file():
+            return False
         try:
             found = load(self.path, self._marked()[0])
         except ValueError as error:
             warnings.warn(f"{error}; the belief is learned again from the log", RuntimeWarning, stacklevel=5)
-            return
-        batch = int(found["batch"])
+            return False
+        batch, base = int(found["batch"]), self._store.base
+        is_old = base is not None and batch < base.batch  # such as one from before the log was compacted
         if found["generation"] == self.model.generation:
             if batch > self._store.batches:
                 raise ValueError(
                     f"{self.path} has learned {batch} batches, of which the log has {self._store.batches}: "
                     f"restore {self._store.path} from a copy, or delete the snapshot"
                 )
-            if not np.array_equal(found["log"], self._mark(batch)):
+            size = _UUID if is_old else None
+            if not np.array_equal(found["log"][:size], self._mark(batch)[:size]):
                 raise ValueError(
                     f"{self.path} is of another log than {self._store.path}: put the two of one service together, "
                     "or delete the snapshot to learn the log again"
                 )
-            self.model.belief = Belief(found["state"], batch)
-            self._saved, self._due = (self.model.generation, batch), batch + self._every
+            if not is_old:
+                self.model.belief = Belief(found["state"], batch)
+                self._saved, self._due = (self.model.generation, batch), batch + self._every
+                return True
+        return False
 
     def _marked(self) -> tuple[dict[str, Any], Agent]:
         model = self.model
@@ -324,6 +334,15 @@ class Learner:
         if due:
             self._due = self.model.belief.batch + self._every
         return due
+
+
+def beginning(path: Path, base: Base) -> str:
+    """Why a log cannot be learned from its beginning, and what to do."""
+    return (
+        f"the log {path} begins with the belief of its agent after {counted(base.batch, 'batch')} of rewards, because "
+        "decisions before were removed, which no other agent or model can learn: make one with a folder of its own, "
+        "and let it learn what is left, warm_start(seqdec.service.read_log(folder))"
+    )
 
 
 @contextmanager

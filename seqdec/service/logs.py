@@ -81,7 +81,7 @@ def import_log(store: Store, actions: Actions, transact: Transact, log: Log, rul
     contexts, masks, written = actions.imported(log)
     hashes = hashes_of(log, contexts.packed, written, stored, actions)
     with opened(store, transact) as database:
-        old = known(database, log, hashes, actions)
+        old = known(database, log, hashes, actions) | _removed(database, log)
     if old.all():
         return Merged(len(log), 0)
     nonces = hashes.stored()
@@ -114,6 +114,30 @@ def import_log(store: Store, actions: Actions, transact: Transact, log: Log, rul
         transact(store.stage, start, entries[part], stored[part], moments, count, urgent=True)
     transact(store.show_history, count, taught)
     return Merged(len(old) - count, contexts.clipped)
+
+
+def _removed(database: Database, log: Log) -> np.ndarray:
+    """(n,) bool, the rows from before decisions were removed, which may be some of those; with a warning.
+
+    Raises ValueError where no times tell.
+    """
+    base = database.base()
+    if base is None or not (base.imported or log.timestamp.dtype.kind == "M"):
+        return np.zeros(len(log), bool)
+    if log.timestamp.dtype.kind != "M":
+        raise ValueError(
+            f"imported rows were removed from the log {database.path}, and rows without times may be some of them: "
+            "give the log times, as with Log.from_pandas(..., timestamp=...)"
+        )
+    early = log.timestamp.astype("datetime64[ns]").astype(np.int64) < base.before
+    if early.any():
+        warnings.warn(
+            f"{int(early.sum()):,} of {len(log):,} rows are from before {np.datetime64(base.before, 'ns')}, and were "
+            "not learned, because rows of that time were removed from the log of this agent, perhaps the same ones",
+            RuntimeWarning,
+            stacklevel=5,
+        )
+    return early
 
 
 @contextmanager

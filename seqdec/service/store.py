@@ -11,11 +11,15 @@
     arms        id, output of the model (NULL: none any more), whether it is removed
     items       number, id (as JSON), features (bytes), number of the change that removes it, from 1 (0: none)
     facts       format, UUID ("log"), what the log belongs to, and the names of the arms by id, as JSON
+    base        place, part of the state of an agent (bytes)
 
 Imported rows have numbers below 0, equal to their sequence and batch, and count once the fact "inserted" names them;
 items and removals count up to the fact "catalog". A decision whose context was erased has no nonce, context, mask, key
 and probabilities. Each row ends with a CRC-32 of its other columns. A committed
 transaction survives the end of the process at any point; with `fsync` also a loss of power.
+
+Decisions up to that of the fact "base" may be removed, with all that belongs to them: the log is learned from the state
+in the table base on, whose parts count once the fact names their places.
 """
 
 import itertools
@@ -34,7 +38,9 @@ from typing import Any, NamedTuple
 from seqdec.core import Schema
 from seqdec.persistence import check_format
 
-FORMAT = "seqdec decisions 4"
+FORMAT = "seqdec decisions 5"
+_OPENED = {FORMAT, "seqdec decisions 4"}
+"""Formats that are read; opening makes them the present one."""
 FILE = "decisions.sqlite"
 REPORTED, DEFAULT, COLLECTED, HISTORY = "reported", "default", "collected", "history"
 WITHDRAWN, INACTIVE = "withdrawn", "inactive"
@@ -53,6 +59,7 @@ TABLES = {
     "reports": ("sequence INTEGER PRIMARY KEY", "number INTEGER", "reward REAL", "time INTEGER", "digest BLOB"),
     "withdrawn": ("number INTEGER PRIMARY KEY", "time INTEGER"),
     "deferred": ("number INTEGER PRIMARY KEY", "activated INTEGER"),
+    "base": ("place INTEGER PRIMARY KEY", "content BLOB"),
 }  # fmt: skip
 COLUMNS = {
     table: ", ".join(f"{table}.{column.split()[0]}" for column in (*columns, "checksum"))
@@ -67,7 +74,7 @@ _SCHEMA = [
     "CREATE INDEX IF NOT EXISTS activations_of ON deferred (activated) WHERE activated IS NOT NULL",
     "CREATE INDEX IF NOT EXISTS keys_of ON decisions (key) WHERE key IS NOT NULL",
 ]  # fmt: skip
-_REPLACED = {"facts", "arms", "items", "deferred"}
+_REPLACED = {"facts", "arms", "items", "deferred", "base"}
 _WRITE = {
     table: f"INSERT{' OR REPLACE' if table in _REPLACED else ''} INTO {table} VALUES ({', '.join('?' * width)})"
     for table, width in WIDTHS.items()
@@ -161,6 +168,29 @@ class Inserted(NamedTuple):
     def last(self) -> int:
         """Batch of its last row."""
         return self.batch + self.rows - 1
+
+
+class Base(NamedTuple):
+    """The belief from which the log is learned; decisions that it has learned may be removed."""
+
+    batch: int
+    """the last one learned"""
+    sequence: int
+    """of the last reward in it, but for imported ones"""
+    checksum: int
+    """of the last reward in it"""
+    number: int
+    """of the last decision that may be removed, but for imported ones"""
+    before: int
+    """time before which decisions may be removed"""
+    imported: bool
+    """whether imported ones may be"""
+    outputs: int
+    """of the model"""
+    leaves: dict[str, Any]
+    """shape and dtype by name, in the order of their bytes"""
+    places: tuple[int, int]
+    """first and last part"""
 
 
 class Arm(NamedTuple):
@@ -268,8 +298,9 @@ class Database:
         tables = self.execute("SELECT 1 FROM sqlite_master WHERE name = 'facts'")
         texts = dict(self.execute("SELECT name, value FROM facts")) if tables else {}
         if "format" in texts:
-            names = [name for name in ("format", "versions") if name in texts]
-            check_format(self.path, {name: json.loads(texts[name]) for name in names}, FORMAT)
+            said = {name: json.loads(texts[name]) for name in ("format", "versions") if name in texts}
+            if said["format"] not in _OPENED:
+                check_format(self.path, said, FORMAT)
         return "record" in texts
 
     def facts(self) -> dict[str, Any]:
@@ -278,6 +309,11 @@ class Database:
     def inserted(self) -> list[Inserted]:
         """Imported logs in the order of learning."""
         return [Inserted(*one) for one in self._fact("inserted", [])]
+
+    def base(self) -> Base | None:
+        """None: no decision was removed."""
+        found = self._fact("base", None)
+        return None if found is None else Base(*found)
 
     def arms(self) -> dict[int, Arm]:
         """By id."""
@@ -308,13 +344,25 @@ class Database:
         for (fault,) in self.execute("PRAGMA integrity_check(1)"):
             if fault != "ok":
                 raise ValueError(f"{self.path} is damaged: {fault}; restore it from a copy")
-        for table in TABLES:
+        there = {name for (name,) in self.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        for table in TABLES.keys() & there:  # not all are in older formats
             for row in self._named(lambda: self.connection.execute(f"SELECT {COLUMNS[table]} FROM {table}")):  # noqa: B023
                 self.verified(table, row)
-        for table, key in (("decisions", "number"), ("rewards", "sequence")):
-            counted = f"SELECT count(*), coalesce(max({key}), 0) FROM {table} WHERE {key} > 0"
-            if len(set(*self.execute(counted))) > 1:
+        base = self.base()
+        after = (base.number, base.sequence) if base else (0, 0)  # others may have been removed
+        for table, key, first in zip(("decisions", "rewards"), ("number", "sequence"), after, strict=True):
+            counted = f"SELECT count(*), coalesce(max({key}), ?1) - ?1 FROM {table} WHERE {key} > ?1"
+            if len(set(*self.execute(counted, (first,)))) > 1:
                 raise ValueError(f"{self.path} is damaged: its table {table} lacks rows; restore it from a copy")
+        if base:
+            self.content_of(base)
+
+    def content_of(self, base: Base) -> bytes:
+        """The bytes of a base. Raises ValueError where parts are missing."""
+        rows = self.rows("base", "WHERE place BETWEEN ? AND ? ORDER BY place", base.places)
+        if len(rows) != 1 + base.places[1] - base.places[0]:
+            raise ValueError(f"{self.path} is damaged: its table base lacks rows; restore it from a copy")
+        return b"".join(content for _, content in rows)
 
     def stay(self) -> None:
         self._file = _identity(self.path)
@@ -361,6 +409,9 @@ class Store:
     """number of valid ones"""
     batches: int
     """rewards given at once, learned together"""
+    base: Base | None
+    waited: float
+    """seconds from the last decision to the opening"""
 
     def __init__(self, folder: Path | None, *, fsync: bool = False) -> None:
         self.path = Path(":memory:") if folder is None else folder / FILE
@@ -371,8 +422,9 @@ class Store:
         self.database = Database(self.path, str(self.path), isolation_level=None, check_same_thread=False)
         self.check_place, self.facts, self.close = self.database.check_place, self.database.facts, self.database.close
         self.arms = self.database.arms
-        self._in_memory = folder is None
+        self._in_memory, self.waited = folder is None, 0.0
         try:
+            self.database.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file
             self.database.execute("PRAGMA journal_mode = WAL")
             self.database.execute(f"PRAGMA synchronous = {'FULL' if fsync else 'NORMAL'}")
             self.database.execute("PRAGMA secure_delete = ON")  # what `erase` leaves is zeros
@@ -380,7 +432,10 @@ class Store:
             for statement in _SCHEMA:
                 self.database.execute(statement)
             self.recover()
+            self.waited = (time.time_ns() - self._time) / 1e9 if self._time else 0.0
             while self.drop_staged(_DROPPED):
+                pass
+            while self.drop_bases(_DROPPED):
                 pass
             if folder is not None:
                 self.database.stay()
@@ -404,6 +459,10 @@ class Store:
         self._clock, self._at = clock, at
         self._time = max(clock, self._time + max(1, step))
         return self._time
+
+    def before(self, seconds: float) -> int:
+        """Time so many seconds ago, also while the log's time is ahead of the clock."""
+        return min(self.now(), time.time_ns()) - int(1e9 * seconds)
 
     @property
     def last(self) -> int:
@@ -460,8 +519,8 @@ class Store:
         rows = self.database.execute(condition, (lowest_of(self._inserted), name, f"{name}/", f"{name}0"))  # "0": next
         return [key for (key,) in rows] + ([number] if found and found.nonce == nonce else [])
 
-    def older(self, moment: int, after: int, most: int) -> tuple[list[int], int | None]:
-        """Of at most `most` decisions after that number: those with a context before that time; the last number.
+    def older(self, moment: int, after: int, most: int, whole: bool) -> tuple[list[int], int | None]:
+        """Of at most `most` decisions after that number: those before that time, with a context if `whole`; the last.
 
         None instead of the last number: no other is as old.
         """
@@ -469,7 +528,8 @@ class Store:
         given = (after, lowest_of(self._inserted), most)
         rows = self.database.execute(f"SELECT number, time, context IS NOT NULL FROM decisions {condition}", given)
         over = not rows or (rows[-1][0] > 0 and rows[-1][1] >= moment)  # from 1 on times increase
-        return [number for number, time, whole in rows if whole and time < moment], None if over else rows[-1][0]
+        found = [number for number, time, has_context in rows if time < moment and (has_context or not whole)]
+        return found, None if over else rows[-1][0]
 
     def erase(self, numbers: Sequence[int]) -> int:
         """Commit that decisions lose what belongs to a person, and are not learned any more; returns how many did."""
@@ -482,6 +542,62 @@ class Store:
             self.database.write("withdrawn", [(row[0], self.now()) for row, source in known if source is None])
         self._latest = None
         return len(known)
+
+    def stage_base(self, place: int, content: bytes) -> None:
+        """Commit a part of a base; it does not count yet."""
+        self._commit(("base", [(place, content)]))
+
+    def show_base(self, batch: int, number: int, before: int, imported: bool, *parts: Any) -> None:
+        """Make a staged base count, which has learned the batches up to this one; `parts`: the last fields."""
+        old = self.base
+        ((sequence,),) = self.database.execute(
+            "SELECT max(sequence) FROM rewards WHERE batch = (SELECT max(batch) FROM rewards WHERE batch <= ?) "
+            "AND sequence > 0",
+            (batch,),
+        )
+        known = (old.sequence, old.number, old.before, old.imported) if old else (0, 0, before, False)
+        ends = max(sequence or 0, known[0]), self.checksum_of(batch), max(number, known[1]), max(before, known[2])
+        base = Base(batch, *ends, imported or known[3], *parts)
+        self._commit(("facts", _as_rows({"base": base})))
+        self.base = base
+
+    def drop_bases(self, most: int) -> int:
+        """Delete at most `most` parts of other bases than the present one; returns how many."""
+        first, last = self.base.places if self.base else (0, 0)
+        found = self.database.execute(
+            "SELECT place FROM base WHERE place < ? OR place > ? LIMIT ?", (first, last, most)
+        )
+        if found:
+            with self._transaction():
+                for place in found:
+                    self.database.execute("DELETE FROM base WHERE place = ?", place)
+        return len(found)
+
+    def remove(self, numbers: Sequence[int], before: int) -> int:
+        """Commit that decisions are gone; returns how many.
+
+        Those stay that have a reward which the base has not learned, or were activated since that time.
+        """
+        assert self.base is not None
+        gone = []
+        for row in (row for number in numbers for row in self._found(number)):
+            decision, reward, _, deferred = self._parts(row)
+            is_learned = reward is None or reward[2] <= self.base.batch
+            if is_learned and (deferred is None or (deferred[1] or 0) < before):
+                gone.append(decision[:1])
+        with self._transaction():
+            for table in ("reports", "withdrawn", "deferred", "rewards", "decisions"):
+                for number in gone:
+                    self.database.execute(f"DELETE FROM {table} WHERE number = ?", number)
+        self._latest = None
+        return len(gone)
+
+    def shrink(self, pages: int) -> bool:
+        """Take at most so many free pages from the file; whether there are more. A file of format 4 keeps them."""
+        ((before,),) = self.database.execute("PRAGMA freelist_count")
+        self.database.execute(f"PRAGMA incremental_vacuum({pages})")
+        ((after,),) = self.database.execute("PRAGMA freelist_count")
+        return 0 < after < before
 
     def settle_erasure(self) -> bool:
         """Write the WAL back and empty it; False where a reader in another process holds it."""
@@ -539,6 +655,8 @@ class Store:
 
     def checksum_of(self, batch: int) -> int:
         """Of the last reward in a batch; 0 before the first."""
+        if self.base and batch == self.base.batch:
+            return self.base.checksum
         _, stored, _ = self._stored(batch - 1, 1)
         condition = "WHERE batch = ? ORDER BY sequence DESC LIMIT 1"
         found = self.database.execute(f"SELECT checksum FROM rewards {condition}", (stored,)) if batch else []
@@ -604,11 +722,13 @@ class Store:
         """Undo what was not committed, and recount, after an exception."""
         self.database.rollback()
         self._latest: tuple[int, list[Reward]] | None = None
-        number, latest = self._last("number, time", "decisions", "number")
-        sequence, batch = self._last("sequence, batch", "rewards", "sequence")
+        self.base = base = self.database.base()
+        decided, rewarded = ((base.number, base.before), (base.sequence, base.batch)) if base else ((0, 0), (0, 0))
+        number, latest = max(decided, self._last("number, time", "decisions", "number"))
+        sequence, batch = max(rewarded, self._last("sequence, batch", "rewards", "sequence"))
         self._inserted = self.database.inserted()
         self.decisions, self.rewards = (last - lowest_of(self._inserted) for last in (number, sequence))
-        self.batches = max([batch, *(log.last for log in self._inserted)])
+        self.batches = max([batch, base.batch if base else 0, *(log.last for log in self._inserted)])
         self._time = max(self._time, latest)
 
     def flush(self) -> None:

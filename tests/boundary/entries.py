@@ -658,6 +658,7 @@ STATES = {
             "a token that is a number": lambda one: one.activate(1),
             "an activity that is none": lambda one: one.decide(ROW, active="no"),
             "an age below zero": lambda one: one.forget(older_than=-1.0),
+            "an age of nothing": lambda one: one.compact(0.0),
             "one of several contexts": lambda one: one.decide_many([ROW, [0.0, float("inf"), 0.0]]),
             "a token that is none": lambda one: one.learn(3, 1.0),
             "a dict of rewards": lambda one: one.learn_many({"token": 1.0}),

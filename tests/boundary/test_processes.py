@@ -126,6 +126,7 @@ ONLINE: dict[str, Callable[[Any], Any]] = {
     "activate": lambda one: one.activate("1-00"),
     "withdraw": lambda one: one.withdraw("1-00"),
     "forget": lambda one: one.forget(["ann"]),
+    "compact": lambda one: one.compact(60),
     "warm_up": lambda one: one.warm_up(),
     "warm_start": lambda one: one.warm_start(LOG),
     "add_arm": lambda one: one.add_arm(),

@@ -13,7 +13,7 @@ import pytest
 from gymnasium import spaces
 
 import seqdec
-from seqdec.service import Catalog, learner, read_history, read_log
+from seqdec.service import Catalog, read_history, read_log, retention
 from seqdec.service.store import FILE, Store
 from tests.service.services import SITE, Clock, X, bits, copied, service, shop
 from tests.writes import Stopped, Writes, writes
@@ -261,7 +261,7 @@ LARGE = seqdec.core.Spaces(spaces.Box(-5, 5, (2000,)), spaces.Discrete(2))
 @FORGOTTEN
 def test_what_is_forgotten_is_in_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of rows that share pages with others, and of rows on pages of their own."""
-    monkeypatch.setattr(learner, "_SOME", 7)
+    monkeypatch.setattr(retention, "_SOME", 7)
     for name, site, size in (("small", SITE, 2), ("large", LARGE, 2000)):
         random = np.random.default_rng(1)
         rows, folder = random.normal(size=(90, size)).astype(np.float32), tmp_path / name
@@ -355,7 +355,7 @@ def test_an_unfinished_erasure_leaves_whole_rows(tmp_path: Path, writes: Writes)
 def test_a_reader_that_holds_the_old_pages_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import sqlite3
 
-    monkeypatch.setattr(learner, "_PAUSE", 0.01)
+    monkeypatch.setattr(retention, "_PAUSE", 0.01)
     with service(tmp_path) as one:
         one.decide(X[0], key="ann")
         with closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as reader:

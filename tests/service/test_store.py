@@ -146,7 +146,7 @@ def stored(read: Callable[[Store], Any]) -> Callable[[Path], Any]:
     return opened
 
 
-BATCHES, FIRST = stored(lambda log: log.batches_after(0, 9)), stored(lambda log: log.find(1))
+BATCHES, FIRST = stored(lambda log: log.batches_after(0, 9)), stored(lambda log: log.find(2))
 FLIPPED: list[tuple[str, str, list[Callable[[Path], Any]]]] = [
     ("facts", "value checksum", [stored(lambda log: log.facts())]),
     ("arms", "id output removed checksum", [stored(lambda log: log.arms())]),
@@ -158,8 +158,9 @@ FLIPPED: list[tuple[str, str, list[Callable[[Path], Any]]]] = [
     ("decisions", "time nonce context action logging checksum", [FIRST]),
     ("rewards", "sequence number batch reward time source checksum", [BATCHES, read_log]),
     ("rewards", "sequence batch reward time source checksum", [read_history]),
-    ("reports", "sequence reward time checksum", [stored(lambda log: log.reports(1)), read_history]),
+    ("reports", "sequence reward time checksum", [stored(lambda log: log.reports(2)), read_history]),
     ("withdrawn", "time checksum", [read_history]),
+    ("base", "content checksum", [stored(lambda log: log.base and log.database.content_of(log.base))]),
 ]
 
 
@@ -172,6 +173,9 @@ def flipped(value: Any) -> Any:
 
 def test_a_bit_that_flips_in_the_log_is_noticed(tmp_path: Path, clock: Clock) -> None:
     with service(tmp_path / "log", rewards="sum", reward_after=60) as one:
+        one.decide(X[0])
+        clock.seconds += 61
+        assert one.compact(60) == 1
         one.learn(one.decide(X[0]).token, 1.0)
         clock.seconds += 61
         one.withdraw(one.decide(X[1], key="ann").token)
