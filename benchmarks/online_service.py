@@ -1,21 +1,11 @@
 """Times of an `OnlineAgent`, all calls durable.
 
 calls     HiLoFi on contexts of the size of digits: decide, learn, and both for many rows
-http      the service of examples/ in a process of its own: requests per second, programs compiled by them, seconds
-          from its start to its first answer
 load      decisions of threads that do nothing else, alone and while another thread writes a snapshot, reads the log
           or adds an arm; starts from long logs. Contexts of 20 numbers, ten arms
 catalog   `auto` among the items of a catalog, and among 50 of them; run it on one core, with taskset -c 0
 """
 
-import contextlib
-import http.client
-import json
-import os
-import signal
-import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -34,8 +24,6 @@ from seqdec.ope import make_log
 from seqdec.runtime import one_blas_thread
 from seqdec.service import Catalog
 
-EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
-sys.path.insert(0, str(EXAMPLES))
 RNG = np.random.default_rng(0)
 
 
@@ -56,50 +44,6 @@ def calls(ranks: tuple[int, ...] = (10, 50)) -> None:
             many = milliseconds(service.decide_many, [contexts] * 30)
             several = [[(one.token, 1) for one in service.decide_many(contexts[:16])] for _ in range(100)]
             row(rank, asked, told, many, milliseconds(service.learn_many, several))
-
-
-def answered(port: int, process: subprocess.Popen) -> None:
-    """Wait until the service decides. Raises RuntimeError if it ends instead."""
-    body = json.dumps({"context": [0.5] * 64})
-    while process.poll() is None:
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
-            try:
-                connection.request("POST", "/decide", body, {"Content-Type": "application/json"})
-                connection.getresponse().read()
-                return
-            except ConnectionError:
-                time.sleep(0.01)
-    raise RuntimeError(f"the service ended with {process.returncode}")
-
-
-def started(folder: Path, log: Path) -> tuple[subprocess.Popen, int, float]:
-    """The service in `folder`, its port, and the seconds to its first answer; what JAX compiles goes to `log`."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    command = [sys.executable, str(EXAMPLES / "service.py"), str(folder), "--port", str(port)]
-    with log.open("wb") as errors:
-        began = time.perf_counter()
-        process = subprocess.Popen(command, stderr=errors, env={**os.environ, "JAX_LOG_COMPILES": "1"})
-    answered(port, process)
-    return process, port, time.perf_counter() - began
-
-
-def over_http(threads: int = 8, requests: int = 500) -> None:
-    """What clients see of the service, started with nothing cached and then again."""
-    from client import load
-
-    with tempfile.TemporaryDirectory() as home:
-        log = Path(home, "log")
-        for cached in (False, True, True, True):
-            process, port, seconds = started(Path(home, "service"), log)
-            print(f"first answer, {'programs in the cache' if cached else 'nothing cached'}: {seconds:.1f} s")
-            if not cached:
-                before = log.read_text().count("XLA compilation")
-                print(", ".join(f"{name} {value:,.2f}" for name, value in load(port, threads, requests).items()))
-                print("programs compiled by the requests:", log.read_text().count("XLA compilation") - before)
-            process.send_signal(signal.SIGTERM)
-            process.wait(60)
 
 
 def under_load(service: seqdec.OnlineAgent, threads: int, work: Callable[[], Any]) -> str:
@@ -198,5 +142,5 @@ def catalog(items: int = 20_000, numbers: int = 10, decisions: int = 100) -> Non
 
 
 if __name__ == "__main__":
-    commands = {"calls": calls, "http": over_http, "load": under_work, "catalog": catalog}
+    commands = {"calls": calls, "load": under_work, "catalog": catalog}
     tyro.extras.subcommand_cli_from_dict(commands, description=__doc__)

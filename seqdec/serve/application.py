@@ -5,17 +5,17 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
 
 import orjson
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from pydantic import ValidationError
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from seqdec.runtime import compilation_cache, one_blas_thread, short_turns
 from seqdec.serve import browser
@@ -44,7 +44,7 @@ def run(found: Found, *, trust: bool = False) -> None:
     running.run()
 
 
-def application(found: Found, *, trust: bool = False) -> Starlette:
+def application(found: Found, *, trust: bool = False) -> ASGIApp:
     """The application of some settings. Raises ValueError for deployments that cannot be served."""
     settings = found.settings
     found.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def application(found: Found, *, trust: bool = False) -> Starlette:
     access, metrics = Access(settings, found.folder / "audit.jsonl"), Metrics(service)
 
     @contextlib.asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(app: Any) -> AsyncIterator[None]:
         with one_blas_thread(), short_turns():
             opening = asyncio.create_task(service.deployments.open())
             if settings.server.wait:
@@ -63,7 +63,7 @@ def application(found: Found, *, trust: bool = False) -> Starlette:
 
     def route(call: Call) -> Route:
         method = "GET" if call.takes is None else "POST"
-        return Route(call.path, _endpoint(call, service, access, metrics), methods=[method], name=call.name)
+        return Route(call.path, _Endpoint(call, service, access, metrics), methods=[method], name=call.name)
 
     described = orjson.dumps(openapi(CALLS))
 
@@ -78,20 +78,32 @@ def application(found: Found, *, trust: bool = False) -> Starlette:
             return _refused(error.status, str(error), error.headers)
         return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
-    async def unknown(request: Request, error: Any) -> Response:
-        return _refused(error.status_code, f"{error.detail}: {request.method} {request.url.path:.200}", error.headers)
-
     routes = [*map(route, CALLS), Route("/openapi.json", shown), Route("/metrics", measured)]
-    routes += browser.routes(service, access)
-    return Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: unknown})
+    router = Router([*routes, *browser.routes(service, access)], lifespan=lifespan)
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["app"] = router  # so that it raises for an unknown route
+        try:
+            await router(scope, receive, send)
+        except HTTPException as error:
+            message = f"{error.detail}: {scope['method']} {scope['path']:.200}"
+            await _refused(error.status_code, message, error.headers)(scope, receive, send)
+
+    return answer
 
 
-def _endpoint(call: Call, service: Service, access: Access, metrics: "Metrics") -> Callable[..., Any]:
+class _Endpoint(NamedTuple):
     """What answers a call, whatever a client sends."""
 
-    async def answered(request: Request) -> Response:
+    call: Call
+    service: Service
+    access: Access
+    metrics: "Metrics"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call, service, access = self.call, self.service, self.access
+        request, caller = Request(scope, receive), None
         began, name = time.perf_counter(), request.path_params.get("deployment")
-        caller: Caller | None = None
         try:
             if call.right is not None:
                 caller = _caller(request, access)
@@ -108,10 +120,8 @@ def _endpoint(call: Call, service: Service, access: Access, metrics: "Metrics") 
             response = _failed(error)
         if call.is_audited and caller is not None:
             access.record(caller, _address(request), call.name, name, response.status_code)
-        metrics.count(call.name, response.status_code, time.perf_counter() - began)
-        return response
-
-    return answered
+        self.metrics.count(call.name, response.status_code, time.perf_counter() - began)
+        await response(scope, receive, send)
 
 
 def _caller(request: Request, access: Access) -> Caller:
@@ -128,15 +138,14 @@ async def _body(request: Request, most: int) -> Any:
     headers = request.headers
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise RefusedError(415, "send JSON, as Content-Type: application/json")
-    too_large = RefusedError(413, f"send at most {most:,} bytes")
-    length = headers.get("content-length", "0")
+    length, too_large = headers.get("content-length", "0"), f"send at most {most:,} bytes"
     if length.isdecimal() and int(length) > most:
-        raise too_large
+        raise RefusedError(413, too_large)
     content = bytearray()
     async for part in request.stream():
         content += part
         if len(content) > most:
-            raise too_large
+            raise RefusedError(413, too_large)
     try:
         return orjson.loads(content)
     except orjson.JSONDecodeError as error:
