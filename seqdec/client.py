@@ -41,25 +41,35 @@ class Client:
         return self.call(f"/v1/{quote(deployment, '')}/learn", body)["result"]
 
     def call(self, path: str, body: Any = None) -> Any:
-        """The answer to any call: GET without a body, else POST. Raises RefusedError, and OSError."""
+        """The answer to any call: GET without a body, else POST. Raises RefusedError, and OSError.
+
+        What may be repeated (GET, a body with a key or id) is sent again where the server has closed the connection.
+        """
         content = None if body is None else json.dumps(body, allow_nan=False)
+        if body is not None and not body.keys() & {"key", "id"}:
+            self.close()  # a new connection has not been closed
         while True:
             known = getattr(self._local, "connection", None)
             try:
                 connection = known or self._connected()
-                connection.request("GET" if content is None else "POST", path, content, self._headers)
+                place = self._url.path.rstrip("/") + path
+                connection.request("GET" if content is None else "POST", place, content, self._headers)
                 response = connection.getresponse()
                 answer = response.read()
                 break
-            except (OSError, http.client.HTTPException) as error:
+            except http.client.HTTPException as error:
+                self.close()
+                if known is None:
+                    raise ConnectionError(f"the server does not speak HTTP: {error!r:.80}") from error
+            except OSError as error:
                 self.close()
                 if known is None or isinstance(error, TimeoutError):  # else the server has closed an idle connection
                     raise
-        if response.headers.get_content_type() != "application/json":
-            return answer
-        found = json.loads(answer)
-        if response.status != 200:
-            raise RefusedError(response.status, found["error"])
+        is_json = response.headers.get_content_type() == "application/json"
+        found: Any = json.loads(answer) if is_json else answer
+        if response.status != 200:  # also of a proxy
+            is_ours = isinstance(found, dict) and "error" in found
+            raise RefusedError(response.status, found["error"] if is_ours else answer[:200].decode(errors="replace"))
         return found
 
     def close(self) -> None:

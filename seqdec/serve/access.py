@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import math
 import os
 import secrets
 import time
@@ -111,7 +112,7 @@ class Access:
         if len(self._buckets) > _CALLERS:
             del self._buckets[next(iter(self._buckets))]
         if tokens < 1:
-            wait = {"Retry-After": f"{(1 - tokens) / rate:.0f}"}
+            wait = {"Retry-After": f"{math.ceil((1 - tokens) / rate)}"}
             raise RefusedError(429, f"{name} makes more than {rate:g} requests per second", wait)
 
 

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import orjson
@@ -29,6 +30,8 @@ from seqdec.serve.queue import FullError
 
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 5)
 _SOON = {"Retry-After": "1"}
+_TURNS = 3
+"""Calls at once that take long, fewer than the threads of an event loop."""
 log = logging.getLogger("seqdec.serve")
 
 
@@ -48,7 +51,7 @@ def application(found: Found, *, trust: bool = False) -> ASGIApp:
     """The application of some settings. Raises ValueError for deployments that cannot be served."""
     settings = found.settings
     found.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    service = Service(settings, Deployments(found, trust=trust))
+    service = Service(settings, Deployments(found, trust=trust), asyncio.Semaphore(_TURNS))
     access, metrics = Access(settings, found.folder / "audit.jsonl"), Metrics(service)
 
     @contextlib.asynccontextmanager
@@ -59,7 +62,9 @@ def application(found: Found, *, trust: bool = False) -> ASGIApp:
                 await opening
             yield
             opening.cancel()
-            await asyncio.to_thread(service.deployments.close, settings.server.grace)
+            closing = ThreadPoolExecutor(1)  # of its own: other calls may have all threads of the loop
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(closing, service.deployments.close, settings.server.grace)
 
     def route(call: Call) -> Route:
         method = "GET" if call.takes is None else "POST"
@@ -79,7 +84,7 @@ def application(found: Found, *, trust: bool = False) -> ASGIApp:
         return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
     routes = [*map(route, CALLS), Route("/openapi.json", shown), Route("/metrics", measured)]
-    router = Router([*routes, *browser.routes(service, access)], lifespan=lifespan)
+    router = Router([*routes, *browser.routes(service, access)], redirect_slashes=False, lifespan=lifespan)
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = router  # so that it raises for an unknown route
@@ -119,9 +124,17 @@ class _Endpoint(NamedTuple):
         except Exception as error:
             response = _failed(error)
         if call.is_audited and caller is not None:
-            access.record(caller, _address(request), call.name, name, response.status_code)
+            _record(access, caller, _address(request), call.name, name, response.status_code)
         self.metrics.count(call.name, response.status_code, time.perf_counter() - began)
         await response(scope, receive, send)
+
+
+def _record(access: Access, *line: Any) -> None:
+    """Write the audit, to standard error where its file cannot be: the call is done, and its answer true."""
+    try:
+        access.record(*line)
+    except OSError as error:
+        log.error("the audit cannot be written: %s: %s", error, line)
 
 
 def _caller(request: Request, access: Access) -> Caller:

@@ -1,7 +1,6 @@
 """Routes of the page (`seqdec.serve.page`): for keys that may read, which a browser asks for as a password."""
 
 import base64
-import binascii
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl
@@ -103,7 +102,7 @@ def _caller(request: Request, access: Access) -> Caller:
     if scheme.lower() == "basic":
         try:
             given = base64.b64decode(given, validate=True).decode().partition(":")[2]
-        except (binascii.Error, UnicodeDecodeError):
+        except ValueError:
             given = ""
     try:
         return access.caller(f"Bearer {given}" if given else None, request.client.host if request.client else "")

@@ -45,6 +45,13 @@ class Service(NamedTuple):
 
     settings: Settings
     deployments: Deployments
+    turns: asyncio.Semaphore
+    """of calls that take long, so that others have threads and memory"""
+
+    async def slowly(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """The result of a function that takes long."""
+        async with self.turns:
+            return await asyncio.to_thread(function, *arguments, **options)
 
 
 async def decide(service: Service, deployment: Deployment, ask: messages.Ask) -> Any:
@@ -85,7 +92,7 @@ async def explain(service: Service, deployment: Deployment, ask: messages.Questi
     if deployment.declaration.items is not None and ask.context is None:
         context = None
     mask = None if ask.mask is None else frozenset(ask.mask)
-    found = await asyncio.to_thread(deployment.agent.explain, context, mask, items=ask.items)
+    found = await service.slowly(deployment.agent.explain, context, mask, items=ask.items)
     columns = [part.tolist() for part in (found.mean, found.deviation, found.probability, found.baseline)]
     parts = [dict(zip(found.columns, map(_number, row), strict=True)) for row in found.contributions.tolist()]
     names = ("action", "mean", "deviation", "probability", "baseline", "contributions")
@@ -96,12 +103,12 @@ async def explain(service: Service, deployment: Deployment, ask: messages.Questi
 async def diagnostics(service: Service, deployment: Deployment, message: None) -> Any:
     """What to look at in the latest decisions, and how the arms do."""
     deployment.agent  # noqa: B018 (raises where it cannot answer)
-    return await asyncio.to_thread(_diagnosed, service.deployments.folder(deployment))
+    return await service.slowly(_diagnosed, service.deployments.folder(deployment))
 
 
 async def comparison(service: Service, deployment: Deployment, message: None) -> Any:
     """Whether an apprentice would earn more than today's rule."""
-    found = await asyncio.to_thread(deployment.comparison)
+    found = await service.slowly(deployment.comparison)
     difference, low, high = map(_number, found.difference)
     return {
         "decision": found.decision,
@@ -135,36 +142,36 @@ async def log(service: Service, deployment: Deployment, message: None) -> Any:
             agent.log().save(path)
             return path.read_bytes()
 
-    return Response(await asyncio.to_thread(written), media_type="application/vnd.apache.parquet")
+    return Response(await service.slowly(written), media_type="application/vnd.apache.parquet")
 
 
 async def add_arm(service: Service, deployment: Deployment, of: messages.OfArm) -> Any:
     """Add an arm, or bring a removed one back."""
-    await asyncio.to_thread(deployment.agent.add_arm, of.name)
+    await service.slowly(deployment.agent.add_arm, of.name)
     return await about(service, deployment, None)
 
 
 async def remove_arm(service: Service, deployment: Deployment, of: messages.OfArm) -> Any:
     """Stop playing an arm; its rewards are still learned."""
-    await asyncio.to_thread(deployment.agent.remove_arm, of.name)
+    await service.slowly(deployment.agent.remove_arm, of.name)
     return await about(service, deployment, None)
 
 
 async def add_items(service: Service, deployment: Deployment, added: messages.Items) -> Any:
     """Add items, or replace those with the same ids."""
-    await asyncio.to_thread(deployment.agent.add_items, added.items)
+    await service.slowly(deployment.agent.add_items, added.items)
     return await about(service, deployment, None)
 
 
 async def remove_items(service: Service, deployment: Deployment, of: messages.OfItems) -> Any:
     """Stop choosing items; their rewards are still learned."""
-    await asyncio.to_thread(deployment.agent.remove_items, of.ids)
+    await service.slowly(deployment.agent.remove_items, of.ids)
     return await about(service, deployment, None)
 
 
 async def forget(service: Service, deployment: Deployment, forget: messages.Forget) -> Any:
     """Erase the contexts, keys and tokens of decisions from the log."""
-    count = await asyncio.to_thread(deployment.agent.forget, forget.keys, older_than=forget.older_than)
+    count = await service.slowly(deployment.agent.forget, forget.keys, older_than=forget.older_than)
     return {"count": count}
 
 

@@ -24,6 +24,7 @@ Label = Annotated[str, StringConstraints(min_length=1, max_length=256)] | Annota
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(gt=0)]
+Seconds = Annotated[float, Field(gt=0, le=1e9)]
 Role = Literal["reader", "decider", "operator"]
 
 
@@ -269,13 +270,13 @@ class Server(Strict):
     rate: Positive | None = None
     """requests per second of a key, or of an address where there are no keys"""
     connections: Count = 1000
-    patience: Positive = 10.0
+    patience: Seconds = 10.0
     """seconds in which a request must have arrived, and its answer been read"""
-    idle: Positive = 75.0
+    idle: Seconds = 75.0
     """seconds that a connection is kept between requests"""
     waiting: Count = 4096
     """decisions, and as many reports, that may wait in a deployment"""
-    grace: Positive = 10.0
+    grace: Seconds = 10.0
     """seconds for requests to end at SIGTERM, and as many to write snapshots"""
 
     def is_loopback(self) -> bool:

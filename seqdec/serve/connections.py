@@ -14,13 +14,20 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 _FILES = 128
 """Open files that are no connections."""
 _HEAD = 2**16
-"""Most bytes of a request before its body."""
+"""Most bytes of a request before its body, and beside it."""
+_FRAME = 8
+"""Bytes around a small chunk of a body."""
+_READ = 2**16
+"""Least bytes of an answer that a client reads in its time."""
+
+_LOG = logging.getLogger("seqdec.serve.connections")
+_LOG.setLevel(logging.ERROR)  # faults of clients could fill a disk
 
 
 class Connection(HttpToolsProtocol):
     """A connection that must go on in time, and gives way to a new one where there are too many.
 
-    `since`: when it began to wait for its client, infinite while the server works; `limit`: how long it may.
+    `since`: when its client was last waited for, or last went on.
     """
 
     patience: float
@@ -28,12 +35,21 @@ class Connection(HttpToolsProtocol):
     most: int
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        if len(self.connections) >= self.most:
-            oldest: Any = min(self.connections, key=lambda one: one.since)  # pyright: ignore
-            (transport if math.isinf(oldest.since) else oldest.transport).abort()
-        self._head = 0
-        self._wait(self.patience)
+        self._head, self._left, self._is_half, self._is_head = 0, 0, True, True
+        self.since, self.logger = time.monotonic(), _LOG
         super().connection_made(transport)
+        if len(self.connections) > self.most:
+            waiting: Any = [one for one in self.connections if one is not self and one.limit < math.inf]  # pyright: ignore
+            min(waiting, key=lambda one: one.since, default=self).transport.abort()
+
+    @property
+    def limit(self) -> float:
+        """Seconds that the client has for its answer, its request or the next one; infinite while the server works."""
+        if self._left:
+            return self.patience
+        if self.pipeline or (self.cycle and not self.cycle.response_complete and not self.cycle.more_body):
+            return math.inf
+        return self.patience if self._is_half else self.idle
 
     def data_received(self, data: bytes) -> None:
         self._head += len(data)
@@ -42,47 +58,49 @@ class Connection(HttpToolsProtocol):
             self.transport.abort()
 
     def on_message_begin(self) -> None:
-        self._wait(self.patience)
+        self.since, self._is_half, self._is_head = time.monotonic(), True, True
         super().on_message_begin()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._is_head:  # else a trailer, which would count as a header
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
-        self._head = -math.inf
+        self._head, self._is_head = 0, False
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        self._head -= len(body) + _FRAME
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
-        self._head = 0
-        if self.cycle.response_complete:  # refused before all of it had arrived
-            self._wait(self.idle)
-        else:
-            self.since = math.inf
+        self.since, self._head, self._is_half = time.monotonic(), 0, False
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        self._wait(self.idle)
+        self.since = time.monotonic()
         super().on_response_complete()
 
-    def pause_writing(self) -> None:
-        self._wait(self.patience)
-        super().pause_writing()
-
     def resume_writing(self) -> None:
-        self.since = math.inf
+        self.since, self._left = time.monotonic(), 0
         super().resume_writing()
 
     def shutdown(self) -> None:
         """End now where the client is waited for, else with the answer."""
-        if math.isinf(self.since) or self.cycle is None or self.cycle.response_complete:
+        if math.isinf(self.limit) or self.cycle is None or self.cycle.response_complete:
             super().shutdown()
         else:
             self.transport.abort()
 
     def end_if_late(self, now: float) -> None:
         """End a connection whose client takes too long."""
+        left = self.transport.get_write_buffer_size()
+        if left and not 0 < self._left < left + _READ:  # it begins to read, or goes on
+            self.since, self._left = now, left
+        elif not left and self._left:
+            self.since, self._left = now, 0
         if now - self.since > self.limit:
             self.transport.abort()
-
-    def _wait(self, limit: float) -> None:
-        self.since, self.limit = time.monotonic(), limit
 
 
 class Server(uvicorn.Server):

@@ -5,9 +5,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from seqdec.serve.config import Declaration, Label, Name, Strict
+from seqdec.service.store import LONGEST_KEY
 
 Number = Annotated[float, Field(strict=True)]
-Text = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+Text = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_KEY)]
 Cell = str | bool | int | float | None
 Row = dict[str, Cell | list[str | int | float]]
 """Columns by name."""
@@ -36,7 +37,7 @@ class AskRow(Question):
 
 
 class Ask(AskRow):
-    """A decision to make; the same key, of at most 256 characters, gets the first answer."""
+    """A decision to make; the same key, of at most 200 characters, gets the first answer."""
 
     active: bool = True
     """False: it takes no rewards, nor the default, before `activate`"""

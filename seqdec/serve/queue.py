@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ class Batches:
     def __init__(self, name: str, call: Callable[..., Sequence[Any]], *, most: int, room: int) -> None:
         self._call, self._most, self._room = call, most, room
         self._jobs: deque[_Job] = deque()
+        self._batch: list[_Job] = []
         self._batches: SimpleQueue[list[_Job] | None] = SimpleQueue()
         self._loop, self._is_open, self._is_busy, self.waiting = asyncio.get_running_loop(), True, False, 0
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -49,43 +51,69 @@ class Batches:
     def close(self) -> None:
         """Refuse what comes later; what waits is still answered."""
         self._is_open = False
-        self._loop.call_soon_threadsafe(self._go_on)
+        self._loop.call_soon_threadsafe(self._guarded, self._go_on)
 
     def join(self, seconds: float) -> bool:
         """Whether all has been answered, after at most so long."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
+    def _guarded(self, step: Callable[..., None], *arguments: Any) -> None:
+        """A step in the loop; after an exception, such as of memory, the batch is answered with it, and others go on."""
+        try:
+            step(*arguments)
+        except BaseException as error:
+            self._refuse(error)
+
+    def _refuse(self, error: BaseException) -> None:
+        jobs, self._batch, self._is_busy = self._batch, [], False
+        for job in jobs:
+            self.waiting -= len(job.rows)
+            if not job.answer.done():
+                job.answer.set_exception(error)
+        self._go_on()
+
     def _go_on(self) -> None:
         if self._is_busy:
             return
         if self._jobs:
-            self._is_busy = True
-            self._loop.call_soon(self._gather, 0)
+            self._is_busy = self._begin(0)
         elif not self._is_open:
             self._batches.put(None)
+
+    def _begin(self, before: int) -> bool:
+        self._loop.call_soon(self._guarded, self._gather, before)
+        return True
 
     def _gather(self, before: int) -> None:
         """Begin a batch, or come back if more waits than at the last turn."""
         if before < self.waiting < self._most:
-            self._loop.call_soon(self._gather, self.waiting)
+            self._begin(self.waiting)
             return
-        jobs, count = [], 0
+        count = 0
         while self._jobs and count < self._most:
-            jobs.append(self._jobs.popleft())
-            count += len(jobs[-1].rows)
-        self._batches.put(jobs)
+            self._batch.append(self._jobs.popleft())
+            count += len(self._batch[-1].rows)
+        self._batches.put(self._batch)
 
     def _work(self) -> None:
-        while (jobs := self._batches.get()) is not None:
-            answers: dict[asyncio.Future[Any], Any] = {}
-            for options in dict.fromkeys(job.options for job in jobs):
-                some = [job for job in jobs if job.options == options]
-                answers |= zip((job.answer for job in some), self._answers(some, options), strict=True)
-            try:
-                self._loop.call_soon_threadsafe(self._deliver, jobs, answers)
-            except RuntimeError:  # the loop has ended
-                return
+        with suppress(RuntimeError):  # the loop has ended
+            while True:
+                try:
+                    jobs = self._batches.get()
+                    if jobs is None:
+                        return
+                    step = self._deliver, self._made(jobs)
+                except BaseException as error:
+                    step = self._refuse, error
+                self._loop.call_soon_threadsafe(self._guarded, *step)
+
+    def _made(self, jobs: list[_Job]) -> Mapping[asyncio.Future[Any], Any]:
+        answers: dict[asyncio.Future[Any], Any] = {}
+        for options in dict.fromkeys(job.options for job in jobs):
+            some = [job for job in jobs if job.options == options]
+            answers |= zip((job.answer for job in some), self._answers(some, options), strict=True)
+        return answers
 
     def _answers(self, jobs: list[_Job], options: tuple[Any, ...]) -> list[Any]:
         """Results of each job, or an exception."""
@@ -100,15 +128,16 @@ class Batches:
         except BaseException as error:  # is every request's
             return [error] * len(jobs)
 
-    def _deliver(self, jobs: list[_Job], answers: Mapping[asyncio.Future[Any], Any]) -> None:
-        for job in jobs:
-            self.waiting -= len(job.rows)
-            answer = answers[job.answer]
-            if job.answer.done():  # its client has gone
-                continue
-            if isinstance(answer, BaseException):
-                job.answer.set_exception(answer)
+    def _deliver(self, answers: Mapping[asyncio.Future[Any], Any]) -> None:
+        while self._batch:
+            future = self._batch[-1].answer
+            answer = answers[future]
+            if future.done():  # its client has gone
+                pass
+            elif isinstance(answer, BaseException):
+                future.set_exception(answer)
             else:
-                job.answer.set_result(answer)
+                future.set_result(answer)
+            self.waiting -= len(self._batch.pop().rows)
         self._is_busy = False
         self._go_on()

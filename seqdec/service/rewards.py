@@ -18,7 +18,18 @@ from seqdec.ope.columns import part_column
 from seqdec.ope.log import Log
 from seqdec.registry import unknown
 from seqdec.service.learner import Learner, Result
-from seqdec.service.store import COLLECTED, DEFAULT, REPORTED, WITHDRAWN, Logged, Place, Store, Stored, check_keys
+from seqdec.service.store import (
+    COLLECTED,
+    DEFAULT,
+    REPORTED,
+    WITHDRAWN,
+    Logged,
+    Place,
+    Store,
+    Stored,
+    check_keys,
+    nanoseconds,
+)
 
 _PLAIN = ""
 _LARGEST = float(np.finfo(np.float32).max)
@@ -105,7 +116,7 @@ class Rewards:
 
     def __init__(self, rule: Rule, expire_after: float | None, store: Store, learner: Learner) -> None:
         self._rule, self._store, self._learner = rule, store, learner
-        self._window = None if rule.after is None else int(1e9 * rule.after)
+        self._window = None if rule.after is None else nanoseconds(rule.after)
         self._lifetime = min(1e9 * seconds for seconds in (expire_after, rule.after, math.inf) if seconds is not None)
         self._ended = Place() if rule.after is None else store.settled()
         self.counts: Counter[str] = Counter()

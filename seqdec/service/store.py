@@ -224,6 +224,11 @@ def check_keys(keys: Iterable[Any]) -> list[str]:
     return given
 
 
+def nanoseconds(seconds: float) -> int:
+    """At most a century and a half, so that times stay integers of SQLite."""
+    return int(min(1e9 * seconds, 2.0**62))
+
+
 def wal(path: Path) -> Path:
     """The file beside a database in use, or after a crash."""
     return path.with_name(f"{path.name}-wal")
@@ -462,7 +467,7 @@ class Store:
 
     def before(self, seconds: float) -> int:
         """Time so many seconds ago, also while the log's time is ahead of the clock."""
-        return min(self.now(), time.time_ns()) - int(1e9 * seconds)
+        return min(self.now(), time.time_ns()) - nanoseconds(seconds)
 
     @property
     def last(self) -> int:
