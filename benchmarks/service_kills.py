@@ -13,7 +13,9 @@ must be what the log gives when it is learned from its beginning, to the bit.
 import argparse
 import contextlib
 import functools
-import os
+import itertools
+import linecache
+import math
 import random
 import shutil
 import signal
@@ -32,7 +34,9 @@ import jax
 
 from seqdec import serve, states
 from seqdec.client import Client, RefusedError
-from seqdec.serve import application, connections, deployments
+from seqdec.serve import deployments
+from seqdec.serve.application import application
+from seqdec.serve.connections import server
 from seqdec.service import OnlineAgent
 from seqdec.service.rewards import _digest
 from seqdec.service.store import Database
@@ -148,7 +152,7 @@ class Load:
             self.wrong.append(f"the key {key} got {self.decided[name, key]}, then {found}")
 
     def _operate(self) -> None:
-        """Add and remove arms and items; what was done already is refused when it is repeated."""
+        """Add and remove arms and items, archive and restore; what was done already is refused when it is repeated."""
         with Client(f"http://127.0.0.1:{self.port}", timeout=5) as client:
             self._ask(client, "/v1/items/add_items", {"items": {"first": [0.5, 0.5], "second": [-0.5, 0.5]}})
             for place in range(10**9):
@@ -160,6 +164,10 @@ class Load:
                 ]
                 if place % 2:
                     calls.append(("/v1/items/remove_items", {"ids": [two]}, two, False))
+                if place % 8 == 7:
+                    for verb in ("archive", "restore"):
+                        with contextlib.suppress(RefusedError):
+                            self._ask(client, f"/v1/items/{verb}", {})
                 for path, body, subject, there in calls:
                     self.changed.pop(subject, None)
                     with contextlib.suppress(RefusedError):
@@ -181,6 +189,8 @@ def settings(home: Path) -> tuple[Path, int]:
 
 def check(file: Path, load: Load) -> list[str]:
     """What the logs lack or have twice, and whether the beliefs are those of the logs."""
+    parts = f"{len(load.decided):,} decisions, {len(load.reported):,} reports, {len(load.settled):,} others"
+    print(f"acknowledged: {parts}; requests: {dict(load.sent)}", flush=True)
     found, wrong = serve.read(file), list(load.wrong)
     for name in NAMES:
         folder = found.folder / "deployments" / name / "agent"
@@ -251,14 +261,8 @@ def _faults(path: Path, name: str, load: Load) -> Iterator[str]:
     for number, row in rewards.items():
         if number in withdrawn:
             yield f"{number} is withdrawn, and learned"
-        if name == "arms" and row[3] != _sum(reports.get(number, {})):
+        if name == "arms" and row[3] != math.fsum(reports.get(number, {}).values()):
             yield f"the reward of {number} is not the sum of its reports"
-
-
-def _sum(reports: dict[bytes, float]) -> float:
-    import math
-
-    return math.fsum(reports.values())
 
 
 @contextlib.contextmanager
@@ -296,7 +300,7 @@ def kills(home: Path, count: int, clients: int) -> list[str]:
                 if early:
                     time.sleep(chance.uniform(0, 8))
                 else:
-                    wait(port, lambda: running.poll() is None)  # noqa: B023
+                    wait(port, lambda: running.poll() is None)
                     time.sleep(chance.uniform(0, 1.5) if number < count else 1)
                 kind = chance.choices(("SIGKILL", "SIGTERM", "SIGINT", "SIGSTOP"), (70, 12, 6, 12))[0]
                 kind = kind if number < count else "SIGTERM"
@@ -319,6 +323,66 @@ def kills(home: Path, count: int, clients: int) -> list[str]:
     return wrong + check(file, load)
 
 
+class Stop(BaseException):
+    """Like KeyboardInterrupt, no Exception."""
+
+
+class Tracer:
+    """Raises once at each line of the server and the service, in turn a `Stop` and a MemoryError.
+
+    Left out are lines that set a handler up (`try:`), those of the handlers of last resort, and the server's own loop.
+    """
+
+    OUTERMOST = ("_work", "_guarded", "_refuse", "on_tick", "shutdown", "run", "lifespan", "__init__")
+
+    def __init__(self, pause: float) -> None:
+        self.is_active, self.done, self._pause, self._last = False, set[tuple[str, int]](), pause, 0.0
+        self._errors = itertools.cycle((Stop, MemoryError))
+
+    def __call__(self, frame: Any, event: str, _: Any) -> Any:
+        file, name = frame.f_code.co_filename, frame.f_code.co_name
+        if not ("/seqdec/serve/" in file or "/seqdec/service/" in file) or name in self.OUTERMOST:
+            return None
+        if event == "line" and self.is_active and time.monotonic() - self._last > self._pause:
+            place = file, frame.f_lineno
+            if place not in self.done and linecache.getline(*place).strip() != "try:":
+                self.done.add(place)
+                self._last = time.monotonic()
+                raise next(self._errors)
+        return self
+
+
+def exceptions(home: Path, clients: int, seconds: float, pause: float = 0.05) -> list[str]:
+    """Raise at each line of a server in a thread that runs within so many seconds; what was wrong."""
+    file, port = settings(home)
+    found, tracer = serve.read(file), Tracer(pause)
+    threading.settrace(tracer)
+    running = server(application(found), found.settings.server)
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    wrong: list[str] = []
+    try:
+        wait(port, thread.is_alive)
+        with Load(port, clients) as load:
+            tracer.is_active, until = True, time.monotonic() + seconds
+            while time.monotonic() < until:
+                time.sleep(1)
+            tracer.is_active = False
+            with Client(f"http://127.0.0.1:{port}", timeout=60) as client:
+                for name in NAMES:
+                    try:
+                        client.call(f"/v1/{name}/restore", {})
+                        client.decide(name, [0.0, 0.0] if name == "arms" else None, key="last")
+                    except (OSError, RefusedError) as error:
+                        wrong.append(f"{name} does not answer after the exceptions: {error}")
+        print(f"raised at {len(tracer.done)} lines", flush=True)
+    finally:
+        threading.settrace(None)  # pyright: ignore[reportArgumentType]
+        tracer.is_active, running.should_exit = False, True
+        thread.join(60)
+    return wrong + check(file, load)
+
+
 def child(file: Path) -> None:
     """Serve, with frequent snapshots."""
     deployments.OnlineAgent = functools.partial(OnlineAgent, snapshot_every=SNAPSHOT_EVERY)  # pyright: ignore
@@ -329,15 +393,21 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--clients", type=int, default=6)
-    parser.add_argument("--exceptions", action="store_true")
+    parser.add_argument("--exceptions", action="store_true", help="raise in a server of this process")
+    parser.add_argument("--seconds", type=float, default=120, help="in which exceptions are raised")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         child(options.child)
     else:
         with tempfile.TemporaryDirectory() as home:
-            faults = kills(Path(home), options.kills, options.clients)
-            text = (Path(home) / "log").read_text(errors="replace") if faults else ""
+            if options.exceptions:
+                deployments.OnlineAgent = functools.partial(OnlineAgent, snapshot_every=SNAPSHOT_EVERY)  # pyright: ignore
+                faults = exceptions(Path(home), options.clients, options.seconds)
+            else:
+                faults = kills(Path(home), options.kills, options.clients)
+            log = Path(home) / "log"
+            text = log.read_text(errors="replace") if faults and log.exists() else ""
         print(*faults[:20], *text.splitlines()[-30:], sep="\n")
         print(f"{len(faults)} faults")
         sys.exit(bool(faults))

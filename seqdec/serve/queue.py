@@ -59,7 +59,7 @@ class Batches:
         return not self._thread.is_alive()
 
     def _guarded(self, step: Callable[..., None], *arguments: Any) -> None:
-        """A step in the loop; after an exception, such as of memory, the batch is answered with it, and others go on."""
+        """A step in the loop; its exception, such as of memory, is the answer to the batch, and others go on."""
         try:
             step(*arguments)
         except BaseException as error:
