@@ -167,7 +167,7 @@ def test_a_log_of_another_format_is_refused(tmp_path: Path) -> None:
     database.close()
     for use in (service, read_log):
         with pytest.raises(
-            ValueError, match=r"'seqdec decisions 1', not 'seqdec decisions 4'; read it with the seqdec"
+            ValueError, match=r"'seqdec decisions 1', not 'seqdec decisions 5'; read it with the seqdec"
         ):
             use(tmp_path)
 
