@@ -69,6 +69,8 @@ class Serve:
             with file.open("x", encoding="utf-8") as new:
                 new.write(_EXAMPLE)
             return print(f"{file} is an example with two deployments. Start it: seqdec serve {self.file}")
+        if not self.new_key and not file.is_file():
+            raise FileNotFoundError(f"there is no file {file}: seqdec serve --init {self.file} writes an example")
         from seqdec import serve
         from seqdec.serve.access import new_key
 

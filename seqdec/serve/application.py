@@ -27,6 +27,7 @@ from seqdec.serve.connections import server
 from seqdec.serve.deployments import ConflictError, Deployments, UnavailableError
 from seqdec.serve.openapi import openapi
 from seqdec.serve.queue import FullError
+from seqdec.service.store import DamagedError
 
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 5)
 _SOON = {"Retry-After": "1"}
@@ -122,7 +123,7 @@ class _Endpoint(NamedTuple):
             found = await call.answer(service, deployment, message)
             response = found if isinstance(found, Response) else _json(found, 200)
         except Exception as error:
-            response = _failed(error)
+            response = _failed(error, service.deployments)
         if call.is_audited and caller is not None:
             _record(access, caller, _address(request), call.name, name, response.status_code)
         self.metrics.count(call.name, response.status_code, time.perf_counter() - began)
@@ -165,7 +166,7 @@ async def _body(request: Request, most: int) -> Any:
         raise RefusedError(400, f"the body is no JSON: {error}") from None
 
 
-def _failed(error: Exception) -> Response:
+def _failed(error: Exception, deployments: Deployments) -> Response:
     """The answer to an error: the client's own, or that the server cannot answer now."""
     match error:
         case RefusedError():
@@ -178,13 +179,13 @@ def _failed(error: Exception) -> Response:
             return _refused(503, "too many requests wait: try again", _SOON)
         case UnavailableError():
             return _refused(503, str(error), _SOON)
-        case ValueError() | TypeError():
-            return _refused(422, str(error))
         case ClientDisconnect():
             return Response(status_code=400)
-        case RuntimeError() | OSError() | MemoryError():
+        case DamagedError() | RuntimeError() | OSError() | MemoryError():
             log.error("%s: %s", type(error).__name__, error)
             return _refused(503, f"the deployment cannot answer: {type(error).__name__}; see the server's log", _SOON)
+        case ValueError() | TypeError():
+            return _refused(422, deployments.said(error))
     log.error("an error of the server", exc_info=error)
     return _refused(500, "an error of the server, which its log has")
 

@@ -40,7 +40,8 @@ def routes(service: Service, access: Access) -> list[Route]:
             except RefusedError as error:
                 return _refused(error)
             except (UnavailableError, RuntimeError, OSError, ValueError) as error:
-                return _refused(RefusedError(503, f"the deployment cannot answer now: {error}"))
+                said = service.deployments.said(error)
+                return _refused(RefusedError(503, f"the deployment cannot answer now: {said}"))
 
         return answered
 

@@ -175,15 +175,20 @@ async def forget(service: Service, deployment: Deployment, forget: messages.Forg
     return {"count": count}
 
 
+async def compact(service: Service, deployment: Deployment, compact: messages.Compact) -> Any:
+    """Remove old decisions from the log, which begins with the present belief then."""
+    return {"count": await asyncio.to_thread(deployment.agent.compact, compact.older_than)}
+
+
 async def archive(service: Service, deployment: Deployment, message: Any) -> Any:
     """Close a deployment; its log stays."""
     await service.deployments.archive(deployment.name, service.settings.server.grace)
     return await about(service, deployment, None)
 
 
-async def restore(service: Service, deployment: Deployment, message: Any) -> Any:
-    """Open an archived deployment, or one that failed."""
-    await service.deployments.restore(deployment.name)
+async def restore(service: Service, deployment: Deployment, restore: messages.Restore) -> Any:
+    """Open an archived deployment, or one that failed; with relearn, learn its log again by the present declaration."""
+    await service.deployments.restore(deployment.name, relearn=restore.relearn)
     return await about(service, deployment, None)
 
 
@@ -246,10 +251,11 @@ CALLS = (
     Call(f"{_OF}/add_items", "operate", add_items, messages.Items, messages.About, is_audited=True),
     Call(f"{_OF}/remove_items", "operate", remove_items, messages.OfItems, messages.About, is_audited=True),
     Call(f"{_OF}/forget", "operate", forget, messages.Forget, messages.Forgotten, is_audited=True),
+    Call(f"{_OF}/compact", "operate", compact, messages.Compact, messages.Compacted, is_audited=True),
     Call(f"{_OF}/take_over", "operate", take_over, messages.Nothing, messages.About, is_audited=True),
     Call(f"{_OF}/hand_back", "operate", hand_back, messages.Nothing, messages.About, is_audited=True),
     Call(f"{_OF}/archive", "operate", archive, messages.Nothing, messages.About, is_audited=True),
-    Call(f"{_OF}/restore", "operate", restore, messages.Nothing, messages.About, is_audited=True),
+    Call(f"{_OF}/restore", "operate", restore, messages.Restore, messages.About, is_audited=True),
     Call(_OF, "read", about, None, messages.About),
     Call("/v1", "read", deployments, None, messages.Deployed),
     Call("/v1", "operate", create, messages.New, messages.About, is_audited=True),

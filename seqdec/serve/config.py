@@ -195,6 +195,11 @@ class Rewards(Reward):
     def _names_or_one(self) -> Self:
         if self.names and not self.low == self.high == self.default is None:
             raise ValueError("low, high and default belong to each of the names")
+        defaults = [one.default for one in (*self.names.values(), self) if one.default is not None]
+        if self.window is None and (defaults or self.combine != "first"):
+            raise ValueError("a default, and combine, need a window: the seconds in which a decision takes rewards")
+        if self.window is not None and self.combine == "first" and not (defaults or self.names):
+            raise ValueError("a window needs a default, such as 0, or combine = sum, last or max")
         return self
 
     def check_reported(self, reward: float | Mapping[str, float]) -> None:
@@ -208,6 +213,8 @@ class Rewards(Reward):
             if name not in self.names:
                 raise ValueError(f"there is no reward {name!r:.80}; the names are {', '.join(self.names)}")
             self.names[name].check(f"the reward {name!r}", value)
+        if self.window is None and (missing := [name for name in self.names if name not in reward]):
+            raise ValueError(f"the reward lacks {', '.join(missing)}: report all names at once, or declare a window")
 
 
 class Declaration(Strict):
@@ -223,6 +230,8 @@ class Declaration(Strict):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     batch_size: Count = 16
     fsync: bool = False
+    retention: Positive | None = None
+    """seconds after which decisions are removed from the log"""
     apprentice: bool = False
     """to imitate the arm in use today, which comes with each request, until take_over"""
 
@@ -234,6 +243,8 @@ class Declaration(Strict):
             raise ValueError(f"the names of arms must differ; got {self.arms}")
         if self.apprentice and self.arms is None:
             raise ValueError("an apprentice imitates one of arms; here actions are items or points of a box")
+        if (self.retention or math.inf) < (self.rewards.window or 0):
+            raise ValueError(f"retention must be at least rewards.window, {self.rewards.window:g} seconds")
         if not is_reference(self.agent):
             agents.REGISTRY[self.agent]  # raises ValueError, with a suggestion
         return self

@@ -8,6 +8,7 @@ FOLDER/programs                             compiled programs
 import asyncio
 import gc
 import logging
+import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from seqdec.persistence import check_format, read_json, write_json
 from seqdec.serve.config import Declaration, Features, Found
 from seqdec.serve.queue import Batches
 from seqdec.service import Catalog, OnlineAgent
+from seqdec.service.identity import ChangedError
 
 _FORMAT = "seqdec deployment 1"
 _DECLARATION, _AGENT, _DEPLOYMENTS = "declaration.json", "agent", "deployments"
@@ -77,9 +79,9 @@ class Deployment:
             raise UnavailableError(f"the deployment {self.name} is {self.state}{self.reason and f': {self.reason}'}")
         return self._agent
 
-    def open(self, folder: Path, past: Log | None) -> None:
+    def open(self, folder: Path, past: Log | None, *, relearn: bool = False) -> None:
         """Open the folder, and compile; in any thread. Raises as OnlineAgent."""
-        agent = opened(self.declaration, folder)
+        agent = opened(self.declaration, folder, relearn=relearn)
         try:
             if past is not None and not agent.counts["decisions"]:
                 agent.warm_start(past)
@@ -157,7 +159,7 @@ class Deployment:
         return self._agent.learn_many(rows)
 
 
-def opened(declared: Declaration, folder: Path | None) -> OnlineAgent:
+def opened(declared: Declaration, folder: Path | None, *, relearn: bool = False) -> OnlineAgent:
     """The agent of a declaration, in memory without a folder."""
     rewards, context = declared.rewards, declared.context
     observed = _space(context) if context is not None else spaces.Box(0, 1, _NOTHING.shape)
@@ -188,6 +190,8 @@ def opened(declared: Declaration, folder: Path | None) -> OnlineAgent:
         reward_weights={name: one.weight for name, one in names.items()} or None,
         batch_size=declared.batch_size,
         fsync=declared.fsync,
+        relearn=relearn,
+        retention=declared.retention,
     )
 
 
@@ -279,13 +283,13 @@ class Deployments(Mapping[str, Deployment]):
             self._write(deployment, archived=False, took_over=not back)
             deployment.took_over = not back
 
-    async def restore(self, name: str) -> None:
-        """Open an archived deployment, or one that failed."""
+    async def restore(self, name: str, *, relearn: bool = False) -> None:
+        """Open an archived deployment, or one that failed; `relearn`: also if its log was learned by another."""
         async with self._change:
             deployment = self._known[name]
             if deployment.state in ("archived", "failed"):
                 deployment.state, deployment.reason = "opening", ""
-                await self._open(deployment)
+                await self._open(deployment, relearn=relearn)
 
     def folder(self, deployment: Deployment) -> Path:
         """Of the agent."""
@@ -303,15 +307,21 @@ class Deployments(Mapping[str, Deployment]):
         for thread in threads:
             thread.join(max(0.0, until - time.monotonic()))
 
-    async def _open(self, deployment: Deployment) -> None:
+    def said(self, error: Exception) -> str:
+        """What an error says, for those who do not see the machine: files without the folder of the server."""
+        return str(error).replace(f"{self._folder}{os.sep}", "")
+
+    async def _open(self, deployment: Deployment, *, relearn: bool = False) -> None:
         try:
             path = self._logs.get(deployment.name)
             past = None if path is None else await asyncio.to_thread(Log.load, path)
             self._place(deployment).mkdir(mode=0o700, parents=True, exist_ok=True)
-            await asyncio.to_thread(deployment.open, self.folder(deployment), past)
+            await asyncio.to_thread(deployment.open, self.folder(deployment), past, relearn=relearn)
             self._write(deployment, archived=False)
         except Exception as error:
-            deployment.state, deployment.reason = "failed", f"{type(error).__name__}: {error}"
+            deployment.state, deployment.reason = "failed", f"{type(error).__name__}: {self.said(error)}"
+            if isinstance(error, ChangedError):
+                deployment.reason += f', POST /v1/{deployment.name}/restore {{"relearn": true}}'
             log.error("deployment %s failed: %s", deployment.name, error)
             return
         deployment.serve(self._room)

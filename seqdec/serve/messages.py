@@ -208,6 +208,24 @@ class Forgotten(Strict):
     count: int
 
 
+class Compact(Strict):
+    """The age in seconds from which on decisions are removed from the log."""
+
+    older_than: Annotated[float, Field(strict=True, gt=0)]
+
+
+class Compacted(Strict):
+    """How many decisions were removed."""
+
+    count: int
+
+
+class Restore(Strict):
+    """Whether the log is learned again, where it was learned by another declaration."""
+
+    relearn: bool = False
+
+
 class New(Strict):
     """A deployment to create."""
 

@@ -34,6 +34,10 @@ _LEARNED = ("batch_size", "rewards", "reward_after", "reward_default", "reward_w
 """Settings that allow relearning."""
 
 
+class ChangedError(ValueError):
+    """The log was learned by another agent, and could be learned again."""
+
+
 def check_facts(path: Path, facts: Mapping[str, Any], own: Mapping[str, Any]) -> None:
     """ValueError for facts of another agent that cannot learn the log again."""
     if other := encoder_difference(facts.get("encoder"), own["encoder"]):
@@ -61,7 +65,7 @@ def _quoted(names: Sequence[Label]) -> str:
 
 
 def has_changed(path: Path, facts: Mapping[str, Any], own: Mapping[str, Any], *, relearn: bool) -> bool:
-    """Whether the log has to be learned again. Raises ValueError then, unless `relearn`."""
+    """Whether the log has to be learned again. Raises ChangedError then, unless `relearn`."""
     changed = [name for name in ("agent", "settings", "digest", *_LEARNED) if facts.get(name) != own[name]]
     if changed == ["digest"] and facts["versions"] != as_json(own["versions"]):
         return False  # other versions of the libraries may build the same agent of other functions
@@ -76,9 +80,9 @@ def has_changed(path: Path, facts: Mapping[str, Any], own: Mapping[str, Any], *,
     )
     if others == ["digest"]:
         here[0] += ", of which the network, the policy or a function in them is another"
-    raise ValueError(
-        f"{path} was written with {' and '.join(before)}, not {' and '.join(here)}: make that agent, or pass "
-        "relearn=True to learn the log again with this one"
+    raise ChangedError(
+        f"{path} was written with {' and '.join(before)}, not {' and '.join(here)}: make that agent, or learn the log "
+        "again with this one, relearn=True"
     )
 
 

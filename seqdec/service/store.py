@@ -97,6 +97,10 @@ Transact = Callable[..., Any]
 """(function, *arguments, urgent=False): an exclusive call (`seqdec.service.transactions`)."""
 
 
+class DamagedError(ValueError):
+    """The log is not as it was written."""
+
+
 class Entry(NamedTuple):
     """A decision to write."""
 
@@ -292,7 +296,7 @@ class Database:
     def verified(self, table: str, row: Sequence[Any]) -> Sequence[Any]:
         """A row without its checksum. Raises ValueError for a wrong one."""
         if checksum(row[:-1]) != row[-1]:
-            raise ValueError(
+            raise DamagedError(
                 f"{self.path} is damaged: the row {row[0]!r} of its table {table} does not have its checksum; "
                 "restore it from a copy"
             )
@@ -348,7 +352,7 @@ class Database:
         """Read the whole file. Raises ValueError for a changed row or index, and for a row that is gone."""
         for (fault,) in self.execute("PRAGMA integrity_check(1)"):
             if fault != "ok":
-                raise ValueError(f"{self.path} is damaged: {fault}; restore it from a copy")
+                raise DamagedError(f"{self.path} is damaged: {fault}; restore it from a copy")
         there = {name for (name,) in self.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         for table in TABLES.keys() & there:  # not all are in older formats
             for row in self._named(lambda: self.connection.execute(f"SELECT {COLUMNS[table]} FROM {table}")):  # noqa: B023
@@ -358,7 +362,7 @@ class Database:
         for table, key, first in zip(("decisions", "rewards"), ("number", "sequence"), after, strict=True):
             counted = f"SELECT count(*), coalesce(max({key}), ?1) - ?1 FROM {table} WHERE {key} > ?1"
             if len(set(*self.execute(counted, (first,)))) > 1:
-                raise ValueError(f"{self.path} is damaged: its table {table} lacks rows; restore it from a copy")
+                raise DamagedError(f"{self.path} is damaged: its table {table} lacks rows; restore it from a copy")
         if base:
             self.content_of(base)
 
@@ -366,7 +370,7 @@ class Database:
         """The bytes of a base. Raises ValueError where parts are missing."""
         rows = self.rows("base", "WHERE place BETWEEN ? AND ? ORDER BY place", base.places)
         if len(rows) != 1 + base.places[1] - base.places[0]:
-            raise ValueError(f"{self.path} is damaged: its table base lacks rows; restore it from a copy")
+            raise DamagedError(f"{self.path} is damaged: its table base lacks rows; restore it from a copy")
         return b"".join(content for _, content in rows)
 
     def stay(self) -> None:
@@ -399,7 +403,7 @@ class Database:
             return OSError(f"cannot use {self.path}: {error}")
         if isinstance(error, sqlite3.ProgrammingError):  # a daemon thread goes on while the process ends
             return RuntimeError(f"{self.path} is closed, perhaps because the process ends ({error})")
-        return ValueError(f"{self.path} is damaged or no log of decisions: {error}; restore it from a copy")
+        return DamagedError(f"{self.path} is damaged or no log of decisions: {error}; restore it from a copy")
 
 
 class Store:
@@ -647,13 +651,13 @@ class Store:
         after, last, shift = self._stored(batch, most)
         pairs = self.database.rewarded("WHERE batch > ? AND batch <= ? ORDER BY batch, sequence", (after, last))
         if any(reward[0] != pairs[0][0][0] + place for place, (reward, _) in enumerate(pairs)):
-            raise ValueError(f"{self.path} is damaged: its rewards have a gap; restore it from a copy")
+            raise DamagedError(f"{self.path} is damaged: its rewards have a gap; restore it from a copy")
         batches = [
             (number + shift, [Reward(decision[3], decision[5], reward[3]) for reward, decision in group])
             for number, group in itertools.groupby(pairs, lambda pair: pair[0][2])
         ]
         if not batches and batch < self.batches:
-            raise ValueError(
+            raise DamagedError(
                 f"{self.path} is damaged: batch {batch + 1} of its rewards is missing; restore it from a copy"
             )
         return batches

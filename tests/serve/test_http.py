@@ -5,6 +5,8 @@ import http.client
 import json
 import random
 import socket
+import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +186,39 @@ def test_an_apprentice_takes_over_on_a_word_that_lasts(tmp_path: Path) -> None:
     assert audit == ["take_over", "hand_back"]
 
 
+def test_a_declaration_that_changes_is_relearned_on_a_word(tmp_path: Path) -> None:
+    with serving(tmp_path, NUMBERS) as running:
+        client = running.client()
+        assert client.call("/v1/numbers/compact", {"older_than": 60}) == {"count": 0}
+        assert client.learn("numbers", client.decide("numbers", POINT)["token"], 1.0) == "learned"
+    file, keys = settings(tmp_path, f"{NUMBERS}\nbatch_size = 8\nretention = 7776000\n")
+    found = read(file)
+    with in_thread(server(application(found), found.settings.server)) as port:
+        client = Client(f"http://127.0.0.1:{port}", key=keys["operator"], timeout=60)
+        until = time.monotonic() + 60
+        while (about := client.call("/v1/numbers"))["state"] == "opening" and time.monotonic() < until:
+            time.sleep(0.05)
+        assert about["state"] == "failed"
+        assert 'relearn=True, POST /v1/numbers/restore {"relearn": true}' in about["reason"]
+        assert str(tmp_path) not in about["reason"] and "numbers/agent/decisions.sqlite was written" in about["reason"]
+        assert client.call("/v1/numbers/restore", {})["state"] == "failed"
+        assert client.call("/v1/numbers/restore", {"relearn": True})["counts"]["rewards"] == 1
+        client.close()
+
+
+def test_a_damaged_log_is_no_fault_of_the_client(tmp_path: Path) -> None:
+    with serving(tmp_path, NUMBERS) as running:
+        client = running.client()
+        status, said = refused(client, "/v1/numbers/log.parquet")
+        assert status == 422 and "numbers/agent/decisions.sqlite has no decision with a pr" in said
+        assert str(tmp_path) not in said
+        token = client.decide("numbers", POINT)["token"]
+        path = tmp_path / "data" / "deployments" / "numbers" / "agent" / "decisions.sqlite"
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database:
+            database.execute("UPDATE decisions SET propensity = propensity / 2")
+        assert refused(client, "/v1/numbers/learn", {"token": token, "reward": 1})[0] == 503
+
+
 def test_deployments_are_created_archived_and_restored(served: Running) -> None:
     client = served.client()
     declaration = {"arms": ["a", "b"], "context": {"size": 2}, "agent": "linear"}
@@ -303,7 +338,7 @@ def test_a_batch_has_all_that_the_loop_still_brings() -> None:
 
 
 def test_settings_are_refused_by_their_key(tmp_path: Path) -> None:
-    file, _ = settings(tmp_path, NUMBERS)
+    file, _ = settings(tmp_path, f"{NUMBERS}\nseed = 1  \n")
     text = file.read_text()
     cases = {
         'agent = "linear"': ('agent = "linaer"', "deployments.numbers: .*'linear'"),
@@ -311,6 +346,12 @@ def test_settings_are_refused_by_their_key(tmp_path: Path) -> None:
         'role = "reader"': ('role = "rader"', "keys.reader.role"),
         "port = 0": ("prt = 0", "server.prt"),
         '"left"': ('"right"', "differ"),
+        "seed = 1": (
+            "retention = 50\nrewards = { window = 60, default = 0 }",
+            "retention must be at least rewards.window",
+        ),
+        "seed = 1 ": ("rewards = { window = 60 }", "a window needs a default"),
+        "seed = 1  ": ("rewards = { default = 0 }", "need a window"),
     }
     for old, (new, message) in cases.items():
         file.write_text(text.replace(old, new))
