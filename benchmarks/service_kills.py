@@ -11,7 +11,9 @@ must be what the log gives when it is learned from its beginning, to the bit.
 """
 
 import argparse
+import asyncio
 import contextlib
+import faulthandler
 import functools
 import itertools
 import linecache
@@ -29,14 +31,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import jax
 
 from seqdec import serve, states
 from seqdec.client import Client, RefusedError
+from seqdec.runtime import compilation_cache
 from seqdec.serve import deployments
 from seqdec.serve.application import application
-from seqdec.serve.connections import server
+from seqdec.serve.connections import Connection, server
+from seqdec.serve.queue import Batches
 from seqdec.service import OnlineAgent
 from seqdec.service.rewards import _digest
 from seqdec.service.store import Database
@@ -71,7 +76,7 @@ class Load:
         self.reported: dict[tuple[str, str, str], tuple[float, str]] = {}
         self.settled: dict[tuple[str, str], str] = {}
         self.changed: dict[str, bool] = {}
-        self.sent = Counter[str]()
+        self.sent, self.stocked = Counter[str](), threading.Event()
         self._threads = [threading.Thread(target=self._visit, args=(seed,)) for seed in range(clients)]
         self._threads.append(threading.Thread(target=self._operate))
 
@@ -101,6 +106,8 @@ class Load:
 
     def _visit(self, seed: int) -> None:
         chance, mine = random.Random(seed), list[tuple[str, str]]()
+        while not (self.stocked.wait(0.1) or self.ends.is_set()):
+            pass
         with Client(f"http://127.0.0.1:{self.port}", timeout=5) as client:
             for place in range(10**9):
                 if self.ends.is_set():
@@ -155,6 +162,7 @@ class Load:
         """Add and remove arms and items, archive and restore; what was done already is refused when it is repeated."""
         with Client(f"http://127.0.0.1:{self.port}", timeout=5) as client:
             self._ask(client, "/v1/items/add_items", {"items": {"first": [0.5, 0.5], "second": [-0.5, 0.5]}})
+            self.stocked.set()
             for place in range(10**9):
                 one, two = f"arm {place % 3}", f"item {place % 50}"
                 calls = [
@@ -348,38 +356,67 @@ class Tracer:
             if place not in self.done and linecache.getline(*place).strip() != "try:":
                 self.done.add(place)
                 self._last = time.monotonic()
-                raise next(self._errors)
+                raise MemoryError if file.endswith("connections.py") else next(self._errors)
         return self
+
+    def armed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, with this tracer in its thread: one that has raised is taken out."""
+
+        @functools.wraps(function)
+        def call(*arguments: Any, **options: Any) -> Any:
+            sys.settrace(self)
+            return function(*arguments, **options)
+
+        return call
+
+    @contextlib.contextmanager
+    def everywhere(self) -> Iterator[None]:
+        """Arm the event loop, the threads of batches and those of long calls."""
+        slow = asyncio.to_thread
+        with contextlib.ExitStack() as patches:
+            for kind, name in ((Batches, "_made"), (Batches, "_guarded"), (Connection, "data_received")):
+                patches.enter_context(mock.patch.object(kind, name, self.armed(getattr(kind, name))))
+            there = mock.patch.object(
+                asyncio, "to_thread", lambda call, *given, **more: slow(self.armed(call), *given, **more)
+            )
+            patches.enter_context(there)
+            yield
 
 
 def exceptions(home: Path, clients: int, seconds: float, pause: float = 0.05) -> list[str]:
     """Raise at each line of a server in a thread that runs within so many seconds; what was wrong."""
     file, port = settings(home)
+    AGAIN.add(400)  # of a parser whose callback has raised
     found, tracer = serve.read(file), Tracer(pause)
-    threading.settrace(tracer)
     running = server(application(found), found.settings.server)
     thread = threading.Thread(target=running.run)
     thread.start()
     wrong: list[str] = []
-    try:
+    with tracer.everywhere(), contextlib.ExitStack() as end:
+
+        def ended() -> None:
+            tracer.is_active, running.should_exit = False, True
+            thread.join(60)
+
+        end.callback(ended)
         wait(port, thread.is_alive)
         with Load(port, clients) as load:
+            load.stocked.wait(60)
             tracer.is_active, until = True, time.monotonic() + seconds
             while time.monotonic() < until:
                 time.sleep(1)
             tracer.is_active = False
-            with Client(f"http://127.0.0.1:{port}", timeout=60) as client:
-                for name in NAMES:
+            with Client(f"http://127.0.0.1:{port}", timeout=100) as client:
+                last = {"arms": ("add_arm", {"name": "last"}), "items": ("add_items", {"items": {"last": [0.0, 0.0]}})}
+                for name, (verb, body) in last.items():
                     try:
                         client.call(f"/v1/{name}/restore", {})
                         client.decide(name, [0.0, 0.0] if name == "arms" else None, key="last")
+                        client.call(f"/v1/{name}/{verb}", body)
                     except (OSError, RefusedError) as error:
                         wrong.append(f"{name} does not answer after the exceptions: {error}")
+                        faulthandler.dump_traceback()
         print(f"raised at {len(tracer.done)} lines", flush=True)
-    finally:
-        threading.settrace(None)  # pyright: ignore[reportArgumentType]
-        tracer.is_active, running.should_exit = False, True
-        thread.join(60)
     return wrong + check(file, load)
 
 
@@ -403,6 +440,7 @@ if __name__ == "__main__":
         with tempfile.TemporaryDirectory() as home:
             if options.exceptions:
                 deployments.OnlineAgent = functools.partial(OnlineAgent, snapshot_every=SNAPSHOT_EVERY)  # pyright: ignore
+                compilation_cache(Path(home) / "programs")
                 faults = exceptions(Path(home), options.clients, options.seconds)
             else:
                 faults = kills(Path(home), options.kills, options.clients)

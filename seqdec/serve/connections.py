@@ -120,8 +120,12 @@ class Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         if counter % 10 == 0:
             now = time.monotonic()
-            for connection in list(self.server_state.connections):
-                connection.end_if_late(now)  # pyright: ignore[reportAttributeAccessIssue] (ours)
+            connections: Any = list(self.server_state.connections)  # ours
+            for connection in connections:
+                try:
+                    connection.end_if_late(now)
+                except Exception:  # such as of memory: it is looked at again
+                    _LOG.exception("a connection could not be ended")
         return await super().on_tick(counter)
 
 
