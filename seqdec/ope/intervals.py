@@ -262,7 +262,8 @@ def _shape(x: np.ndarray) -> float:
     count, grid = len(x), 30 + int(math.sqrt(len(x)))
     rate = 1 / x[-1] + (1 - np.sqrt(grid / (np.arange(grid) + 0.5))) / (3 * x[max(int(count / 4 + 0.5) - 1, 0)])
     k = np.log1p(-rate[:, None] * x).mean(axis=1)
-    likelihood = count * (np.log(-rate / k) - k - 1)
+    inverse = np.where(k == 0, 1 / x.mean(), -rate / np.where(k == 0, 1, k))  # of an exponential distribution at 0
+    likelihood = count * (np.log(inverse) - k - 1)
     weight = np.exp(likelihood - likelihood.max())
     return float(np.log1p(-(rate * weight).sum() / weight.sum() * x).mean())
 

@@ -5,7 +5,7 @@ import math
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel
@@ -108,16 +108,12 @@ async def diagnostics(service: Service, deployment: Deployment, message: None) -
 
 async def comparison(service: Service, deployment: Deployment, message: None) -> Any:
     """Whether an apprentice would earn more than today's rule."""
-    found = await service.slowly(deployment.comparison)
-    difference, low, high = map(_number, found.difference)
-    return {
-        "decision": found.decision,
-        "verdict": found.verdict,
-        "difference": difference,
-        "low": low,
-        "high": high,
-        "warnings": found.overlap.warnings,
-    }
+    return await _compared(service, deployment, "rule")
+
+
+async def control(service: Service, deployment: Deployment, message: None) -> Any:
+    """Whether the agent earns more than its control group."""
+    return await _compared(service, deployment, "control")
 
 
 async def take_over(service: Service, deployment: Deployment, message: Any) -> Any:
@@ -245,6 +241,7 @@ CALLS = (
     Call(f"{_OF}/explain", "read", explain, messages.Question, messages.Explained),
     Call(f"{_OF}/diagnostics", "read", diagnostics, None, messages.Diagnosed),
     Call(f"{_OF}/comparison", "read", comparison, None, messages.Compared),
+    Call(f"{_OF}/control", "read", control, None, messages.Compared),
     Call(f"{_OF}/log.parquet", "read", log, None, None, is_audited=True),
     Call(f"{_OF}/add_arm", "operate", add_arm, messages.OfArm, messages.About, is_audited=True),
     Call(f"{_OF}/remove_arm", "operate", remove_arm, messages.OfArm, messages.About, is_audited=True),
@@ -269,8 +266,8 @@ async def _decided(deployment: Deployment, rows: Sequence[messages.AskRow], acti
     if any((row.key is not None) is not keyed for row in rows):
         raise ValueError("give a key to all rows, or to none")
     for row in rows:
-        deployment.check_taken(row.taken)
-    asked = [Asked(row.context, row.mask, row.items, row.key, row.taken, row.chance) for row in rows]
+        deployment.check_players(row.taken, row.unit)
+    asked = [Asked(row.context, row.mask, row.items, row.key, row.unit, row.taken, row.chance) for row in rows]
     decisions = await deployment.decisions.ask(asked, active, keyed)
     return [
         {"action": _action(one.action), "propensity": _number(one.propensity), "token": one.token} for one in decisions
@@ -282,6 +279,19 @@ async def _learned(deployment: Deployment, reports: Sequence[messages.Report]) -
     for report in reports:
         deployment.declaration.rewards.check_reported(report.reward)
     return await deployment.reports.ask([(report.token, report.reward, report.id) for report in reports])
+
+
+async def _compared(service: Service, deployment: Deployment, against: Literal["rule", "control"]) -> Any:
+    found = await service.slowly(deployment.comparison, against)
+    difference, low, high = map(_number, found.difference)
+    return {
+        "decision": found.decision,
+        "verdict": found.verdict,
+        "difference": difference,
+        "low": low,
+        "high": high,
+        "warnings": found.overlap.warnings,
+    }
 
 
 def _diagnosed(folder: Path) -> Any:

@@ -217,6 +217,13 @@ class Rewards(Reward):
             raise ValueError(f"the reward lacks {', '.join(missing)}: report all names at once, or declare a window")
 
 
+class ControlGroup(Strict):
+    """A share of the units for which one arm is played, or without it any arm."""
+
+    share: Annotated[float, Field(gt=0, lt=1)]
+    arm: Label | None = None
+
+
 class Declaration(Strict):
     """A deployment: what is decided (arms, items or a box), by what (context), for what (rewards), and by whom."""
 
@@ -234,6 +241,8 @@ class Declaration(Strict):
     """seconds after which decisions are removed from the log"""
     apprentice: bool = False
     """to imitate the arm in use today, which comes with each request, until take_over"""
+    control: ControlGroup | None = None
+    """for whom no agent decides; requests then bring a unit, such as a user"""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -245,6 +254,11 @@ class Declaration(Strict):
             raise ValueError("an apprentice imitates one of arms; here actions are items or points of a box")
         if (self.retention or math.inf) < (self.rewards.window or 0):
             raise ValueError(f"retention must be at least rewards.window, {self.rewards.window:g} seconds")
+        if self.control is not None:
+            if self.arms is None:
+                raise ValueError("a control group plays arms; here actions are items or points of a box")
+            if self.control.arm not in (None, *self.arms):
+                raise ValueError(f"the arm of the control group must be one of {self.arms}; got {self.control.arm!r}")
         if not is_reference(self.agent):
             agents.REGISTRY[self.agent]  # raises ValueError, with a suggestion
         return self

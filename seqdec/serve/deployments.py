@@ -24,7 +24,7 @@ from seqdec.ope import Comparison, Log
 from seqdec.persistence import check_format, read_json, write_json
 from seqdec.serve.config import Declaration, Features, Found
 from seqdec.serve.queue import Batches
-from seqdec.service import Catalog, OnlineAgent
+from seqdec.service import Catalog, Control, OnlineAgent
 from seqdec.service.identity import ChangedError
 
 _FORMAT = "seqdec deployment 1"
@@ -44,6 +44,7 @@ class Asked(NamedTuple):
     mask: list[str | int] | None
     items: list[str | int] | None
     key: str | None
+    unit: str | None
     taken: str | int | None
     chance: float
 
@@ -120,8 +121,18 @@ class Deployment:
             raise ValueError("give a context" if given is None else "the deployment declares no context: leave it out")
         return _NOTHING if given is None else given
 
-    def check_taken(self, taken: str | int | None) -> None:
-        """Raises ValueError for an arm without an apprentice, and for none before it has taken over."""
+    def check_players(self, taken: str | int | None, unit: str | None) -> None:
+        """Raises ValueError for an arm without an apprentice, and for none before it has taken over; also for a unit.
+
+        A unit belongs to a control group, and a control group to an agent that plays.
+        """
+        if unit is not None and self.declaration.control is None:
+            raise ValueError(
+                f"unit={unit!r:.80} is for a control group, and this deployment has none: leave it out, or declare "
+                "control = { share = 0.1 }"
+            )
+        if unit is None and self.declaration.control is not None and not self.imitates:
+            raise ValueError("this deployment has a control group: send whom the decision is for, as unit")
         if taken is not None and not self.declaration.apprentice:
             raise ValueError(
                 f"taken={taken!r:.80} is for an apprentice, and this deployment decides by itself: leave it out, or "
@@ -133,16 +144,16 @@ class Deployment:
                 "let it take over"
             )
 
-    def comparison(self) -> Comparison:
-        """Of the apprentice and today's rule. Raises ValueError without decisions of both, UnavailableError."""
+    def comparison(self, against: Literal["rule", "control"]) -> Comparison:
+        """Of the agent with another rule. Raises ValueError without decisions of both, UnavailableError."""
         rewards = self.declaration.rewards
         bounds = None if rewards.low is None or rewards.high is None else (rewards.low, rewards.high)
-        return self.agent.comparison(seed=self.declaration.seed, reward_range=bounds)
+        return self.agent.comparison(against, seed=self.declaration.seed, reward_range=bounds)
 
     def _decide(self, rows: Sequence[Asked], active: bool, keyed: bool) -> Sequence[Any]:
         masks = [None if row.mask is None else frozenset(row.mask) for row in rows]  # a list of 0 and 1 would be bools
         items = [row.items for row in rows]
-        imitates = self.imitates
+        imitates, declared = self.imitates, self.declaration
         assert self._agent is not None
         return self._agent.decide_many(
             [self.context(row.context) for row in rows],
@@ -152,6 +163,7 @@ class Deployment:
             active=active,
             taken=[row.taken for row in rows] if imitates else None,  # pyright: ignore[reportArgumentType]
             chances=[row.chance for row in rows] if imitates else None,
+            units=None if declared.control is None or imitates else [row.unit for row in rows],  # pyright: ignore
         )
 
     def _learn(self, rows: Sequence[tuple[str, Any, str | None]]) -> Sequence[str]:
@@ -188,6 +200,7 @@ def opened(declared: Declaration, folder: Path | None, *, relearn: bool = False)
         reward_after=rewards.window,
         reward_default=(defaults or None) if names else rewards.default,
         reward_weights={name: one.weight for name, one in names.items()} or None,
+        control=None if declared.control is None else Control(declared.control.share, declared.control.arm),
         batch_size=declared.batch_size,
         fsync=declared.fsync,
         relearn=relearn,

@@ -29,9 +29,13 @@ Chance = Annotated[float, Field(strict=True, gt=0, le=1)]
 
 
 class AskRow(Question):
-    """A decision to make; of an apprentice, `taken` is the arm that today's rule plays, with its chance."""
+    """A decision to make; of an apprentice, `taken` is the arm that today's rule plays, with its chance.
+
+    `unit`: where there is a control group, whom the decision is for.
+    """
 
     key: Text | None = None
+    unit: Text | None = None
     taken: Label | None = None
     chance: Chance = 1.0
 
@@ -164,7 +168,7 @@ class Diagnosed(Strict):
 
 
 class Compared(Strict):
-    """Whether the agent would earn more than today's rule, in the later half of the decisions that it imitated.
+    """Whether the agent earns more than another rule, in the later half of the decisions of both.
 
     decision: better, worse, no difference shown, or cannot decide; reward per decision, with 95% interval.
     """

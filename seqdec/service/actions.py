@@ -14,6 +14,7 @@ from seqdec.ope.labels import Label, by_action
 from seqdec.ope.log import Log
 from seqdec.service import explanation
 from seqdec.service.contexts import Contexts, Rows, split
+from seqdec.service.control import Control, law_of
 from seqdec.service.explanation import Explanation
 from seqdec.service.model import Model
 from seqdec.service.store import Arm, Store
@@ -289,6 +290,23 @@ class Arms(OfContexts):
                 for law, own in zip(chosen.probabilities, chosen.written, strict=True)
             ],
         )
+
+    def check_control(self, control: Control) -> None:
+        """Raises ValueError for an unknown arm."""
+        if control.arm is not None and control.arm not in self._ids:
+            raise ValueError(f"the arm of the control group must be one of {tuple(self._ids)}; got {control.arm!r}")
+
+    def controlled(self, chosen: Chosen, control: Control, draws: Mapping[int, Sequence[int]]) -> Chosen:
+        """What is decided where the control group's rule plays in some places, with random numbers from these seeds."""
+        actions, written = list(chosen.actions), list(chosen.written)
+        propensities, laws = list(chosen.propensities), list(chosen.probabilities)
+        arm = None if control.arm is None else self._ids[control.arm]
+        for place, seed in draws.items():
+            law = law_of(arm, np.frombuffer(chosen.masks[place] or b"", bool))
+            key = int(np.random.default_rng(seed).choice(len(law), p=law))
+            actions[place], written[place] = self.arms[key].name, key
+            propensities[place], laws[place] = float(law[key]), tuple(law.astype(np.float32).tolist())  # as logged
+        return chosen._replace(actions=actions, written=written, propensities=propensities, probabilities=laws)
 
     def explain(self, store: Store, model: Model, asked: Asked) -> Callable[[Any], Explanation]:
         mask = self._masks(self._allowed(asked.mask, asked.lead)[None])[0]

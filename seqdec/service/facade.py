@@ -35,6 +35,7 @@ from seqdec.service import logs
 from seqdec.service import retention as erasure
 from seqdec.service.actions import NOTHING, Actions, Arms, Chosen, Points, Taken, label, no_catalog
 from seqdec.service.contexts import Contexts, described_record
+from seqdec.service.control import Control
 from seqdec.service.explanation import Explanation
 from seqdec.service.identity import check_arms, check_facts, described_encoder, has_changed
 from seqdec.service.items import ROWS, Catalog, Id, Items
@@ -42,7 +43,7 @@ from seqdec.service.learner import Learner, Result, beginning
 from seqdec.service.model import Maker, identity_of
 from seqdec.service.retention import Retention
 from seqdec.service.rewards import Rewards, make_rule, place_of, worth
-from seqdec.service.store import FORMAT, Entry, Logged, Store, check_keys
+from seqdec.service.store import FORMAT, Entry, Logged, Store, Unit, check_keys
 from seqdec.service.transactions import Transactions
 
 _PATIENCE = 10.0
@@ -92,6 +93,7 @@ class OnlineAgent:
             dicts, are learned as their weighted sum.
         retention: seconds after which decisions are removed from the log, as by `compact`, at most an hour later; None:
             never.
+        control: a share of the units for which a fixed rule decides, to compare with; `decide` then needs the unit.
 
     Raises:
         ValueError: the log belongs to another agent, seed or space, or is damaged; a setting is out of range.
@@ -115,6 +117,7 @@ class OnlineAgent:
         reward_after: float | None = None,
         reward_default: float | Mapping[str, float] | None = None,
         reward_weights: Mapping[str, float] | None = None,
+        control: Control | None = None,
         capacity: int | None = None,
         batch_size: int = 16,
         snapshot_every: int = 10_000,
@@ -177,6 +180,9 @@ class OnlineAgent:
             self._rewards = Rewards(self._rule, expire_after, self._store, self._learner)
             self._transact = Transactions(self._store, self._learner, self._rewards)
             self._open(facts, maker, outputs, relearn)
+            self._control = control
+            if control is not None:
+                self._known_arms().check_control(control)
         except BaseException:
             _close(self._held)
             raise
@@ -260,6 +266,7 @@ class OnlineAgent:
         active: bool = True,
         taken: Label | None = None,
         chance: float = 1.0,
+        unit: str | None = None,
     ) -> Decision:
         """Choose an action and commit it to the log.
 
@@ -275,15 +282,18 @@ class OnlineAgent:
                 reward, until `activate` or its first reward.
             taken, chance: the arm that another rule plays, such as the one in use today, and its probability under that
                 rule. The decision is then that arm; what the agent would have played is logged for `comparison`.
+            unit: with a control group, your name of whom the decision is for, such as a user, which always is in the
+                same group; the log has a digest of it. Where another rule plays, there is no such group.
 
-        Raises TypeError or ValueError for a context, mask, id, key or arm of another kind, shape or range, or where the
-        mask or the items do not allow the first decision with the key, or another arm is taken than in it, and OSError
-        where the log cannot be written; the log is unchanged.
+        Raises TypeError or ValueError for a context, mask, id, key, unit or arm of another kind, shape or range, or
+        where the mask or the items do not allow the first decision with the key, or another arm is taken than in it,
+        and OSError where the log cannot be written; the log is unchanged.
         """
         rule = () if taken is None else self._taken([taken], [chance])
+        units = self._units(None if unit is None else [unit], rule)
         keys = () if key is None else check_keys([key])
         asked = self._actions.ask(context, mask, items)
-        return self._transact(self._decide, asked, keys, checks.flag("active", active), rule, urgent=True)[0]
+        return self._transact(self._decide, asked, keys, checks.flag("active", active), rule, units, urgent=True)[0]
 
     def decide_many(
         self,
@@ -295,6 +305,7 @@ class OnlineAgent:
         active: bool = True,
         taken: Sequence[Label] | None = None,
         chances: Sequence[float] | None = None,
+        units: Sequence[str] | None = None,
     ) -> list[Decision]:
         """Choose an action for each of several contexts, as `decide`; all or none.
 
@@ -309,8 +320,10 @@ class OnlineAgent:
             keys: one for each context; None: none.
             active: of all.
             taken, chances: arms that another rule plays, one for each context, and their probabilities; None: 1.
+            units: one for each context.
         """
         rule = () if taken is None else self._taken(taken, chances)
+        of = self._units(units, rule)
         given = () if keys is None else check_keys(checks.ordered("keys", keys, "a list of texts"))
         asked, size = self._actions.ask_many(contexts, masks, items), self._actions.portion
         checks.flag("active", active)
@@ -318,8 +331,10 @@ class OnlineAgent:
             raise ValueError(f"keys must be one for each of {asked.size} contexts; got {len(given)}")
         if taken is not None and asked.size != len(rule):
             raise ValueError(f"taken must be an arm for each of {asked.size} contexts; got {len(rule)}")
+        if of and asked.size != len(of):
+            raise ValueError(f"units must be one for each of {asked.size} contexts; got {len(of)}")
         if asked.size <= size:
-            return self._transact(self._decide, asked, given, active, rule, urgent=True)
+            return self._transact(self._decide, asked, given, active, rule, of, urgent=True)
         asked, made = self._transact(self._actions.taken, asked, urgent=True), []
         before = self._store.last
         try:
@@ -327,7 +342,7 @@ class OnlineAgent:
                 for start in range(0, asked.size, size):
                     part = slice(start, min(start + size, asked.size))
                     some = self._actions.some(asked, range(part.start, part.stop))
-                    made += self._transact(self._decide, some, given[part], active, rule[part], urgent=True)
+                    made += self._transact(self._decide, some, given[part], active, rule[part], of[part], urgent=True)
                     self._transact.give_way()
         except BaseException:
             numbers = [number for one in made if (number := place_of(one.token)[0]) > before]
@@ -538,23 +553,34 @@ class OnlineAgent:
             return logs.log_of(database)
 
     def comparison(
-        self, *, seed: int, latest: int | None = None, reward_range: tuple[float, float] | None = None
+        self,
+        against: Literal["rule", "control"] = "rule",
+        *,
+        seed: int,
+        latest: int | None = None,
+        reward_range: tuple[float, float] | None = None,
     ) -> Comparison:
-        """Whether the agent would earn more than the rule that it imitated, in decisions with `taken`.
+        """Whether the agent earns more than another rule.
 
-        The target are the agent's probabilities in each decision, or what it would have played where it does not
-        compute them. They depend on earlier rows alone, as the estimators of `seqdec.ope.compare` need.
+        "rule": would it earn more than the rule that it imitated, in decisions with `taken`? The target are the agent's
+        probabilities in each decision, or what it would have played where it does not compute them. They depend on
+        earlier rows alone, as the estimators of `seqdec.ope.compare` need.
+
+        "control": does it earn more than the control group? A decision counts as one of two arms, the agent and the
+        control group, whose propensity is the share of units in its group; rows of one unit depend on each other.
 
         Args:
+            against: what to compare with.
             seed, reward_range: as in `seqdec.ope.compare`.
             latest: number of decisions with a reward that count, the latest; None: their later half, in which the agent
                 had learned something.
 
         Raises ValueError where there is no such decision with a reward.
         """
+        checks.choice("against", against, logs.COMPARED)
         seed, latest = checks.seed("seed", seed), None if latest is None else checks.count("latest", latest)
         with short_turns(), logs.opened(self._store, self._transact) as database:
-            return logs.compared(database, latest, seed=seed, reward_range=reward_range)
+            return logs.COMPARED[against](database, latest, seed=seed, reward_range=reward_range)
 
     def close(self) -> None:
         """Write a snapshot and release the folder. Does nothing after a fork."""
@@ -608,20 +634,36 @@ class OnlineAgent:
                 raise ValueError(f"chance must be a probability above 0, of the arm that is taken; got {chance!r}")
         return list(map(Taken, arms, map(float, chances)))
 
-    def _decide(self, asked: Any, keys: Sequence[str], active: bool, rule: Sequence[Taken] = ()) -> list[Decision]:
+    def _units(self, names: Sequence[str] | None, rule: Sequence[Taken]) -> list[Unit]:
+        """The groups of units; none without a control group. Raises TypeError or ValueError."""
+        if self._control is None:
+            if names is not None:
+                raise ValueError(f"units are for a control group, and this agent has none; got {names!r:.80}")
+            return []
+        if rule:
+            return []
+        if names is None:
+            raise ValueError("with a control group, a decision needs the unit that it is for, such as a user's name")
+        return [
+            self._control.unit(self._learner.log, name) for name in check_keys(checks.ordered("units", names, "a list"))
+        ]
+
+    def _decide(
+        self, asked: Any, keys: Sequence[str], active: bool, rule: Sequence[Taken] = (), units: Sequence[Unit] = ()
+    ) -> list[Decision]:
         """Decide, or return the first decisions of these keys; where there is a rule, for it."""
         if not keys:
-            return self._logged(self._chosen(asked, rule), keys, active)
+            return self._logged(self._chosen(asked, rule, units), keys, active, units)
         stored = {key: found for key in dict.fromkeys(keys) if (found := self._store.keyed(key)) is not None}
         known = {key: _decision(found, self._actions.shown(found.action)) for key, found in stored.items()}
         played = {key: found.action for key, found in stored.items()}
         new = {key: place for place, key in reversed(list(enumerate(keys))) if key not in stored}
         places = sorted(new.values())
         own = [keys[place] for place in places]
-        chosen = NOTHING
+        chosen, of = NOTHING, [units[place] for place in places] if units else ()
         if places:
             some = asked if len(places) == len(keys) else self._actions.some(asked, places)
-            chosen = self._chosen(some, [rule[place] for place in places] if rule else ())
+            chosen = self._chosen(some, [rule[place] for place in places] if rule else (), of)
             played |= zip(own, chosen.written, strict=True)
         again = {place: played[key] for place, key in enumerate(keys) if new.get(key) != place}
         if (place := self._actions.forbidden(asked, again)) is not None:
@@ -636,14 +678,20 @@ class OnlineAgent:
                     f"the key {keys[place]!r} is of a decision for {first!r:.80}, and {rule[place].arm!r:.80} is taken "
                     "now: give this decision a key of its own"
                 )
-        known |= zip(own, self._logged(chosen, own, active), strict=True)
+        known |= zip(own, self._logged(chosen, own, active, of), strict=True)
         return [known[key] for key in keys]
 
-    def _chosen(self, asked: Any, rule: Sequence[Taken]) -> Chosen:
-        chosen = self._actions.choose(self._learner.model, self._store.decisions + 1, asked)
-        return self._known_arms().imitated(chosen, rule) if rule else chosen
+    def _chosen(self, asked: Any, rule: Sequence[Taken], units: Sequence[Unit]) -> Chosen:
+        first = self._store.decisions + 1
+        chosen = self._actions.choose(self._learner.model, first, asked)
+        if rule:
+            return self._known_arms().imitated(chosen, rule)
+        if self._control is not None and any(unit.is_control for unit in units):
+            draws = {place: (self._seed, first + place) for place, unit in enumerate(units) if unit.is_control}
+            return self._known_arms().controlled(chosen, self._control, draws)
+        return chosen
 
-    def _logged(self, chosen: Chosen, keys: Sequence[str], active: bool) -> list[Decision]:
+    def _logged(self, chosen: Chosen, keys: Sequence[str], active: bool, units: Sequence[Unit] = ()) -> list[Decision]:
         count = len(chosen.actions)
         if not count:
             return []
@@ -655,7 +703,7 @@ class OnlineAgent:
         )
         parts = nonces, chosen.contexts, chosen.masks, chosen.written, chosen.propensities, keys or [None] * count
         entries = list(map(Entry, *parts, laws, shadows))
-        first = self._store.append_decisions(entries, active=active)
+        first = self._store.append_decisions(entries, units, active=active)
         if chosen.clipped:
             self._rewards.counts["clipped"] += chosen.clipped
         tokens = [f"{number}-{nonce.hex()}" for number, nonce in enumerate(nonces, first)]

@@ -50,6 +50,8 @@ class Learner:
     """
 
     model: Model
+    log: str
+    """UUID of the log"""
 
     def __init__(
         self,
@@ -64,7 +66,7 @@ class Learner:
     ) -> None:
         self._store, self._actions, self._contexts, self._maker = store, actions, contexts, maker
         self._worth, self._facts, self._every = worth, facts, every
-        self.path, self._log = None if folder is None else folder / SNAPSHOT, ""
+        self.path, self.log = None if folder is None else folder / SNAPSHOT, ""
         self._saved, self._due, self.is_open, self._erased = (0, 0), every, True, 0
         self.writing = threading.RLock()
 
@@ -77,8 +79,8 @@ class Learner:
             )
         agent, outputs = self._first_agent(capacity)
         arms = {key: Arm(name, key, removed=False) for key, name in enumerate(self._maker.arms)}
-        self._log = uuid.uuid4().hex
-        self.use(self._maker.model(outputs, 0, agent), arms, first=len(arms), log=self._log)
+        self.log = uuid.uuid4().hex
+        self.use(self._maker.model(outputs, 0, agent), arms, first=len(arms), log=self.log)
 
     def resume(self, agent: Agent, outputs: int, generation: int, *, relearn: bool) -> None:
         """Continue from the last snapshot, or relearn all.
@@ -86,7 +88,7 @@ class Learner:
         Raises ValueError for a snapshot of another log, and where the log begins with a belief that cannot be the
         agent's.
         """
-        self._log = self._store.facts()["log"]
+        self.log = self._store.facts()["log"]
         self.model = self._maker.model(outputs, generation, agent)
         self._actions.restore(self._store, outputs)
         if relearn or not self._load():
@@ -315,7 +317,7 @@ class Learner:
 
     def _mark(self, batch: int) -> np.ndarray:
         """What the log with its first batches is known by: its UUID, and the checksum of the last reward in them."""
-        return np.array([*bytes.fromhex(self._log), *self._store.checksum_of(batch).to_bytes(4)], np.uint8)
+        return np.array([*bytes.fromhex(self.log), *self._store.checksum_of(batch).to_bytes(4)], np.uint8)
 
     def _write(self, marked: Mapping[str, Any], agent: Agent) -> None:
         place = int(marked["generation"]), int(marked["batch"])

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -200,20 +201,26 @@ def from_bytes(content: bytes) -> Database:
 
 
 def log_of(database: Database) -> Log:
-    """Decisions with known reward and propensity. Raises ValueError where there is none."""
-    return _shadowed(database)[0]
+    """Decisions with known reward and propensity, but for control groups of one arm. Raises ValueError where none."""
+    found = _joined(database)
+    one_arm = {number for number, unit in database.units().items() if unit.is_control}
+    kept = [
+        place
+        for place, (number, chance) in enumerate(zip(found.numbers, found.log.propensity, strict=True))
+        if number not in one_arm or chance < 1
+    ]
+    return found.log if len(kept) == len(found.log) else found.log[np.array(kept, int)]
 
 
-def compared(database: Database, latest: int | None, **settings: Any) -> Comparison:
+def _with_rule(database: Database, latest: int | None, **settings: Any) -> Comparison:
     """The shadow against the log, in the latest of its rows; None: in their later half. Raises ValueError without."""
-    log, shadows = _shadowed(database)
-    rows = np.flatnonzero([shadow is not None for shadow in shadows])
+    log, _, shadows = _joined(database)
+    rows = _latest([shadow is not None for shadow in shadows], latest)
     if not len(rows):
         raise ValueError(
             f"{database.path} has no decision with a reward in which the agent imitated another rule: give `decide` "
             "the arm that the rule takes, as `taken`"
         )
-    rows = rows[-latest:] if latest else rows[len(rows) // 2 :]
     laws = _laws([shadows[row] for row in rows], log.num_actions)
     assert laws is not None
     part = log[rows].replace(logging=None)
@@ -224,8 +231,46 @@ def compared(database: Database, latest: int | None, **settings: Any) -> Compari
     return found
 
 
-def _shadowed(database: Database) -> tuple[Log, Sequence[bytes | None]]:
-    """As `log_of`, with the agent's law in each row in which it imitated another rule."""
+def _with_control(database: Database, latest: int | None, **settings: Any) -> Comparison:
+    """The units of the agent against those of the control group."""
+    (log, numbers, _), units = _joined(database), database.units()
+    rows = _latest([number in units for number in numbers], latest)
+    if not len(rows):
+        raise ValueError(f"{database.path} has no decision with a reward since there is a control group")
+    found = [units[numbers[row]] for row in rows]
+    is_control, share = (np.array(part) for part in zip(*((one.is_control, one.share) for one in found), strict=True))
+    others = np.where(is_control, share, 1 - share)  # of units in the control group
+    groups = make_log(
+        action=np.where(is_control, 0, 1),
+        reward=log.reward[rows],
+        propensity=share,
+        timestamp=log.timestamp[rows],
+        logging=np.stack([others, 1 - others], axis=1),
+    )
+    control, agent = (np.tile(law, (len(rows), 1)) for law in ([1.0, 0.0], [0.0, 1.0]))
+    return compare(groups, agent, baseline=control, groups=[unit.digest.hex() for unit in found], **settings)
+
+
+COMPARED: Mapping[str, Callable[..., Comparison]] = MappingProxyType({"rule": _with_rule, "control": _with_control})
+"""With what an agent is compared."""
+
+
+def _latest(counts: Sequence[bool], latest: int | None) -> np.ndarray:
+    """Rows that count, the latest of them; None: their later half."""
+    rows = np.flatnonzero(counts)
+    return rows[-latest:] if latest else rows[len(rows) // 2 :]
+
+
+class _Joined(NamedTuple):
+    """Rows of a log, their decisions' numbers, and the agent's law where it imitated another rule."""
+
+    log: Log
+    numbers: Sequence[int]
+    shadows: Sequence[bytes | None]
+
+
+def _joined(database: Database) -> _Joined:
+    """Decisions with known reward and propensity. Raises ValueError where there is none."""
     pairs = database.rewarded("WHERE rewards.number >= ? ORDER BY rewards.number", (lowest_of(database.inserted()),))
     # Without those whose context was erased.
     rows = [(*decision, reward[3]) for reward, decision in pairs if None not in (decision[3], decision[6])]
@@ -251,7 +296,7 @@ def _shadowed(database: Database) -> tuple[Log, Sequence[bytes | None]]:
         users = unpacked(contexts, record)[USER][:, 0] if USER in (record.names or ()) else None
         given |= {} if users is None else _columns(database, USER)
         log = make_log(**given, context=users, mask=mask, action_features=known.features, action_names=known.names)
-        return log.replace(key=np.array(own, object)), shadows
+        return _Joined(log.replace(key=np.array(own, object)), numbers, shadows)
     if isinstance(actions[0], bytes):
         raise ValueError("a log for off-policy evaluation has actions with an index; these are points of a box")
     size = max(map(len, masks))
@@ -269,7 +314,8 @@ def _shadowed(database: Database) -> tuple[Log, Sequence[bytes | None]]:
         mask=np.frombuffer(b"".join(mask.ljust(size, b"\0") for mask in masks), bool).reshape(len(rows), size),
     )
     known = None if names == tuple(range(size)) else names
-    return log.replace(action_names=known, key=np.array(own, object), logging=_laws(laws, size)), shadows
+    log = log.replace(action_names=known, key=np.array(own, object), logging=_laws(laws, size))
+    return _Joined(log, numbers, shadows)
 
 
 def _laws(laws: Sequence[bytes | None], size: int) -> np.ndarray | None:

@@ -8,14 +8,15 @@
     reports     sequence, number of the decision, reward, time, digest of the client's key (NULL: none): combined later
     withdrawn   number of a decision that is never learned, time
     deferred    number of a decision that was made inactive, time of its activation (NULL: not yet)
+    units       number of a decision, digest of its unit, whether that is in the control group, share of its group
     arms        id, output of the model (NULL: none any more), whether it is removed
     items       number, id (as JSON), features (bytes), number of the change that removes it, from 1 (0: none)
     facts       format, UUID ("log"), what the log belongs to, and the names of the arms by id, as JSON
     base        place, part of the state of an agent (bytes)
 
 Imported rows have numbers below 0, equal to their sequence and batch, and count once the fact "inserted" names them;
-items and removals count up to the fact "catalog". A decision whose context was erased has no nonce, context, mask, key
-and probabilities. Each row ends with a CRC-32 of its other columns. A committed
+items and removals count up to the fact "catalog". A decision whose context was erased has no nonce, context, mask, key,
+probabilities and unit. Each row ends with a CRC-32 of its other columns. A committed
 transaction survives the end of the process at any point; with `fsync` also a loss of power.
 
 Decisions up to that of the fact "base" may be removed, with all that belongs to them: the log is learned from the state
@@ -60,6 +61,7 @@ TABLES = {
     "withdrawn": ("number INTEGER PRIMARY KEY", "time INTEGER"),
     "deferred": ("number INTEGER PRIMARY KEY", "activated INTEGER"),
     "base": ("place INTEGER PRIMARY KEY", "content BLOB"),
+    "units": ("number INTEGER PRIMARY KEY", "digest BLOB", "control INTEGER", "share REAL"),
 }  # fmt: skip
 COLUMNS = {
     table: ", ".join(f"{table}.{column.split()[0]}" for column in (*columns, "checksum"))
@@ -118,6 +120,15 @@ class Entry(NamedTuple):
     """probabilities of all arms as float32, if known"""
     shadow: bytes | None = None
     """those of the agent where another rule decided; 1 for its choice if it does not compute them"""
+
+
+class Unit(NamedTuple):
+    """Whose decision it is, such as a user's: what a control group is drawn of."""
+
+    digest: bytes
+    is_control: bool
+    share: float
+    """of the units, in this group"""
 
 
 class Logged(NamedTuple):
@@ -348,6 +359,12 @@ class Database:
         rows = self.rows("items", "WHERE number < ? ORDER BY number", (count,))
         return [(number, name, features, 0 < removed <= change) for number, name, features, removed in rows]
 
+    def units(self) -> dict[int, Unit]:
+        """By number of the decision, where there was a control group."""
+        if not self.execute("SELECT 1 FROM sqlite_master WHERE name = 'units'"):
+            return {}
+        return {number: Unit(digest, bool(control), share) for number, digest, control, share in self.rows("units")}
+
     def check(self) -> None:
         """Read the whole file. Raises ValueError for a changed row or index, and for a row that is gone."""
         for (fault,) in self.execute("PRAGMA integrity_check(1)"):
@@ -478,11 +495,12 @@ class Store:
         """Number of the last decision."""
         return self.decisions + lowest_of(self._inserted)
 
-    def append_decisions(self, entries: Sequence[Entry], *, active: bool = True) -> int:
-        """Commit decisions; returns the first number."""
+    def append_decisions(self, entries: Sequence[Entry], units: Sequence[Unit] = (), *, active: bool = True) -> int:
+        """Commit decisions, with the unit of each, if there are any; returns the first number."""
         first = self.last + 1
         deferred = [] if active else [(number, None) for number in range(first, first + len(entries))]
-        self._commit(("decisions", self._decisions(entries, first)), ("deferred", deferred))
+        of = [(number, one.digest, int(one.is_control), one.share) for number, one in enumerate(units, first)]
+        self._commit(("decisions", self._decisions(entries, first)), ("deferred", deferred), ("units", of))
         self.decisions += len(entries)
         return first
 
@@ -546,7 +564,8 @@ class Store:
         known = [(row, _source(*fate)) for row, *fate, _ in rows if row[3] is not None]
         with self._transaction():
             for row, _ in known:
-                self.database.execute("DELETE FROM decisions WHERE number = ?", row[:1])
+                for table in ("decisions", "units"):
+                    self.database.execute(f"DELETE FROM {table} WHERE number = ?", row[:1])
             self.database.write("decisions", [(*row[:2], *[None] * 3, *row[5:7], *[None] * 3) for row, _ in known])
             self.database.write("withdrawn", [(row[0], self.now()) for row, source in known if source is None])
         self._latest = None
@@ -595,7 +614,7 @@ class Store:
             if is_learned and (deferred is None or (deferred[1] or 0) < before):
                 gone.append(decision[:1])
         with self._transaction():
-            for table in ("reports", "withdrawn", "deferred", "rewards", "decisions"):
+            for table in ("reports", "withdrawn", "deferred", "units", "rewards", "decisions"):
                 for number in gone:
                     self.database.execute(f"DELETE FROM {table} WHERE number = ?", number)
         self._latest = None

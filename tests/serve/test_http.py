@@ -219,6 +219,28 @@ def test_a_damaged_log_is_no_fault_of_the_client(tmp_path: Path) -> None:
         assert refused(client, "/v1/numbers/learn", {"token": token, "reward": 1})[0] == 503
 
 
+def test_a_control_group_is_of_units(served: Running) -> None:
+    client, decider = served.client(), served.client("decider")
+    declaration = {"arms": ["a", "b"], "context": {"size": 2}, "agent": "linear", "control": {"share": 0.5, "arm": "b"}}
+    for wrong in ({"share": 1.0}, {"share": 0.5, "arm": "c"}):
+        status, _ = refused(client, "/v1", {"name": "held", "declaration": {**declaration, "control": wrong}})
+        assert status == 422
+    client.call("/v1", {"name": "held", "declaration": declaration})
+    assert "send whom the decision is for" in refused(decider, "/v1/held/decide", {"context": POINT})[1]
+    assert refused(decider, "/v1/numbers/decide", {"context": POINT, "unit": "ann"})[0] == 422
+    assert refused(client, "/v1/held/control")[0] == 422  # nothing yet
+    rows = [{"context": POINT, "unit": f"user {n % 40}"} for n in range(80)]
+    made = [decider.call("/v1/held/decide_many", {"rows": part})["decisions"] for part in (rows[:40], rows[40:])]
+    certain = [[one["propensity"] == 1 for one in part] for part in made]
+    assert certain[0] == certain[1] and 0 < sum(certain[0]) < 40
+    for part in made:
+        for one in part:
+            decider.learn("held", one["token"], float(one["action"] == "a"))
+    found = client.call("/v1/held/control")
+    assert found["decision"] == "cannot decide" and "40 rows" in found["verdict"]  # the later half
+    client.call("/v1/held/archive", {})
+
+
 def test_deployments_are_created_archived_and_restored(served: Running) -> None:
     client = served.client()
     declaration = {"arms": ["a", "b"], "context": {"size": 2}, "agent": "linear"}
@@ -395,6 +417,7 @@ RIGHT: dict[str, list[Any]] = {
         {"context": POINT, "mask": ["left"], "key": "k", "active": False},
         {"context": {"age": 1, "city": "x"}},
         {"context": POINT, "taken": "old", "chance": 0.5},
+        {"context": POINT, "unit": "ann"},
     ],
     "decide_many": [{"rows": [{"context": POINT}, {"context": POINT, "key": "k"}]}],
     "learn": [{"token": "1-0000000000000000", "reward": 1, "id": "a"}, {"token": "1-00", "reward": {"click": 1}}],
