@@ -49,6 +49,11 @@ class Running(NamedTuple):
     keys: dict[str, str]
     folder: Path
     clients: contextlib.ExitStack
+    server: Server
+
+    def stop(self) -> None:
+        """As SIGTERM."""
+        self.server.should_exit = True
 
     def client(self, role: str | None = "operator") -> Client:
         client = Client(f"http://127.0.0.1:{self.port}", key=role and self.keys[role], timeout=60)
@@ -86,7 +91,8 @@ def serving(home: Path, deployments: str = DEPLOYMENTS, options: str = "") -> It
     """A server whose deployments are open."""
     file, keys = settings(home, deployments, options)
     found = read(file)
-    with in_thread(server(application(found), found.settings.server)) as port:
+    made = server(application(found), found.settings.server)
+    with in_thread(made) as port:
         until = time.monotonic() + 120
         while time.monotonic() < until:
             with contextlib.suppress(RefusedError), Client(f"http://127.0.0.1:{port}") as client:
@@ -94,7 +100,7 @@ def serving(home: Path, deployments: str = DEPLOYMENTS, options: str = "") -> It
                 break
             time.sleep(0.05)
         with contextlib.ExitStack() as clients:
-            yield Running(port, keys, home / "data", clients)
+            yield Running(port, keys, home / "data", clients, made)
 
 
 @pytest.fixture(scope="session")
