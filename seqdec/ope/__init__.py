@@ -3,6 +3,7 @@
 from typing import Any
 
 from seqdec.ope.alignment import aligned
+from seqdec.ope.arms import ArmComparison, compare_arms
 from seqdec.ope.classification import learn_by_classification
 from seqdec.ope.comparison import LOGGED, Comparison, Estimate, compare
 from seqdec.ope.continuous import learn_continuous
@@ -71,6 +72,7 @@ __all__ = [
     "SNDR",
     "SNIPS",
     "STANDARD",
+    "ArmComparison",
     "Auto",
     "BalancedIPW",
     "BalancedLoggers",
@@ -104,6 +106,7 @@ __all__ = [
     "check_target",
     "choose_model",
     "compare",
+    "compare_arms",
     "cross_fit",
     "cross_fit_policy",
     "difference_figure",

@@ -48,7 +48,7 @@ class Estimate(NamedTuple):
 
     def __str__(self) -> str:
         digits = _digits(self.high - self.low)
-        return f"{self.value:.{digits}f} ({self.low:.{digits}f} to {self.high:.{digits}f})"
+        return f"{self.value:z.{digits}f} ({self.low:z.{digits}f} to {self.high:z.{digits}f})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -274,13 +274,20 @@ def groups_of(groups: Any, count: int) -> np.ndarray | None:
         return None
     import pandas as pd
 
-    labels = checks.entries("groups", groups)
+    return pd.factorize(labels_of("groups", groups, count))[0]
+
+
+def labels_of(name: str, given: Any, count: int) -> np.ndarray:
+    """(n,) labels of rows. Raises ValueError for another shape, or a missing one."""
+    import pandas as pd
+
+    labels = checks.entries(name, given)
     if labels.shape != (count,):
-        raise ValueError(f"groups must name the group of each row, {(count,)}; got shape {labels.shape}")
+        raise ValueError(f"{name} must name the group of each row, {(count,)}; got shape {labels.shape}")
     if (missing := np.asarray(pd.isna(labels))).any():
         row = int(missing.argmax())
-        raise ValueError(f"groups, row {row}: {labels[row]!r} is no label: give rows without a group one of their own")
-    return pd.factorize(labels)[0]
+        raise ValueError(f"{name}, row {row}: {labels[row]!r} is no label: give rows without a group one of their own")
+    return labels
 
 
 def repeats(log: Log) -> Iterator[str]:

@@ -7,12 +7,12 @@ import pandas as pd
 from scipy import special
 
 from seqdec.ope import Terms, sequences
+from seqdec.ope.arms import stable_terms
 from seqdec.ope.diagnostics import range_of
 from seqdec.ope.intervals import Ends, Interval, interval, unseen
 from seqdec.service import diagnostics
 from seqdec.service.store import COLLECTED, REPORTED
 
-_RECENT = 100
 _MISS = 0.05
 _NAMED = 12
 """Most columns that are named."""
@@ -153,16 +153,12 @@ def _arm(
     """Mean reward of an arm and its ends, from decisions with a reward."""
     if not played.any():
         return np.nan, np.nan, np.nan
-    weighted = np.isfinite(chance[played]).all()
-    weights = np.divide(1.0, chance, out=np.zeros(len(chance)), where=played) if weighted else played * 1.0
-    before = np.concatenate([[0], np.cumsum(played)])[:-1]
-    window = np.minimum(np.arange(len(played)), _RECENT)
-    recent = before - np.concatenate([np.zeros(_RECENT), before])[: len(played)]
-    stable = weights * np.sqrt((recent + 1) / (window + kinds)) if weighted else weights
-    own = Terms(stable * reward, stable)
+    own = stable_terms(played, reward, chance, kinds)
+    stable = own.denominator
     if anytime and bounds is not None:
         r = (reward - bounds[0]) / (bounds[1] - bounds[0])
         at = np.array([len(r) - 1])
+        weights = np.divide(1.0, chance, out=np.zeros(len(chance)), where=played)
         low = max(sequences.lower(weights * r, 0.0, _MISS / 2, at=at)[0], 0.0)
         high = min(1 - sequences.lower(weights * (1 - r), 0.0, _MISS / 2, at=at)[0], 1.0)
         found = Interval(*(bounds[0] + (bounds[1] - bounds[0]) * end for end in (low, high)))

@@ -391,6 +391,7 @@ TAKERS: dict[str, dict[str, Row]] = {
         "ope.overlap(target)": (TARGET, lambda x: ope.overlap(LOG, x)[:3]),
         "ope.compare(target)": (TARGET, lambda x: compared(target=x)),
         "ope.compare(baseline)": (TARGET, lambda x: compared(baseline=x)),
+        "ope.compare_arms(by)": (["a", "b"] * 3, lambda x: ope.compare_arms(LOG, reward_range=(0, 1), by=x).segments),
         "form_blocks(reward)": ([0.5, 0.25] * 5, lambda x: data.form_blocks([0] * 10, [*range(10)], x).rewards),
         "form_blocks(features)": (
             ROWS,
@@ -522,6 +523,7 @@ TAKERS: dict[str, dict[str, Row]] = {
         "evaluate": (LOG, lambda log: ope.evaluate(log, TARGET, seed=0, samples=9)["low"].to_numpy()),
         "overlap": (LOG, lambda log: ope.overlap(log, TARGET)[:3]),
         "compare": (LOG, lambda log: compared(log)),
+        "compare_arms": (LOG, lambda log: ope.compare_arms(log, reward_range=(0, 1)).table),
         "evidence": (LOG, lambda log: ope.evidence(log, TARGET, seed=0)[2]),
         "estimate_propensities": (LOG, lambda log: ope.estimate_propensities(log, seed=0)[2]),
         "warm_start": (LOG, lambda log: seqdec.OnlineAgent("linear", CONTEXTS, seed=0).warm_start(log) and None),
