@@ -54,7 +54,7 @@ def test_the_best_arm_is_named_and_others_are_compared_with_a_baseline() -> None
     truth, seen = np.array([-0.1, 0, -0.08]), table(log)
     assert (seen["low"] <= truth).all() and (truth <= seen["high"]).all()
     assert seen["best"].sum() == pytest.approx(1) and seen["best"]["b"] > 0.99
-    assert seen["loss"].to_numpy() == pytest.approx([0.1, 0, 0.08], abs=0.03)
+    assert seen["loss"].to_numpy() == pytest.approx([0.1, 0, 0.08], abs=0.05)
     against = ope.compare_arms(log, baseline="a")
     assert against.verdict.startswith("Against 'a': 'b' is better by 0.1") and against.best is None
     other = table(log, baseline="a")
