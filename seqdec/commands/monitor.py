@@ -20,7 +20,7 @@ from seqdec.commands.base import Choice, Located, check_minimum, check_path, num
 from seqdec.commands.folder import read_manifest, save_figure, save_table, write_manifest
 from seqdec.persistence import read_table, write_table
 from seqdec.service import diagnostics
-from seqdec.service.logs import is_database, read_history
+from seqdec.service.logs import check, is_database, read_history
 from seqdec.service.summary import Summary, summary
 
 _SHOWN = 12
@@ -52,6 +52,7 @@ class Monitor(Located):
             raise ValueError(f"{self.folder} is not the folder of an OnlineAgent: it has no decisions.sqlite")
 
     def play(self, plan: None, finished: Sequence[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        check(self.folder)
         history = diagnostics.played(read_history(self.folder))
         if history.empty:
             raise ValueError(f"the log of {self.folder} has no decisions yet")

@@ -464,6 +464,11 @@ def read_latest(path: str | os.PathLike[str], most: int) -> "pd.DataFrame":
     return _read(path, lambda database: history_of(database, most))
 
 
+def check(path: str | os.PathLike[str]) -> None:
+    """Read the whole log of an `OnlineAgent`. Raises as `read_log`, also for damaged rows and indexes seldom read."""
+    _read(path, Database.check)
+
+
 def read_encoder(path: str | os.PathLike[str], part: Literal["item", "user"] | None = None) -> Encoder:
     """The encoder of an `OnlineAgent`, or of its catalog's items or users; also while it is in use.
 
