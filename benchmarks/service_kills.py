@@ -341,7 +341,17 @@ class Tracer:
     Left out are lines that set a handler up (`try:`), those of the handlers of last resort, and the server's own loop.
     """
 
-    OUTERMOST = ("_work", "_guarded", "_refuse", "on_tick", "shutdown", "run", "lifespan", "__init__")
+    OUTERMOST = (
+        "_work",
+        "_guarded",
+        "_refuse",
+        "on_tick",
+        "connection_made",
+        "shutdown",
+        "run",
+        "lifespan",
+        "__init__",
+    )
 
     def __init__(self, pause: float) -> None:
         self.is_active, self.done, self._pause, self._last = False, set[tuple[str, int]](), pause, 0.0
@@ -433,6 +443,7 @@ if __name__ == "__main__":
     parser.add_argument("--exceptions", action="store_true", help="raise in a server of this process")
     parser.add_argument("--seconds", type=float, default=120, help="in which exceptions are raised")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # else children of a job in the background ignore it
     options = parser.parse_args()
     if options.child:
         child(options.child)
