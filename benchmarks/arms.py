@@ -88,7 +88,7 @@ def main(runs: int = 1000, seed: int = 0) -> None:
                 decided += bool((low > 0).any() or (high < 0).any())
                 x = np.where(action == 0, 1 / chance, -1 / (1 - chance)) * (reward - reward.mean())
                 mean, square = (part.cumsum() / (at + 1) for part in (x, x**2))
-                half = 1.96 * np.sqrt((square - mean**2) / (at + 1))
+                half = 1.96 * np.sqrt(np.maximum(square - mean**2, 0) / (at + 1))
                 fixed += bool((np.abs(mean - truth) > half)[FEW:].any())
                 widths.append((high - low)[-1] / (2 * half[-1]))
             shares = (f"{count / runs:.1%}" for count in (outside, decided, fixed))
