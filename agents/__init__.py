@@ -20,7 +20,7 @@ Baselines of the papers, trained on a memory:
 
 `capabilities(name)` lists the spaces of each. `agent` builds one of any `seqdec.core.Learner` and policy,
 `from_filter` of a filter, `neural` of a network and an optimizer. `exploring` gives any of them a floor of its
-propensities that falls with time.
+propensities that falls with time, `guarded` a least and a largest share of each arm.
 """
 
 if __name__ != "seqdec.agents":
@@ -52,6 +52,7 @@ from seqdec.agents.trained import (
 )
 from seqdec.agents.wrappers.averaging import averaging
 from seqdec.agents.wrappers.exploring import exploring
+from seqdec.agents.wrappers.guarded import guarded
 from seqdec.agents.wrappers.rehearsal import Rehearsal, rehearsing
 
 __all__ = [
@@ -68,6 +69,7 @@ __all__ = [
     "exploring",
     "from_filter",
     "gp",
+    "guarded",
     "hilofi",
     "koala_plus_plus",
     "laplace",

@@ -12,13 +12,12 @@ Source: Liang, Bojinov, "An experimental design for anytime-valid causal inferen
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
-from gymnasium import spaces
 
 from seqdec.agents.inputs import checked
+from seqdec.agents.wrappers.laws import redrawn
 from seqdec.boundary.checks import number
-from seqdec.core import Action, Agent, Array, Masked
+from seqdec.core import Agent, Array
 from seqdec.policies.common import weight
 
 
@@ -47,30 +46,11 @@ def exploring(agent: Agent, *, share: float = 1.0, power: float = 0.24) -> Agent
     """
     weight("share", share, 1)
     number("power", power)
-    assess = agent.assess
-    if assess is None or (agent.spaces is not None and isinstance(agent.spaces.action_space, spaces.Box)):
-        raise ValueError(f"exploring needs probabilities of all actions, which {agent.name} does not tell")
 
-    def mixed(state, observation, own):
+    def law(state, allowed, own):
         """p_t from q_t."""
-        allowed = observation.mask if isinstance(observation, Masked) else jnp.ones(own.shape, bool)
         floor = share * (state.updates + 1.0) ** -power
-        return (floor * allowed / jnp.maximum(allowed.sum(), 1) + (1 - floor) * own).astype(own.dtype)
-
-    def act(key, state, observation):
-        own, draw = jax.random.split(key)
-        played = agent.act(own, state.state, observation)
-        law = played.probabilities
-        if law is None:
-            law = assess(own, state.state, observation).probability
-        law = mixed(state, observation, jnp.where(jnp.isnan(played.propensity), jnp.nan, law))
-        drawn = jax.random.categorical(draw, jnp.log(law)).astype(played.value.dtype)
-        value = jnp.where(jnp.isfinite(law).all(), drawn, played.value)
-        return Action(value, law[value], law)
-
-    def assessed(key, state, observation):
-        found = assess(key, state.state, observation)
-        return found._replace(probability=mixed(state, observation, found.probability))
+        return floor * allowed / jnp.maximum(allowed.sum(), 1) + (1 - floor) * own
 
     def init(key):
         return Exploring(agent.init(key), jnp.zeros((), jnp.int32))
@@ -86,16 +66,10 @@ def exploring(agent: Agent, *, share: float = 1.0, power: float = 0.24) -> Agent
         assert agent.update_batch is not None
         return learned(state, agent.update_batch(state.state, observations, actions, rewards), len(rewards))
 
-    made = agent._replace(
+    made = redrawn(agent, law, "exploring", lambda state: state.state)._replace(
         init=init,
-        act=act,
         update=update,
-        name=f"{agent.name}-exploring",
         settings={**agent.settings, "share": share, "power": power},
-        exact_propensity=True,
         update_batch=None if agent.update_batch is None else update_batch,
-        act_batch=None,
-        widened=None,
-        assess=assessed,
     )
     return made if agent.spaces is None else checked(made, agent.spaces)
