@@ -173,7 +173,7 @@ async def forget(service: Service, deployment: Deployment, forget: messages.Forg
 
 async def compact(service: Service, deployment: Deployment, compact: messages.Compact) -> Any:
     """Remove old decisions from the log, which begins with the present belief then."""
-    return {"count": await asyncio.to_thread(deployment.agent.compact, compact.older_than)}
+    return {"count": await service.slowly(deployment.agent.compact, compact.older_than)}
 
 
 async def archive(service: Service, deployment: Deployment, message: Any) -> Any:

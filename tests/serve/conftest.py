@@ -39,6 +39,9 @@ context = {{ size = 2, low = -1, high = 1 }}
 agent = "linear"
 apprentice = true
 rewards = {{ low = 0, high = 1 }}
+[deployments.goods]
+items = {{ size = 2, low = -1, high = 1 }}
+agent = "linear"
 """
 
 
