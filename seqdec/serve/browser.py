@@ -48,6 +48,7 @@ def routes(service: Service, access: Access) -> list[Route]:
     return [
         Route("/", shown(_overview)),
         Route("/deployments/{deployment}", shown(_deployment)),
+        Route("/deployments/{deployment}/comparison", shown(_comparison)),
         Route("/deployments/{deployment}/explain", shown(_explained), methods=["GET", "POST"]),
     ]
 
@@ -58,7 +59,18 @@ async def _overview(service: Service, names: list[str]) -> str:
 
 async def _deployment(service: Service, deployment: Deployment, request: Request) -> str:
     found = await calls.diagnostics(service, deployment, None) if deployment.state == "open" else None
-    return page.deployment(await calls.about(service, deployment, None), found)
+    about = await calls.about(service, deployment, None)
+    return page.deployment(about, found, is_compared=bool(deployment.compared))
+
+
+async def _comparison(service: Service, deployment: Deployment, request: Request) -> str:
+    found: dict[str, Any] = {}
+    for against in deployment.compared:
+        try:
+            found[against] = (await calls.compared(service, deployment, against))["verdict"]
+        except ValueError as error:
+            found[against] = service.deployments.said(error)
+    return page.comparison(deployment.name, found)
 
 
 async def _explained(service: Service, deployment: Deployment, request: Request) -> str:

@@ -5,7 +5,7 @@ import math
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel
@@ -15,7 +15,7 @@ from seqdec.runtime import short_turns
 from seqdec.serve import messages
 from seqdec.serve.access import Right
 from seqdec.serve.config import Settings
-from seqdec.serve.deployments import Asked, Deployment, Deployments, UnavailableError
+from seqdec.serve.deployments import Against, Asked, Deployment, Deployments, UnavailableError
 
 
 class Call(NamedTuple):
@@ -108,23 +108,28 @@ async def diagnostics(service: Service, deployment: Deployment, message: None) -
 
 async def comparison(service: Service, deployment: Deployment, message: None) -> Any:
     """Whether an apprentice would earn more than today's rule."""
-    return await _compared(service, deployment, "rule")
+    return await compared(service, deployment, "rule")
 
 
 async def control(service: Service, deployment: Deployment, message: None) -> Any:
     """Whether the agent earns more than its control group."""
-    return await _compared(service, deployment, "control")
+    return await compared(service, deployment, "control")
+
+
+async def challenger(service: Service, deployment: Deployment, message: None) -> Any:
+    """Whether the challenger would earn more than the agent."""
+    return await compared(service, deployment, "challenger")
 
 
 async def take_over(service: Service, deployment: Deployment, message: Any) -> Any:
-    """Let an apprentice play by itself from now on."""
-    await service.deployments.hand_over(deployment.name, back=False)
+    """Let an apprentice play by itself from now on, or a challenger."""
+    await service.deployments.hand_over(deployment.name, service.settings.server.grace, back=False)
     return await about(service, deployment, None)
 
 
 async def hand_back(service: Service, deployment: Deployment, message: Any) -> Any:
-    """Let an apprentice that has taken over imitate today's rule again."""
-    await service.deployments.hand_over(deployment.name, back=True)
+    """Let an apprentice that has taken over imitate today's rule again, or the first agent play."""
+    await service.deployments.hand_over(deployment.name, service.settings.server.grace, back=True)
     return await about(service, deployment, None)
 
 
@@ -196,6 +201,7 @@ async def about(service: Service, deployment: Deployment, message: None) -> Any:
         "reason": deployment.reason,
         "declaration": deployment.declaration.model_dump(mode="json", exclude_unset=True),
         "imitates": deployment.imitates,
+        "took_over": deployment.took_over,
     }
     if deployment.state == "open":
         agent = deployment.agent
@@ -242,6 +248,7 @@ CALLS = (
     Call(f"{_OF}/diagnostics", "read", diagnostics, None, messages.Diagnosed),
     Call(f"{_OF}/comparison", "read", comparison, None, messages.Compared),
     Call(f"{_OF}/control", "read", control, None, messages.Compared),
+    Call(f"{_OF}/challenger", "read", challenger, None, messages.Compared),
     Call(f"{_OF}/log.parquet", "read", log, None, None, is_audited=True),
     Call(f"{_OF}/add_arm", "operate", add_arm, messages.OfArm, messages.About, is_audited=True),
     Call(f"{_OF}/remove_arm", "operate", remove_arm, messages.OfArm, messages.About, is_audited=True),
@@ -281,7 +288,8 @@ async def _learned(deployment: Deployment, reports: Sequence[messages.Report]) -
     return await deployment.reports.ask([(report.token, report.reward, report.id) for report in reports])
 
 
-async def _compared(service: Service, deployment: Deployment, against: Literal["rule", "control"]) -> Any:
+async def compared(service: Service, deployment: Deployment, against: Against) -> Any:
+    """As `messages.Compared`. Raises ValueError without decisions to compare."""
     found = await service.slowly(deployment.comparison, against)
     difference, low, high = map(_number, found.difference)
     return {

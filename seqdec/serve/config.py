@@ -224,6 +224,26 @@ class ControlGroup(Strict):
     arm: Label | None = None
 
 
+class Player(Strict):
+    """An agent by name, and its settings."""
+
+    agent: str
+    settings: dict[str, bool | int | float | str] = {}
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if not is_reference(self.agent):
+            agents.REGISTRY[self.agent]  # raises ValueError, with a suggestion
+        return self
+
+
+class Floor(Strict):
+    """A share of uniform decisions, that falls with the number of rewards to this power; as `agents.exploring`."""
+
+    share: Annotated[float, Field(ge=0, le=1)] = 1.0
+    power: Annotated[float, Field(ge=0)] = 0.24
+
+
 class Declaration(Strict):
     """A deployment: what is decided (arms, items or a box), by what (context), for what (rewards), and by whom."""
 
@@ -243,6 +263,10 @@ class Declaration(Strict):
     """to imitate the arm in use today, which comes with each request, until take_over"""
     control: ControlGroup | None = None
     """for whom no agent decides; requests then bring a unit, such as a user"""
+    challenger: Player | None = None
+    """another agent that learns beside the first, until take_over exchanges the two"""
+    explore: Floor | None = None
+    """of what the agents play"""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -259,13 +283,24 @@ class Declaration(Strict):
                 raise ValueError("a control group plays arms; here actions are items or points of a box")
             if self.control.arm not in (None, *self.arms):
                 raise ValueError(f"the arm of the control group must be one of {self.arms}; got {self.control.arm!r}")
+        if self.challenger is not None and (self.arms is None or self.apprentice):
+            raise ValueError("a challenger plays arms, beside an agent that plays them: it is none of an apprentice")
         if not is_reference(self.agent):
             agents.REGISTRY[self.agent]  # raises ValueError, with a suggestion
         return self
 
+    def exchanged(self) -> Self:
+        """With the challenger as the agent, and the agent as the challenger."""
+        assert self.challenger is not None
+        first = Player(agent=self.agent, settings=self.settings)
+        return self.model_copy(update={**dict(self.challenger), "challenger": first})
+
     def check_trusted(self) -> None:
         """Raises ValueError where it names code outside the registries."""
         named = {"agent": self.agent, **{f"settings.{name}": value for name, value in self.settings.items()}}
+        if self.challenger is not None:
+            named |= {"challenger.agent": self.challenger.agent}
+            named |= {f"challenger.settings.{name}": value for name, value in self.challenger.settings.items()}
         for key, value in named.items():
             check_registered(key, value)
 

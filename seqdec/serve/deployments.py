@@ -22,7 +22,7 @@ from seqdec import agents
 from seqdec.core import HasSpaces, Spaces
 from seqdec.ope import Comparison, Log
 from seqdec.persistence import check_format, read_json, write_json
-from seqdec.serve.config import Declaration, Features, Found
+from seqdec.serve.config import Declaration, Features, Floor, Found, Player
 from seqdec.serve.queue import Batches
 from seqdec.service import Catalog, Control, OnlineAgent
 from seqdec.service.identity import ChangedError
@@ -33,6 +33,7 @@ _MOST = 256
 """Rows of one transaction."""
 _NOTHING = np.zeros(1, np.float32)
 """The context where none is declared."""
+Against = Literal["rule", "control", "challenger"]
 State = Literal["opening", "open", "archived", "failed"]
 log = logging.getLogger("seqdec.serve")
 
@@ -74,6 +75,14 @@ class Deployment:
         return self.declaration.apprentice and not self.took_over
 
     @property
+    def compared(self) -> list[Against]:
+        """What `comparison` can be asked."""
+        declared = self.declaration
+        asked: dict[Against, Any] = {"rule": declared.apprentice, "control": declared.control}
+        asked["challenger"] = declared.challenger
+        return [against for against, there in asked.items() if there]
+
+    @property
     def agent(self) -> OnlineAgent:
         """The open agent. Raises UnavailableError."""
         if self._agent is None or self.state != "open":
@@ -82,7 +91,9 @@ class Deployment:
 
     def open(self, folder: Path, past: Log | None, *, relearn: bool = False) -> None:
         """Open the folder, and compile; in any thread. Raises as OnlineAgent."""
-        agent = opened(self.declaration, folder, relearn=relearn)
+        declared = self.declaration
+        exchanged = declared.challenger is not None and self.took_over
+        agent = opened(declared.exchanged() if exchanged else declared, folder, relearn=relearn)
         try:
             if past is not None and not agent.counts["decisions"]:
                 agent.warm_start(past)
@@ -144,8 +155,8 @@ class Deployment:
                 "let it take over"
             )
 
-    def comparison(self, against: Literal["rule", "control"]) -> Comparison:
-        """Of the agent with another rule. Raises ValueError without decisions of both, UnavailableError."""
+    def comparison(self, against: Against) -> Comparison:
+        """Of the agent with another rule, or the challenger. Raises ValueError without decisions, UnavailableError."""
         rewards = self.declaration.rewards
         bounds = None if rewards.low is None or rewards.high is None else (rewards.low, rewards.high)
         return self.agent.comparison(against, seed=self.declaration.seed, reward_range=bounds)
@@ -186,10 +197,10 @@ def opened(declared: Declaration, folder: Path | None, *, relearn: bool = False)
         where = Spaces(observed, spaces.Box(low, high))
     else:
         where = Spaces(observed, spaces.Discrete(len(declared.arms or ())))
-    names = rewards.names
+    names, beside = rewards.names, declared.challenger
     defaults = {name: one.default for name, one in names.items() if one.default is not None}
     return OnlineAgent(
-        lambda given: _agent(declared, given),
+        lambda given: _agent(declared, declared.explore, given),
         where,
         seed=declared.seed,
         arms=declared.arms,
@@ -201,6 +212,7 @@ def opened(declared: Declaration, folder: Path | None, *, relearn: bool = False)
         reward_default=(defaults or None) if names else rewards.default,
         reward_weights={name: one.weight for name, one in names.items()} or None,
         control=None if declared.control is None else Control(declared.control.share, declared.control.arm),
+        challenger=None if beside is None else lambda given: _agent(beside, declared.explore, given),
         batch_size=declared.batch_size,
         fsync=declared.fsync,
         relearn=relearn,
@@ -208,8 +220,9 @@ def opened(declared: Declaration, folder: Path | None, *, relearn: bool = False)
     )
 
 
-def _agent(declared: Declaration, given: HasSpaces) -> Any:
-    return agents.make(declared.agent, given, **declared.settings)
+def _agent(declared: Declaration | Player, floor: Floor | None, given: HasSpaces) -> Any:
+    made = agents.make(declared.agent, given, **declared.settings)
+    return made if floor is None else agents.exploring(made, share=floor.share, power=floor.power)
 
 
 def _space(features: Features) -> spaces.Box:
@@ -286,15 +299,35 @@ class Deployments(Mapping[str, Deployment]):
                 deployment.stop("archived")
                 await asyncio.to_thread(deployment.close, seconds)
 
-    async def hand_over(self, name: str, *, back: bool) -> None:
-        """Let an apprentice play by itself, or imitate again, also after a restart. Raises ConflictError for others."""
+    async def hand_over(self, name: str, seconds: float, *, back: bool) -> None:
+        """Let an apprentice or a challenger play, or `back`, also after a restart.
+
+        A challenger first learns the log once more, as the deployment's agent, which answers nothing meanwhile. Where
+        that fails, the first agent plays on. Raises ConflictError, then and where there is neither.
+        """
         async with self._change:
             deployment = self._known[name]
-            if not deployment.declaration.apprentice:
-                raise ConflictError(f"the deployment {name} is no apprentice: declare apprentice = true")
+            declared = deployment.declaration
+            if not declared.apprentice and declared.challenger is None:
+                raise ConflictError(
+                    f"the deployment {name} has neither apprentice = true nor a challenger: declare one"
+                )
             deployment.agent  # noqa: B018 (raises where it is not open)
-            self._write(deployment, archived=False, took_over=not back)
+            if deployment.took_over is not back:
+                return
+            if declared.apprentice:
+                self._write(deployment, archived=False, took_over=not back)
+                deployment.took_over = not back
+                return
+            deployment.stop("opening")
+            await asyncio.to_thread(deployment.close, seconds)
             deployment.took_over = not back
+            await self._open(deployment, relearn=True)
+            if deployment.state == "failed":
+                reason, deployment.took_over = deployment.reason, back
+                deployment.state, deployment.reason = "opening", ""
+                await self._open(deployment)
+                raise ConflictError(f"the deployment {name} is as before: {reason}")
 
     async def restore(self, name: str, *, relearn: bool = False) -> None:
         """Open an archived deployment, or one that failed; `relearn`: also if its log was learned by another."""

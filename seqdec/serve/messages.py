@@ -168,7 +168,7 @@ class Diagnosed(Strict):
 
 
 class Compared(Strict):
-    """Whether the agent earns more than another rule, in the later half of the decisions of both.
+    """Whether the agent earns more than another rule, or its challenger than the agent, in the later half of the log.
 
     decision: better, worse, no difference shown, or cannot decide; reward per decision, with 95% interval.
     """
@@ -246,6 +246,8 @@ class About(Strict):
     declaration: Declaration
     imitates: bool = False
     """whether it is an apprentice that has not taken over"""
+    took_over: bool = False
+    """whether an apprentice or a challenger has"""
     arms: tuple[Label, ...] = ()
     items: int = 0
     counts: dict[str, int] | None = None

@@ -118,7 +118,7 @@ def overview(deployments: Sequence[Mapping[str, Any]]) -> str:
     return document("Deployments", table(names, rows, "There are no deployments."), links={}, live=True)
 
 
-def deployment(about: Mapping[str, Any], found: Mapping[str, Any] | None) -> str:
+def deployment(about: Mapping[str, Any], found: Mapping[str, Any] | None, *, is_compared: bool = False) -> str:
     """One deployment, with its diagnostics where it is open."""
     name = about["name"]
     links = {"all deployments": "/"}
@@ -126,6 +126,8 @@ def deployment(about: Mapping[str, Any], found: Mapping[str, Any] | None) -> str
         reason = element("p", f"This deployment is {about['state']}. {about['reason']}")
         return document(name, reason, links=links, live=True)
     links["explain a context"] = f"/deployments/{name}/explain"
+    if is_compared:
+        links["compare"] = f"/deployments/{name}/comparison"
     arms = [(str(one["arm"]), *(one[key] for key in _OF_ARMS)) for one in found["arms"][:_SHOWN]]
     decisions = [
         tuple(str(one[key]) if key == "action" else one[key] for key in _OF_DECISIONS)
@@ -150,6 +152,23 @@ def deployment(about: Mapping[str, Any], found: Mapping[str, Any] | None) -> str
         table(("event", "count"), counts, "Nothing has happened yet."),
     ]
     return document(name, *sections, links=links, live=True)
+
+
+_QUESTIONS = {
+    "rule": "Would the agent earn more than today's rule?",
+    "control": "Does the agent earn more than its control group?",
+    "challenger": "Would the challenger earn more than the agent?",
+}
+
+
+def comparison(name: str, found: Mapping[str, str]) -> str:
+    """What is said about the rule, the control group and the challenger; it reads the whole log, so it is not live."""
+    parts = [
+        part for against, said in found.items() for part in (element("h2", _QUESTIONS[against]), element("p", said))
+    ]
+    note = "Of the later half of the decisions with a reward. An interval holds for one look, at a time chosen before."
+    links = {name: f"/deployments/{name}", "all deployments": "/"}
+    return document(f"{name}: compare", *parts, element("p", note), links=links, live=False)
 
 
 def explained(

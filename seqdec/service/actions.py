@@ -216,13 +216,18 @@ class Arms(OfContexts):
     those that follow.
     """
 
+    outputs: int
+    """of the model"""
+    owners: dict[int, int]
+    """id of the arm of an output"""
+
     def __init__(self, contexts: Contexts, names: Sequence[Label], *, named: bool) -> None:
         super().__init__(contexts)
         self._first, self._named = len(names), named
         self._use({}, 0)
 
     def __str__(self) -> str:
-        return f"{counted(len(self.live), 'arm')} of {counted(self._open.size, 'output')}"
+        return f"{counted(len(self.live), 'arm')} of {counted(self.outputs, 'output')}"
 
     @property
     def live(self) -> tuple[Label, ...]:
@@ -241,12 +246,12 @@ class Arms(OfContexts):
         if not count:
             return NOTHING
         values, propensities, every = model.decide(number, rows.x, masks)
-        written = [self._owners[output] for output in values.tolist()]
+        written = [self.owners[output] for output in values.tolist()]
         actions = [self.arms[key].name for key in written]
         probabilities: list[Any] = [None] * count
         if every is not None:
             by_id = np.zeros((count, len(self.arms)))
-            by_id[:, list(self._owners.values())] = every[:, list(self._owners)]
+            by_id[:, list(self.owners.values())] = every[:, list(self.owners)]
             probabilities = list(map(tuple, by_id.tolist()))
         return Chosen(actions, rows.packed, shown, written, propensities.tolist(), probabilities, rows.clipped)
 
@@ -347,7 +352,7 @@ class Arms(OfContexts):
     def plan(self, name: Label | None, *, can_widen: bool) -> Plan:
         """Raises TypeError or ValueError for a name that no other arm can have."""
         name = self._next_name() if name is None else label("the name of an arm", name)
-        key, outputs = self._ids.get(name, len(self.arms)), self._open.size
+        key, outputs = self._ids.get(name, len(self.arms)), self.outputs
         alike = [other for other in self._ids if str(other) == str(name)]
         if name in self.live or alike not in ([], [name]):
             raise ValueError(f"there is an arm {alike[0]!r} already, one of {self.live}: names differ, also as text")
@@ -390,14 +395,14 @@ class Arms(OfContexts):
     def _use(self, arms: Mapping[int, Arm], outputs: int) -> None:
         self.arms, self._ids = dict(arms), {arm.name: key for key, arm in arms.items()}
         self._live = np.array([not arm.removed for arm in arms.values()], bool)
-        self._owners = {arm.output: key for key, arm in arms.items() if arm.output is not None}
-        self._open, self._shown = np.zeros(outputs, bool), self._live.tobytes()
+        self.owners = {arm.output: key for key, arm in arms.items() if arm.output is not None}
+        self.outputs, self._shown = outputs, self._live.tobytes()
         self._open = self._masks(self._live[None])[0]
 
     def _masks(self, allowed: np.ndarray) -> np.ndarray:
         """(n, outputs) bool of (n, ids)."""
-        masks = np.zeros((len(allowed), self._open.size), bool)
-        masks[:, list(self._owners)] = allowed[:, list(self._owners.values())]
+        masks = np.zeros((len(allowed), self.outputs), bool)
+        masks[:, list(self.owners)] = allowed[:, list(self.owners.values())]
         return masks
 
     def _bools(self, mask: Any) -> Any:

@@ -34,6 +34,7 @@ from seqdec.runtime import check_process, is_forked, short_turns
 from seqdec.service import logs
 from seqdec.service import retention as erasure
 from seqdec.service.actions import NOTHING, Actions, Arms, Chosen, Points, Taken, label, no_catalog
+from seqdec.service.challenger import Challenger
 from seqdec.service.contexts import Contexts, described_record
 from seqdec.service.control import Control
 from seqdec.service.explanation import Explanation
@@ -94,6 +95,8 @@ class OnlineAgent:
         retention: seconds after which decisions are removed from the log, as by `compact`, at most an hour later; None:
             never.
         control: a share of the units for which a fixed rule decides, to compare with; `decide` then needs the unit.
+        challenger: another agent, as `make`, which learns the log beside the first, in a thread of its own, and never
+            plays: for `comparison`.
 
     Raises:
         ValueError: the log belongs to another agent, seed or space, or is damaged; a setting is out of range.
@@ -118,6 +121,7 @@ class OnlineAgent:
         reward_default: float | Mapping[str, float] | None = None,
         reward_weights: Mapping[str, float] | None = None,
         control: Control | None = None,
+        challenger: str | Callable[[HasSpaces], Agent] | None = None,
         capacity: int | None = None,
         batch_size: int = 16,
         snapshot_every: int = 10_000,
@@ -183,12 +187,21 @@ class OnlineAgent:
             self._control = control
             if control is not None:
                 self._known_arms().check_control(control)
+            other = None if challenger is None else maker._replace(make=_factory(challenger))
+            if other is not None:
+                self._known_arms()
+                other.agent(self._learner.model.outputs)  # raises where it does not fit
         except BaseException:
             _close(self._held)
             raise
-        self._retention = None if retention is None else self._retained(retention)
+        self._challenger: Challenger | None = None
+        if other is not None:
+            given = other, self._store, self._known_arms(), contexts, value, self._transact
+            self._challenger = Challenger(*given)
+        retained = None if retention is None else self._retained(retention)
+        self._threads = [thread for thread in (self._challenger, retained) if thread is not None]
         # of garbage, and at the end
-        self._free = weakref.finalize(self, _end, self._transact.lock, self._held, self._retention)
+        self._free = weakref.finalize(self, _end, self._transact.lock, self._held, *self._threads)
 
     def _open(self, facts: dict[str, Any], maker: Maker, outputs: int | None, relearn: bool) -> None:
         found = self._store.facts()
@@ -554,13 +567,13 @@ class OnlineAgent:
 
     def comparison(
         self,
-        against: Literal["rule", "control"] = "rule",
+        against: Literal["rule", "control", "challenger"] = "rule",
         *,
         seed: int,
         latest: int | None = None,
         reward_range: tuple[float, float] | None = None,
     ) -> Comparison:
-        """Whether the agent earns more than another rule.
+        """Whether the agent earns more than another rule, or its challenger more than the agent.
 
         "rule": would it earn more than the rule that it imitated, in decisions with `taken`? The target are the agent's
         probabilities in each decision, or what it would have played where it does not compute them. They depend on
@@ -568,6 +581,9 @@ class OnlineAgent:
 
         "control": does it earn more than the control group? A decision counts as one of two arms, the agent and the
         control group, whose propensity is the share of units in its group; rows of one unit depend on each other.
+
+        "challenger": would the challenger earn more than the agent, in the decisions of the agent which the challenger
+        has learned since the start, at most the last 100,000?
 
         Args:
             against: what to compare with.
@@ -579,15 +595,16 @@ class OnlineAgent:
         """
         checks.choice("against", against, logs.COMPARED)
         seed, latest = checks.seed("seed", seed), None if latest is None else checks.count("latest", latest)
+        laws = {} if self._challenger is None else dict(self._challenger.laws)
         with short_turns(), logs.opened(self._store, self._transact) as database:
-            return logs.COMPARED[against](database, latest, seed=seed, reward_range=reward_range)
+            return logs.COMPARED[against](database, laws, latest, seed=seed, reward_range=reward_range)
 
     def close(self) -> None:
         """Write a snapshot and release the folder. Does nothing after a fork."""
         if is_forked():
             return
-        if self._retention is not None:
-            self._retention.stop()
+        for thread in self._threads:
+            thread.stop()
         with self._transact.lock, self._learner.writing: self._closed()  # fmt: skip  # noqa: E701
 
     def __enter__(self) -> Self:
@@ -791,15 +808,15 @@ def _check_encoder(encoder: Any, space: gym_spaces.Space, catalog: Catalog | Non
         )
 
 
-def _end(lock: Any, held: ExitStack, retained: Retention | None) -> None:
+def _end(lock: Any, held: ExitStack, *threads: Retention | Challenger) -> None:
     """`_close` after another thread's call; SQLite and JAX crash in threads that use them while the process ends.
 
     A call longer than `_PATIENCE` keeps what it uses.
     """
     if is_forked():
         return
-    if retained is not None:
-        retained.stop()
+    for thread in threads:
+        thread.stop()
     if lock.acquire(timeout=_PATIENCE):  # for ever
         held.close()
 

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
+Laws = Mapping[int, bytes]
+"""Probabilities of all arms as float32, by number of the decision."""
 LOG = "log"
 """Name in `attrs` of a history of what the log says of itself.
 
@@ -212,8 +214,8 @@ def log_of(database: Database) -> Log:
     return found.log if len(kept) == len(found.log) else found.log[np.array(kept, int)]
 
 
-def _with_rule(database: Database, latest: int | None, **settings: Any) -> Comparison:
-    """The shadow against the log, in the latest of its rows; None: in their later half. Raises ValueError without."""
+def _with_rule(database: Database, laws: Laws, latest: int | None, **settings: Any) -> Comparison:
+    """The agent against the rule that it imitated."""
     log, _, shadows = _joined(database)
     rows = _latest([shadow is not None for shadow in shadows], latest)
     if not len(rows):
@@ -221,17 +223,36 @@ def _with_rule(database: Database, latest: int | None, **settings: Any) -> Compa
             f"{database.path} has no decision with a reward in which the agent imitated another rule: give `decide` "
             "the arm that the rule takes, as `taken`"
         )
-    laws = _laws([shadows[row] for row in rows], log.num_actions)
-    assert laws is not None
     part = log[rows].replace(logging=None)
-    found = compare(part, laws / laws.sum(axis=1, keepdims=True), **settings)
+    found = compare(part, _policy([shadows[row] for row in rows], log.num_actions), **settings)
     certain = float((part.propensity == 1).mean())
     if found.decision == "cannot decide" and certain > RARE:
         found = dataclasses.replace(found, verdict=f"{found.verdict} {_EXPLORE.format(certain)}")
     return found
 
 
-def _with_control(database: Database, latest: int | None, **settings: Any) -> Comparison:
+def _with_challenger(database: Database, laws: Laws, latest: int | None, **settings: Any) -> Comparison:
+    """The challenger against the agent, in what the agent decided by itself."""
+    (log, numbers, shadows), units = _joined(database), database.units()
+    others = {number for number, unit in units.items() if unit.is_control}
+    others.update(number for number, shadow in zip(numbers, shadows, strict=True) if shadow is not None)
+    rows = _latest([number in laws and number not in others for number in numbers], latest)
+    if not len(rows):
+        raise ValueError(
+            f"{database.path} has no decision of the agent with a reward that a challenger has learned: make the agent "
+            "with a challenger, and wait for rewards"
+        )
+    return compare(log[rows], _policy([laws[numbers[row]] for row in rows], log.num_actions), **settings)
+
+
+def _policy(laws: Sequence[bytes | None], size: int) -> np.ndarray:
+    """(n, size) probabilities."""
+    found = _laws(laws, size)
+    assert found is not None
+    return found / found.sum(axis=1, keepdims=True)
+
+
+def _with_control(database: Database, laws: Laws, latest: int | None, **settings: Any) -> Comparison:
     """The units of the agent against those of the control group."""
     (log, numbers, _), units = _joined(database), database.units()
     rows = _latest([number in units for number in numbers], latest)
@@ -251,8 +272,13 @@ def _with_control(database: Database, latest: int | None, **settings: Any) -> Co
     return compare(groups, agent, baseline=control, groups=[unit.digest.hex() for unit in found], **settings)
 
 
-COMPARED: Mapping[str, Callable[..., Comparison]] = MappingProxyType({"rule": _with_rule, "control": _with_control})
-"""With what an agent is compared."""
+COMPARED: Mapping[str, Callable[..., Comparison]] = MappingProxyType(
+    {"rule": _with_rule, "control": _with_control, "challenger": _with_challenger}
+)
+"""With what an agent is compared: (log, laws of the challenger, latest rows that count, settings of `compare`).
+
+They raise ValueError where no row counts.
+"""
 
 
 def _latest(counts: Sequence[bool], latest: int | None) -> np.ndarray:

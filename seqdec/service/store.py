@@ -667,14 +667,19 @@ class Store:
     def batches_after(self, batch: int, most: int) -> list[tuple[int, list[Reward]]]:
         if self._latest and self._latest[0] == batch + 1:
             return [self._latest]
+        return [
+            (number, [Reward(decision[3], decision[5], reward[3]) for reward, decision in pairs])
+            for number, pairs in self.pairs_after(batch, most)
+        ]
+
+    def pairs_after(self, batch: int, most: int) -> list[tuple[int, list[tuple[Sequence[Any], Sequence[Any]]]]]:
+        """At most `most` next batches: number, and rows of its rewards with their decisions."""
         after, last, shift = self._stored(batch, most)
         pairs = self.database.rewarded("WHERE batch > ? AND batch <= ? ORDER BY batch, sequence", (after, last))
         if any(reward[0] != pairs[0][0][0] + place for place, (reward, _) in enumerate(pairs)):
             raise DamagedError(f"{self.path} is damaged: its rewards have a gap; restore it from a copy")
-        batches = [
-            (number + shift, [Reward(decision[3], decision[5], reward[3]) for reward, decision in group])
-            for number, group in itertools.groupby(pairs, lambda pair: pair[0][2])
-        ]
+        grouped = itertools.groupby(pairs, lambda pair: pair[0][2])
+        batches = [(number + shift, list(group)) for number, group in grouped]
         if not batches and batch < self.batches:
             raise DamagedError(
                 f"{self.path} is damaged: batch {batch + 1} of its rewards is missing; restore it from a copy"

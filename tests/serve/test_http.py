@@ -22,6 +22,7 @@ from seqdec.serve.config import Declaration, read
 from seqdec.serve.connections import server
 from seqdec.serve.openapi import openapi
 from tests.serve.conftest import DEPLOYMENTS, NUMBERS, Running, in_thread, serving, settings
+from tests.serve.test_page import get
 
 KEPT = Path(__file__).parent / "openapi.json"
 POINT = [0.5, -0.5]
@@ -241,6 +242,48 @@ def test_a_control_group_is_of_units(served: Running) -> None:
     found = client.call("/v1/held/control")
     assert found["decision"] == "cannot decide" and "40 rows" in found["verdict"]  # the later half
     client.call("/v1/held/archive", {})
+
+
+def test_a_challenger_is_compared_and_takes_over_on_a_word_that_lasts(tmp_path: Path) -> None:
+    challenged = """
+[deployments.shop]
+arms = ["a", "b"]
+context.size = 2
+rewards = { low = 0, high = 1 }
+agent = "linear"
+explore = { share = 0.5 }
+challenger = { agent = "linear", settings = { policy = "ucb" } }
+"""
+    with serving(tmp_path, challenged) as running:
+        client = running.client()
+        assert refused(client, "/v1/shop/challenger")[0] == 422  # nothing yet
+        for _ in range(2):
+            made = client.call("/v1/shop/decide_many", {"rows": [{"context": POINT}] * 40})["decisions"]
+            assert all(0.09 < one["propensity"] < 0.91 for one in made)  # of the floor
+            reports = [{"token": one["token"], "reward": float(one["action"] == "a")} for one in made]
+            client.call("/v1/shop/learn_many", {"reports": reports})
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            with contextlib.suppress(RefusedError):
+                found = client.call("/v1/shop/challenger")
+                break
+            time.sleep(0.1)
+        assert found["decision"] in ("better", "worse", "no difference shown", "cannot decide")
+        status, text, _ = get(running, "/deployments/shop/comparison", running.keys["reader"])
+        assert (
+            status == 200 and "Would the challenger earn more than the agent?" in text and found["verdict"][:20] in text
+        )
+        assert "/comparison" in get(running, "/deployments/shop", running.keys["reader"])[1]
+        assert client.call("/v1/shop/take_over", {})["took_over"]
+        about = client.call("/v1/shop/take_over", {})
+        assert about["state"] == "open" and about["counts"]["rewards"] == 80
+        last = client.decide("shop", POINT)["token"]
+    with serving(tmp_path, challenged) as running:
+        client = running.client()
+        assert client.learn("shop", last, 1.0) == "learned"
+        assert not client.call("/v1/shop/hand_back", {})["took_over"]
+        declaration = {"arms": ["a", "b"], "challenger": {"agent": "linear"}, "apprentice": True}
+        assert refused(client, "/v1", {"name": "both", "declaration": declaration})[0] == 422
 
 
 def test_deployments_are_created_archived_and_restored(served: Running) -> None:

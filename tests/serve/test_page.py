@@ -63,6 +63,7 @@ def pages_of(report: dict[str, Any]) -> list[str]:
         page.overview([ABOUT, {**ABOUT, "name": "b", "state": "failed", "reason": EVIL}]),
         page.deployment(ABOUT, {**report, "alarms": [*report["alarms"], alarm]}),
         page.deployment({**ABOUT, "state": "failed", "reason": EVIL}, None),
+        page.comparison("shop", {"rule": EVIL, "control": "Worse.", "challenger": "Better."}),
         page.explained("shop", fields, [{**belief, "contributions": {EVIL: 0.2}}], EVIL),
     ]
 
