@@ -226,6 +226,8 @@ class OnlineAgent:
         store, counts = self._store, self._rewards.counts
         where = "memory" if self._folder is None else str(self._folder)
         written = f"{counted(store.decisions, 'decision')} and {counted(store.rewards, 'reward')} in the log"
+        if base := store.base:
+            written += f", from which those up to number {base.number:,} were removed"
         here = ", ".join(f"{count:,} {result}" for result, count in counts.items())
         return described(
             f"OnlineAgent {self.agent.name} in {where}{'' if self._transact.is_open else ', closed'}",

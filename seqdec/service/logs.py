@@ -55,8 +55,8 @@ Laws = Mapping[int, bytes]
 LOG = "log"
 """Name in `attrs` of a history of what the log says of itself.
 
-encoder (JSON), window of rewards (seconds), arms that may be played, last report that waits to be combined (seconds
-since 1970); None without.
+encoder (JSON), window of rewards (seconds), arms that may be played, last report that waits to be combined, time before
+which decisions may have been removed (seconds since 1970); None without.
 """
 _EXPLORE = (
     "In {:.0%} of the decisions the rule could play nothing else: let it play another arm in a share of them, such as "
@@ -433,6 +433,7 @@ def history_of(database: Database, most: int | None = None) -> "pd.DataFrame":
         "window": facts.get("reward_after"),
         "arms": None if items else arms,
         "last report": None if latest is None else latest / 1e9,
+        "removed before": None if (base := database.base()) is None else base.before / 1e9,
     }
     return table
 

@@ -13,13 +13,13 @@ from typing import Any
 from seqdec.service.learner import Learner
 from seqdec.service.store import Store, Transact
 
-_SOME, _READ = 64, 4096
+_SOME, _READ = 16, 1024
 """Decisions erased, and looked at, in one step."""
 _PART, _PAGES = 2**18, 64
 """Bytes of a base written, and pages taken from the file, in one step."""
 _WAY, _PAUSE, _TRIES = 1e-4, 0.2, 10
 """Seconds between steps, and between attempts to empty a WAL that another process reads."""
-_HOUR, _DAY, _SHARE = 3600.0, 86_400.0, 100
+_MINUTE, _HOUR, _DAY, _SHARE = 60.0, 3600.0, 86_400.0, 100
 """A log is looked at every hour, and as often while decisions grow older by 1 / `_SHARE` of what is allowed."""
 _PATIENCE = 10.0
 """Seconds that the end waits for a step."""
@@ -58,7 +58,7 @@ def compact(store: Store, learner: Learner, transact: Transact, older_than: floa
 
 
 class Retention(threading.Thread):
-    """Calls `compact` every hour, at first an hour after a start for which the log had to wait for more than a day.
+    """Calls `compact` a minute after a start, or an hour if the log had waited for it for more than a day, and hourly.
 
     A clock that is wrong at the start has an hour to be put right; one that jumps later, as `Store.now` says.
     """
@@ -67,7 +67,7 @@ class Retention(threading.Thread):
         super().__init__(name="seqdec retention", daemon=True)
         self._compact, self._transact = compact, transact
         self._pause, self._ended = min(_HOUR, seconds / _SHARE), threading.Event()
-        self._first = _HOUR if store.waited > _DAY else 0.0
+        self._first = _HOUR if store.waited > _DAY else min(_MINUTE, self._pause)
         self.start()
 
     def run(self) -> None:

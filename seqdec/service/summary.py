@@ -11,6 +11,7 @@ from seqdec.ope.arms import stable_terms
 from seqdec.ope.diagnostics import range_of
 from seqdec.ope.intervals import Ends, Interval, interval, unseen
 from seqdec.service import diagnostics
+from seqdec.service.logs import LOG
 from seqdec.service.store import COLLECTED, REPORTED
 
 _MISS = 0.05
@@ -63,6 +64,10 @@ def summary(
         f"rewards: {kinds}; {int(reward.isna().sum()):,} decisions have none yet",
     ]
     contexts = diagnostics.contexts_of(history)
+    if (before := history.attrs.get(LOG, {}).get("removed before")) is not None:
+        facts.append(
+            f"decisions before {pd.Timestamp(before, unit='s'):%Y-%m-%d %H:%M:%S} UTC were removed from the log"
+        )
     for name in ("reward", *(name for name in history if name.startswith("reward[") and name not in contexts)):
         mean, low, high = _mean(history[name], bounds if name == "reward" else None)
         facts += [] if np.isnan(mean) else [f"mean {name} {mean:.5g} ({low:.5g} to {high:.5g}, 95%)"]

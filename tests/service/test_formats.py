@@ -2,7 +2,6 @@
 
 import shutil
 import sqlite3
-import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -19,7 +18,7 @@ from seqdec.service.store import FILE
 from tests.service.services import SITE, X, bits, service
 
 KEPT = Path(__file__).with_name("logs")
-"""A folder for each format, from 4 on; `python -m tests.service.test_formats` writes the present one."""
+"""Folders for each format, from 4 on; `python -m tests.service.test_formats` writes those of the present one."""
 YEARS = 100 * 365 * 86_400.0
 
 
@@ -42,6 +41,20 @@ def write(folder: Path) -> None:
         one.withdraw(decisions[1].token)
         one.forget(["bob"])
     (folder / "tokens").write_text("\n".join(one.token for one in (*decisions, hidden)))
+    _packed(folder)
+
+
+def write_base(folder: Path) -> None:
+    """A log from which decisions were removed."""
+    with seqdec.OnlineAgent("linear", SITE, seed=0, folder=folder) as one:
+        one.learn_many([(one.decide(x).token, 1.0) for x in X[:6]])
+        time.sleep(0.01)
+        assert one.compact(0.005) == 6
+        one.learn(one.decide(X[6]).token, 0.5)
+    _packed(folder)
+
+
+def _packed(folder: Path) -> None:
     with closing(sqlite3.connect(folder / FILE, isolation_level=None)) as database:
         for statement in ("PRAGMA journal_mode = DELETE", "PRAGMA page_size = 512", "VACUUM"):
             database.execute(statement)
@@ -65,6 +78,20 @@ def test_logs_of_all_formats_open(number: int, tmp_path: Path, monkeypatch: pyte
     with kept(folder) as one:
         for leaf, expected in zip(leaves(one), learned, strict=True):
             np.testing.assert_allclose(leaf, expected, rtol=1e-4, atol=1e-5)  # of another type of machine
+
+
+@pytest.mark.parametrize("number", range(5, 1 + int(store.FORMAT.rpartition(" ")[2])))
+def test_bases_of_all_formats_are_learned_from(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seqdec.service.facade.has_changed", lambda *_, **__: False)  # other versions of libraries
+    folder = Path(shutil.copytree(KEPT / f"{number}-base", tmp_path / "log"))
+    found = []
+    for _ in range(2):
+        with seqdec.OnlineAgent("linear", SITE, seed=0, folder=folder) as one:
+            assert (one.counts["decisions"], one.counts["rewards"], len(one.log())) == (7, 7, 1)
+            found.append(leaves(one))
+        (folder / SNAPSHOT).unlink()
+    for leaf, expected in zip(*found, strict=True):
+        np.testing.assert_allclose(leaf, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_backup_goes_on_where_the_log_was(tmp_path: Path) -> None:
@@ -156,4 +183,6 @@ def test_a_flipped_bit_of_the_wal_loses_only_what_came_after(share: int, whole: 
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]) if len(sys.argv) > 1 else KEPT / store.FORMAT.rpartition(" ")[2])
+    present = KEPT / store.FORMAT.rpartition(" ")[2]
+    write(present)
+    write_base(present.with_name(f"{present.name}-base"))

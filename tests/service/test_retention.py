@@ -16,6 +16,7 @@ from seqdec.ope import make_log
 from seqdec.service import read_history, read_log, retention, store
 from seqdec.service.learner import SNAPSHOT
 from seqdec.service.store import FILE, Store
+from seqdec.service.summary import summary
 from tests.service.services import SITE, Clock, X, bits, copied, service
 from tests.service.test_keys import found_in
 
@@ -54,6 +55,8 @@ def test_what_is_removed_is_in_no_file_and_what_was_learned_stays(tmp_path: Path
         state = bits(one)
         one.backup(tmp_path / "backup")
         without = copied(tmp_path / "log", tmp_path / "killed")
+        assert "51 decisions and 42 rewards in the log, from which those up to number 40 were removed" in repr(one)
+        assert any("were removed from the log" in fact for fact in summary(read_history(tmp_path / "log")).facts)
     for folder in (tmp_path / "log", without, tmp_path / "backup"):
         with service(folder) as one:  # with the snapshot, and from the base
             assert bits(one) == state and one.counts["decisions"] == 51 and one.counts["rewards"] == 42
