@@ -79,11 +79,9 @@ class Challenger(threading.Thread):
 
     def _step(self) -> bool:
         """Whether there was something to learn."""
-        owners, outputs, base = self._transact(self._present, urgent=True)
+        owners, outputs = self._transact(self._present, urgent=True)
         if self._model is None or owners != self._owners or outputs != self._model.outputs:
-            model = self._maker.model(outputs, 0)
-            model.belief = Belief(model.belief.state, base)
-            self._model, self._owners, self.laws = model, owners, {}
+            self._model, self._owners, self.laws = self._maker.model(outputs, 0), owners, {}
         found: _Step | None = self._transact(self._next, self._model, urgent=True)
         if found is None:
             return False
@@ -99,13 +97,15 @@ class Challenger(threading.Thread):
         self._model.learn(found.lessons)
         return True
 
-    def _present(self) -> tuple[dict[int, int], int, int]:
-        """Ids of the arms by output, the number of outputs, and the batch after which the log begins."""
-        base = self._store.base
-        return dict(self._actions.owners), self._actions.outputs, base.batch if base else 0
+    def _present(self) -> tuple[dict[int, int], int]:
+        """Ids of the arms by output, and the number of outputs."""
+        return dict(self._actions.owners), self._actions.outputs
 
     def _next(self, model: Model) -> _Step | None:
-        """The next batches; None where all are learned."""
+        """The next batches, from the base of the log on; None where all are learned."""
+        base = self._store.base
+        if base is not None and model.belief.batch < base.batch:
+            model.belief = Belief(model.belief.state, base.batch)
         if self._ended.is_set() or self._store.batches <= model.belief.batch:
             return None
         numbers, contexts, allowed, actions, rewards, sizes, last = [], [], [], [], [], [], model.belief.batch

@@ -17,7 +17,7 @@ from seqdec.service import read_history, read_log, retention, store
 from seqdec.service.learner import SNAPSHOT
 from seqdec.service.store import FILE, Store
 from seqdec.service.summary import summary
-from tests.service.services import SITE, Clock, X, bits, copied, service
+from tests.service.services import SITE, Clock, X, bits, copied, service, small
 from tests.service.test_keys import found_in
 
 LATE: Any = {"rewards": "sum", "reward_after": 60.0, "reward_default": 0.0}
@@ -211,6 +211,20 @@ def test_the_file_shrinks(tmp_path: Path, clock: Clock) -> None:
         clock.seconds += 1000
         assert size > 800_000 and one.compact(500) == 400
         assert (tmp_path / FILE).stat().st_size < 150_000
+
+
+def test_a_challenger_that_is_behind_goes_on_from_the_base(tmp_path: Path, clock: Clock) -> None:
+    with service(tmp_path, challenger=small) as one:
+        other: Any = one._challenger
+        other.stop()
+        aged(one, clock)
+        assert one.compact(500) == 40
+        token = one.decide(X[0]).token
+        one.learn(token, 1.0)
+        other._ended.clear()
+        while other._step():
+            pass
+        assert list(other.laws) == [int(token.partition("-")[0])]
 
 
 def until(condition: Callable[[], bool]) -> bool:
