@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from seqdec.persistence import locked
 from seqdec.runtime import compilation_cache, one_blas_thread, short_turns
 from seqdec.serve import browser
 from seqdec.serve.access import Access, Caller, RefusedError
@@ -37,15 +38,20 @@ log = logging.getLogger("seqdec.serve")
 
 
 def run(found: Found, *, trust: bool = False) -> None:
-    """Serve until SIGTERM or Ctrl-C. Raises ValueError for settings that cannot be served."""
+    """Serve until SIGTERM or Ctrl-C.
+
+    Raises ValueError for settings that cannot be served, FileExistsError where another process serves the folder.
+    """
     os.umask(0o077)  # logs hold what is personal
     logging.basicConfig(format="%(asctime)s %(message)s")
     for name in ("seqdec.serve", "uvicorn"):
         logging.getLogger(name).setLevel(logging.INFO)
-    compilation_cache(found.folder / "programs")
-    running = server(application(found, trust=trust), found.settings.server)
-    running.leaves = True
-    running.run()
+    found.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with locked(found.folder):  # else every deployment would be in use, and stay closed when it is not any more
+        compilation_cache(found.folder / "programs")
+        running = server(application(found, trust=trust), found.settings.server)
+        running.leaves = True
+        running.run()
 
 
 def application(found: Found, *, trust: bool = False) -> ASGIApp:

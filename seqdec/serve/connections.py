@@ -111,6 +111,11 @@ class Server(uvicorn.Server):
 
     leaves = False
 
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        super().handle_exit(sig, frame)
+        if self.leaves and not self.started:  # nothing was answered, and what compiles would be waited for
+            os._exit(0)
+
     async def shutdown(self, sockets: Any = None) -> None:
         await super().shutdown(sockets)
         if self.leaves:

@@ -65,6 +65,9 @@ def test_a_kill_under_load_loses_nothing_and_the_end_is_in_time(tmp_path: Path) 
     assert learned
 
     with process(file, port) as (running, client):
+        command = [sys.executable, "-m", "seqdec", "serve", str(file)]
+        another = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert another.returncode == 2 and "in use by another process" in another.stderr
         told = [client.learn("numbers", token, 1.0) for token in decided]
         assert set(told) <= {"learned", "repeated"} and told.count("learned") <= len(decided) - len(learned)
         half = socket.create_connection(("127.0.0.1", port))
@@ -76,6 +79,23 @@ def test_a_kill_under_load_loses_nothing_and_the_end_is_in_time(tmp_path: Path) 
         half.close()
     assert (tmp_path / "data/deployments/numbers/agent/state.safetensors").stat().st_mode & 0o077 == 0
     assert {path.stat().st_mode & 0o077 for path in (tmp_path / "data").rglob("*")} == {0}
+
+
+@pytest.mark.slow
+def test_a_server_that_still_opens_ends_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text(f"[server]\nport = 0\nwait = true\n{NUMBERS}")
+    with (tmp_path / "log").open("wb") as log:
+        running = subprocess.Popen([sys.executable, "-m", "seqdec", "serve", str(file)], stderr=log, stdout=log)
+    try:
+        while b"Waiting for application startup" not in (tmp_path / "log").read_bytes():
+            assert running.poll() is None
+            time.sleep(0.02)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(5) == 0
+    finally:
+        running.kill()
+        running.wait(30)
 
 
 def test_the_settings_of_the_examples_are_valid() -> None:
