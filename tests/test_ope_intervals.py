@@ -400,3 +400,9 @@ def test_verdicts_of_all_kinds_of_logs_know_range_and_groups(kind: str) -> None:
         ope.overlap(log, target, reward_range=(0, 1))
     with pytest.raises(ValueError, match="groups must name the group of each row"):
         ope.overlap(log, target, groups=[1, 2])
+
+
+def test_equal_values_have_a_light_tail() -> None:
+    """Also where the grid of the fit has a rate of 0, that of an exponential distribution, as for 100 values."""
+    with np.errstate(all="raise"):
+        assert np.isfinite(intervals._shape(np.full(100, 2.0)))  # pyright: ignore[reportPrivateUsage]

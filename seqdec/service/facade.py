@@ -198,8 +198,8 @@ class OnlineAgent:
         if other is not None:
             given = other, self._store, self._known_arms(), contexts, value, self._transact
             self._challenger = Challenger(*given)
-        retained = None if retention is None else self._retained(retention)
-        self._threads = [thread for thread in (self._challenger, retained) if thread is not None]
+        self._retention = None if retention is None else self._retained(retention)
+        self._threads = [thread for thread in (self._challenger, self._retention) if thread is not None]
         # of garbage, and at the end
         self._free = weakref.finalize(self, _end, self._transact.lock, self._held, *self._threads)
 

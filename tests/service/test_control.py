@@ -83,6 +83,8 @@ def test_propensities_are_those_of_the_rule_of_the_group(arm: str | None, tmp_pa
         assert log.logging is not None and read_log(tmp_path).propensity.tolist() == log.propensity.tolist()
         one.forget([made[0].token])
         assert 1 not in units(one) and 2 in units(one)
+        one.compact(1e-6)
+        assert not units(one)
 
 
 @pytest.mark.parametrize(
