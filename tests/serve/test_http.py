@@ -432,6 +432,15 @@ def test_settings_are_refused_by_their_key(tmp_path: Path) -> None:
         read(file)
 
 
+def test_a_missing_file_of_settings_names_the_remedy(tmp_path: Path) -> None:
+    from seqdec.commands.serve import Serve
+
+    with pytest.raises(
+        FileNotFoundError, match=r"no file .*shop.toml: seqdec serve --init .*shop.toml writes an example"
+    ):
+        Serve(tmp_path / "shop.toml").execute()
+
+
 def test_two_keys_are_valid_while_they_rotate(tmp_path: Path) -> None:
     from seqdec.serve.access import Access, RefusedError
     from seqdec.serve.config import Settings
