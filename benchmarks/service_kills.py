@@ -324,10 +324,7 @@ def kills(home: Path, count: int, clients: int) -> list[str]:
                     wrong.append(f"{kind} ended the server with {status}")
             if number % 10 == 9:
                 print(f"{number + 1} kills, {len(load.decided):,} decisions answered", flush=True)
-    print(f"ended by {dict(how)}; requests {dict(load.sent)}")
-    print(
-        f"acknowledged: {len(load.decided):,} decisions, {len(load.reported):,} reports, {len(load.settled):,} others"
-    )
+    print(f"ended by {dict(how)}")
     return wrong + check(file, load)
 
 
