@@ -6,12 +6,13 @@ FOLDER/programs                             compiled programs
 """
 
 import asyncio
-import gc
+import functools
 import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -90,18 +91,27 @@ class Deployment:
         return self._agent
 
     def open(self, folder: Path, past: Log | None, *, relearn: bool = False) -> None:
-        """Open the folder, and compile; in any thread. Raises as OnlineAgent."""
+        """Open the folder, and compile the first decision; in any thread. Raises as OnlineAgent."""
         declared = self.declaration
         exchanged = declared.challenger is not None and self.took_over
         agent = opened(declared.exchanged() if exchanged else declared, folder, relearn=relearn)
         try:
             if past is not None and not agent.counts["decisions"]:
                 agent.warm_start(past)
-            agent.warm_up()
+            agent.warm_up(first=True)
         except BaseException:
             agent.close()
             raise
         self._agent = agent
+
+    def warm_up(self) -> None:
+        """Compile all programs, while it answers; in any thread."""
+        try:
+            if self.state == "open":
+                self.agent.warm_up()
+                log.info("deployment %s has all its programs", self.name)
+        except Exception as error:  # those that lack are compiled by the first call that needs them
+            log.error("deployment %s has not compiled: %s: %s", self.name, type(error).__name__, error)
 
     def serve(self, room: int) -> None:
         """Begin to answer; in the event loop's thread."""
@@ -199,8 +209,14 @@ def opened(declared: Declaration, folder: Path | None, *, relearn: bool = False)
         where = Spaces(observed, spaces.Discrete(len(declared.arms or ())))
     names, beside = rewards.names, declared.challenger
     defaults = {name: one.default for name, one in names.items() if one.default is not None}
+    places, floor = declared.model_dump_json(include={"context", "items", "box"}), declared.explore
+
+    def maker(player: Declaration | Player) -> Callable[[HasSpaces], Any]:
+        text = f"{player.agent} {player.settings} {floor!r} {places}"
+        return lambda given: _agent(_Design(f"{given.action_space} {text}", player, floor, given))
+
     return OnlineAgent(
-        lambda given: _agent(declared, declared.explore, given),
+        maker(declared),
         where,
         seed=declared.seed,
         arms=declared.arms,
@@ -212,7 +228,7 @@ def opened(declared: Declaration, folder: Path | None, *, relearn: bool = False)
         reward_default=(defaults or None) if names else rewards.default,
         reward_weights={name: one.weight for name, one in names.items()} or None,
         control=None if declared.control is None else Control(declared.control.share, declared.control.arm),
-        challenger=None if beside is None else lambda given: _agent(beside, declared.explore, given),
+        challenger=None if beside is None else maker(beside),
         batch_size=declared.batch_size,
         fsync=declared.fsync,
         relearn=relearn,
@@ -220,9 +236,21 @@ def opened(declared: Declaration, folder: Path | None, *, relearn: bool = False)
     )
 
 
-def _agent(declared: Declaration | Player, floor: Floor | None, given: HasSpaces) -> Any:
-    made = agents.make(declared.agent, given, **declared.settings)
-    return made if floor is None else agents.exploring(made, share=floor.share, power=floor.power)
+@dataclass(frozen=True)
+class _Design:
+    """What an agent is made of, all of it in the text."""
+
+    text: str
+    player: Declaration | Player = field(compare=False)
+    floor: Floor | None = field(compare=False)
+    given: HasSpaces = field(compare=False)
+
+
+@functools.lru_cache(maxsize=64)
+def _agent(design: _Design) -> Any:
+    """One agent for equal deployments, which share its programs."""
+    made = agents.make(design.player.agent, design.given, **design.player.settings)
+    return made if design.floor is None else agents.exploring(made, share=design.floor.share, power=design.floor.power)
 
 
 def _space(features: Features) -> spaces.Box:
@@ -239,7 +267,8 @@ class Deployments(Mapping[str, Deployment]):
     def __init__(self, found: Found, *, trust: bool = False) -> None:
         """Those of the folder and of the settings, not yet open. Raises ValueError for a damaged or untrusted one."""
         self._room, self._folder, self._logs = found.settings.server.waiting, found.folder / _DEPLOYMENTS, found.logs
-        self._trust, self._change = trust, asyncio.Lock()
+        self._trust, self._change, self._compiling = trust, asyncio.Lock(), asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
         declared = dict(found.settings.deployments)
         self._known: dict[str, Deployment] = {}
         for path in sorted(self._folder.glob(f"*/{_DECLARATION}")):
@@ -270,11 +299,12 @@ class Deployments(Mapping[str, Deployment]):
         return all(one.state in ("open", "archived") for one in self._known.values())
 
     async def open(self) -> None:
-        """Open them one after the other; one that fails says why, and the others go on."""
-        for deployment in list(self._known.values()):
-            async with self._change:
-                if deployment.state == "opening":
-                    await self._open(deployment)
+        """Open them one after the other, then compile; one that fails says why, and the others go on."""
+        async with self._compiling:
+            for deployment in list(self._known.values()):
+                async with self._change:
+                    if deployment.state == "opening":
+                        await self._open(deployment)
 
     async def create(self, name: str, declaration: Declaration) -> Deployment:
         """Raises ConflictError for a known name, ValueError or TypeError for what cannot be made."""
@@ -282,9 +312,10 @@ class Deployments(Mapping[str, Deployment]):
             if name in self._known:
                 raise ConflictError(f"there is a deployment {name} already, {self._known[name].state}")
             self._check(declaration)
-            await asyncio.to_thread(opened, declaration, None)  # refuses before anything is written
+            trial = await asyncio.to_thread(opened, declaration, None)  # refuses before anything is written
             deployment = self._known[name] = Deployment(name, declaration)
             await self._open(deployment)
+            trial.close()  # whose programs it has taken over
             if deployment.state == "failed":
                 del self._known[name]
                 raise UnavailableError(deployment.reason)
@@ -371,9 +402,14 @@ class Deployments(Mapping[str, Deployment]):
             log.error("deployment %s failed: %s", deployment.name, error)
             return
         deployment.serve(self._room)
-        gc.collect()
-        gc.freeze()  # a pass over what JAX has loaded would take a third of a second
         log.info("deployment %s is open", deployment.name)
+        task = asyncio.create_task(self._compile(deployment))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _compile(self, deployment: Deployment) -> None:
+        async with self._compiling:
+            await asyncio.to_thread(deployment.warm_up)
 
     def _check(self, declaration: Declaration) -> None:
         if not self._trust:

@@ -1,6 +1,6 @@
 """Arms that come and go, and points of a Box, as actions (items: `seqdec.service.items`)."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple, Protocol
 
@@ -75,6 +75,8 @@ class Actions(Protocol):
     schema: what the numbers of another log have to stand for; `learned`: those of logs before.
     imported: rows of another log. Raises ValueError for contexts that do not fit, or an unknown action.
     compared: (n, ...) the part of logged contexts by which rows are known.
+    begin: compile what one decision needs, and decide by it until `warm_up` is done.
+    warm_up: compile all programs, in steps, of which only the first is of this thread.
     """
 
     portion: int
@@ -92,7 +94,8 @@ class Actions(Protocol):
     def schema(self, log: Log, learned: Schema) -> Schema: ...
     def imported(self, log: Log) -> Imported: ...
     def compared(self, contexts: Sequence[bytes]) -> np.ndarray: ...
-    def warm_up(self, model: Model) -> None: ...
+    def begin(self, model: Model) -> None: ...
+    def warm_up(self, model: Model) -> Iterator[None]: ...
 
 
 class Asked(NamedTuple):
@@ -137,6 +140,9 @@ class OfContexts:
 
     def compared(self, contexts: Sequence[bytes]) -> np.ndarray:
         return self._contexts.records(contexts)
+
+    def begin(self, model: Model) -> None:
+        model.begin(self._contexts.zeros())
 
 
 class Points(OfContexts):
@@ -185,8 +191,8 @@ class Points(OfContexts):
     def imported(self, log: Log) -> Imported:
         raise ValueError(f"the log has {log.num_actions} actions; this agent has 0 arms")
 
-    def warm_up(self, model: Model) -> None:
-        model.warm_up(self._contexts.zeros(), np.zeros(self._shape, np.float32))
+    def warm_up(self, model: Model) -> Iterator[None]:
+        return model.warm_up(self._contexts.zeros(), np.zeros(self._shape, np.float32))
 
 
 class Plan(NamedTuple):
@@ -346,8 +352,8 @@ class Arms(OfContexts):
             raise ValueError(f"the log has {log.num_actions} actions; this agent has {len(self.arms)} arms")
         return Imported(rows, split(log.mask.tobytes(), len(log)), log.action.tolist())
 
-    def warm_up(self, model: Model) -> None:
-        model.warm_up(self._contexts.zeros(), np.int32(0))
+    def warm_up(self, model: Model) -> Iterator[None]:
+        return model.warm_up(self._contexts.zeros(), np.int32(0))
 
     def plan(self, name: Label | None, *, can_widen: bool) -> Plan:
         """Raises TypeError or ValueError for a name that no other arm can have."""

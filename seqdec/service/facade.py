@@ -6,6 +6,7 @@ FOLDER/.lock                keeps others away
 """
 
 import functools
+import gc
 import math
 import os
 import secrets
@@ -267,9 +268,20 @@ class OnlineAgent:
         store, counts = self._store, self._rewards.counts
         return self._transact(lambda: {"decisions": store.decisions, "rewards": store.rewards, **counts})
 
-    def warm_up(self) -> None:
-        """Compile all programs."""
-        self._transact(lambda: self._actions.warm_up(self._learner.model))
+    def warm_up(self, *, first: bool = False) -> None:
+        """Compile all programs, while decisions go on and what learns waits.
+
+        Objects of Python are kept from the garbage collector, `gc.freeze`: its pass over them would stop all threads.
+
+        Args:
+            first: compile, without optimization, only what one decision needs; many are then made one by one, until
+                another `warm_up` has compiled the rest.
+        """
+        if checks.flag("first", first):
+            self._transact(lambda: self._actions.begin(self._learner.model), urgent=True)
+            gc.freeze()
+        else:
+            self._slowly(self._warm_up)
 
     def decide(
         self,
@@ -421,6 +433,7 @@ class OnlineAgent:
         Many are learned in portions, between which other calls go on; an exception leaves the portions before learned.
         """
         parsed, results = self._rewards.parse(pairs), []
+        self._learner.is_warm.wait()
         size = self._portion
         if len(parsed) <= size + 1:  # of one reward alone `update` would be another program
             results = self._transact(self._rewards.report, parsed)
@@ -727,6 +740,20 @@ class OnlineAgent:
             self._rewards.counts["clipped"] += chosen.clipped
         tokens = [f"{number}-{nonce.hex()}" for number, nonce in enumerate(nonces, first)]
         return list(map(Decision, chosen.actions, chosen.propensities, tokens, chosen.probabilities))
+
+    def _warm_up(self) -> None:
+        ready = self._learner.is_warm
+        ready.clear()
+        try:
+            steps = self._actions.warm_up(self._learner.model)
+            self._transact(next, steps, urgent=True)
+            for _ in steps:
+                if not self._transact.is_open:
+                    return
+                gc.collect()
+                gc.freeze()
+        finally:
+            ready.set()
 
     def _slowly(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """The result of a call that takes long, one at a time, while others go on."""

@@ -9,7 +9,7 @@ Programs have fixed numbers of rows: powers of four, and the catalog's size with
 import json
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -29,7 +29,7 @@ from seqdec.service import explanation
 from seqdec.service.actions import NOTHING, Chosen, Imported, is_label, label
 from seqdec.service.contexts import ITEM, USER, WHOLE, Contexts, Rows, sized
 from seqdec.service.explanation import Explanation
-from seqdec.service.model import Maker, Model
+from seqdec.service.model import Maker, Model, shared
 from seqdec.service.store import Store, Transact, portion
 
 Id: TypeAlias = str | int
@@ -305,9 +305,12 @@ class Items:
             masks.append(pack_mask(np.sort(numbers[offered]), len(inventory.ids)))
         return Imported(self._contexts.clipped(records), masks, numbers[log.action].tolist())
 
-    def warm_up(self, model: Model) -> None:
-        model.warm_up(self._contexts.zeros(), np.int32(0), decides=False)
+    def begin(self, model: Model) -> None:
         self._compile(model, model.copied(), len(self.inventory.live))
+
+    def warm_up(self, model: Model) -> Iterator[None]:
+        self.begin(model)
+        yield from model.warm_up(self._contexts.zeros(), np.int32(0), decides=False)
 
     def add(self, store: Store, model: Model, transact: Transact, items: Any) -> int:
         """Add or replace items, in steps; returns how many were beyond bounds."""
@@ -377,14 +380,7 @@ class Items:
         return self._choosing[size]
 
     def _compiled(self, model: Model, size: int) -> Callable[..., tuple[int, float]]:
-        agent = self._sized(model, size)
-
-        def act(state: PyTree, seed: Any, number: Any, features: Any, user: Any, count: Any) -> Any:
-            key = jax.random.fold_in(jax.random.key(seed), number)
-            action = agent.act(key, state, Masked(_joined(features, user), jnp.arange(size) < count))
-            return action.value, action.propensity
-
-        program, seed = jax.jit(act, compiler_options=step_options()), seed_bits(self._maker.seed)
+        program, seed = _choosing(self._sized(model, size), size), seed_bits(self._maker.seed)
 
         def choose(state: PyTree, number: int, features: np.ndarray, user: Any) -> tuple[int, float]:
             rows, count = _padded(features, size), np.int32(len(features))
@@ -401,6 +397,16 @@ class Items:
                 choose = self._compiled(model, size)
                 choose(state, 0, item, user)
                 self._choosing[size] = choose
+
+
+@shared
+def _choosing(agent: Agent, size: int) -> Any:
+    def act(state: PyTree, seed: Any, number: Any, features: Any, user: Any, count: Any) -> Any:
+        key = jax.random.fold_in(jax.random.key(seed), number)
+        action = agent.act(key, state, Masked(_joined(features, user), jnp.arange(size) < count))
+        return action.value, action.propensity
+
+    return jax.jit(act, compiler_options=step_options())
 
 
 def checked_items(item: gym_spaces.Box | Encoder, items: Any) -> tuple[list[Id], np.ndarray, int]:

@@ -68,7 +68,8 @@ class Learner:
         self._worth, self._facts, self._every = worth, facts, every
         self.path, self.log = None if folder is None else folder / SNAPSHOT, ""
         self._saved, self._due, self.is_open, self._erased = (0, 0), every, True, 0
-        self.writing = threading.RLock()
+        self.writing, self.is_warm = threading.RLock(), threading.Event()
+        self.is_warm.set()
 
     def begin(self, capacity: int | None) -> None:
         """Begin a log. Raises ValueError for a snapshot of another one."""
@@ -132,7 +133,8 @@ class Learner:
         model = self._maker.model(plan.outputs, self.model.generation + 1)
         if plan.keeps and model.agent.widened is not None:
             model.belief = Belief(jax.jit(model.agent.widened)(belief.state), belief.batch)
-        arms.warm_up(model)
+        for _ in arms.warm_up(model):
+            pass
         while (lessons := transact(self._ahead, model, plan, arms)) is not None:
             model.learn(lessons)
         self._say_erased()

@@ -1,9 +1,10 @@
 """State and programs of an agent on the device; programs have fixed shapes and compile once."""
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +16,11 @@ from seqdec.core import Action, Agent, HasSpaces, Masked, PyTree, Spaces
 from seqdec.loop._compiled import compiled
 from seqdec.ope.log import Label
 from seqdec.persistence import as_json
-from seqdec.runtime import step_options
+from seqdec.runtime import UNFUSED, UNOPTIMIZED, step_options
 from seqdec.service import explanation
 from seqdec.service.identity import digest
 
+T = TypeVar("T")
 _PADS = (1, 4, 16, 64, 256)
 """Decisions of a program, of which the last ones are copies of others."""
 _SHOWN = 256
@@ -83,19 +85,26 @@ def identity_of(agent: Agent) -> dict[str, Any]:
     return {"agent": agent.name, "settings": as_json(dict(agent.settings)), "digest": digest(agent)}
 
 
-class Model:
-    """Belief and programs of an agent with so many outputs; 0 for points of a Box, which have no mask.
+def shared(make: Callable[[Agent, int], T]) -> Callable[[Agent, int], T]:
+    """`make(agent, count)`, once for an agent and a count, as long as somebody uses what it has made."""
+    known: WeakValueDictionary[tuple[Agent, int], T] = WeakValueDictionary()
 
-    `generation` counts relearnings of the log.
+    def made(agent: Agent, count: int) -> T:
+        found = known.get((agent, count))
+        return known.setdefault((agent, count), make(agent, count)) if found is None else found
+
+    return made
+
+
+class Programs:
+    """Compiled functions of an agent with so many outputs.
+
+    `first` is `act` compiled without optimization, in a third of the time.
     """
 
-    belief: Belief
+    _updates: tuple[Any, Any] | None = None
 
-    def __init__(self, agent: Agent, maker: Maker, outputs: int, generation: int) -> None:
-        self.agent, self.outputs, self.generation = agent, outputs, generation
-        self.facts = {**identity_of(agent), "outputs": outputs, "generation": generation}
-        self._batch_size, self._seed = maker.batch_size, seed_bits(maker.seed)
-        self._rows = max(1, min(_ROWS, _BYTES // max(1, maker.row_bytes)))
+    def __init__(self, agent: Agent, outputs: int) -> None:
         options = step_options()
 
         def shown(action: Action) -> Action:
@@ -110,19 +119,45 @@ class Model:
             act_batch = agent.act_batch or jax.vmap(agent.act, (0, None, 0))
             return shown(act_batch(keys, state, Masked(x, masks) if outputs else x))
 
-        self._act, self._act_many = (jax.jit(one, compiler_options=options) for one in (act, act_many))
-        self._explain = explanation.program(agent)
-        self._init = compiled(agent).init
-        self.forget()
-        self._in_place = sum(leaf.nbytes for leaf in jax.tree.leaves(self.belief.state)) > _LARGE
+        self.act, self.act_many = (jax.jit(one, compiler_options=options) for one in (act, act_many))
+        self.first = jax.jit(act, compiler_options={**UNOPTIMIZED, **UNFUSED})
+        self.explain = explanation.program(agent)
+        self.init = compiled(agent).init
+        self._agent, self._options = agent, options
+
+    def updates(self, *, in_place: bool) -> tuple[Any, Any]:
+        """Of one reward and of batches; in place as the size of the agent's state asks."""
+        agent, options, donated = self._agent, self._options, 0 if in_place else ()
 
         def program(update: Any) -> Any:
-            if update is None:
-                return None
-            donated = 0 if self._in_place else ()
-            return jax.jit(_one_by_one(update), compiler_options=options, donate_argnums=donated)
+            return update and jax.jit(_one_by_one(update), compiler_options=options, donate_argnums=donated)
 
-        self._update, self._update_batch = program(agent.update), program(agent.update_batch)
+        if self._updates is None:
+            self._updates = program(agent.update), program(agent.update_batch)
+        return self._updates
+
+
+_programs = shared(Programs)
+
+
+class Model:
+    """Belief and programs of an agent with so many outputs; 0 for points of a Box, which have no mask.
+
+    `generation` counts relearnings of the log.
+    """
+
+    belief: Belief
+
+    def __init__(self, agent: Agent, maker: Maker, outputs: int, generation: int) -> None:
+        self.agent, self.outputs, self.generation = agent, outputs, generation
+        self.facts = {**identity_of(agent), "outputs": outputs, "generation": generation}
+        self._batch_size, self._seed = maker.batch_size, seed_bits(maker.seed)
+        self._rows = max(1, min(_ROWS, _BYTES // max(1, maker.row_bytes)))
+        self._programs = _programs(agent, outputs)
+        self._act, self._pads = self._programs.act, _PADS
+        self.forget()
+        self._in_place = sum(leaf.nbytes for leaf in jax.tree.leaves(self.belief.state)) > _LARGE
+        self._update, self._update_batch = self._programs.updates(in_place=self._in_place)
 
     @property
     def is_lost(self) -> bool:
@@ -130,7 +165,7 @@ class Model:
         return any(leaf.is_deleted() for leaf in jax.tree.leaves(self.belief.state) if isinstance(leaf, jax.Array))
 
     def forget(self) -> None:
-        self.belief = Belief(self._init(jax.random.fold_in(jax.random.key(self._seed), 0)), 0)
+        self.belief = Belief(self._programs.init(jax.random.fold_in(jax.random.key(self._seed), 0)), 0)
 
     def decide(self, number: int, x: Any, masks: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Decide on contexts (n, ...) with masks (n, outputs), numbered from `number`.
@@ -139,26 +174,33 @@ class Model:
 
         Returns actions (n, ...), propensities (n,), and probabilities (n, outputs) or None.
         """
-        state, count = self.belief.state, len(masks)
+        state, count, act = self.belief.state, len(masks), self._act
         if count == 1:
-            first = x[0] if isinstance(x, np.ndarray) else {name: part[0] for name, part in x.items()}
-            value, propensity, every = self._act(state, self._seed, np.uint32(number % 2**32), first, masks[0])
-            every = None if every is None else np.asarray(every)[None]
-            return np.asarray(value)[None], np.asarray(propensity)[None], every
-        size = next((size for size in _PADS if size >= count), _PADS[-1])
+            return self._decided(act, state, number, 1, x, masks)
+        size = next((size for size in self._pads if size >= count), self._pads[-1])
         parts = []
         for start in range(0, count, size):
-            numbers = np.arange(number + start, number + start + size).astype(np.uint32)  # modulo 2^32, as JAX
-            some = jax.tree.map(lambda leaf: _filled(leaf[start : start + size], size), (x, masks))  # noqa: B023
-            parts.append(self._act_many(state, self._seed, numbers, *some))
+            some = jax.tree.map(lambda leaf: leaf[start : start + size], (x, masks))  # noqa: B023
+            parts.append(self._decided(act, state, number + start, size, *some))
         values, propensities, every = (
             None if leaves[0] is None else np.concatenate(leaves)[:count] for leaves in zip(*parts, strict=True)
         )
         assert values is not None and propensities is not None
         return values, propensities, every
 
+    def _decided(self, act: Any, state: PyTree, number: int, size: int, x: Any, masks: np.ndarray) -> Any:
+        """At most `size` decisions, and copies of the last."""
+        if size == 1:
+            first = x[0] if isinstance(x, np.ndarray) else {name: part[0] for name, part in x.items()}
+            value, propensity, every = act(state, self._seed, np.uint32(number % 2**32), first, masks[0])
+            every = None if every is None else np.asarray(every)[None]
+            return np.asarray(value)[None], np.asarray(propensity)[None], every
+        numbers = np.arange(number, number + size).astype(np.uint32)  # modulo 2^32, as JAX
+        some = jax.tree.map(lambda leaf: _filled(leaf, size), (x, masks))
+        return self._programs.act_many(state, self._seed, numbers, *some)
+
     def explained(self, state: PyTree, x: Any, mask: np.ndarray, middle: np.ndarray | None) -> Any:
-        return jax.device_get(self._explain(state, self._seed, x, mask, middle))
+        return jax.device_get(self._programs.explain(state, self._seed, x, mask, middle))
 
     def copied(self) -> PyTree:
         """The state, out of reach of later updates."""
@@ -171,16 +213,34 @@ class Model:
         self.belief = Belief(state, lessons.batch)
         return accepted
 
-    def warm_up(self, x: Any, action: Any, *, decides: bool = True) -> None:
-        """Compile all programs, or those that learn, for contexts like this (1, ...); the belief stays."""
-        for count in _PADS if decides else ():
-            some = jax.tree.map(lambda leaf: np.repeat(leaf, count, 0), x)  # noqa: B023
-            self.decide(0, some, np.ones((count, self.outputs), bool))
+    def begin(self, x: Any) -> None:
+        """Compile one decision for contexts like this (1, ...), quickly, and decide by it until `warm_up` is done."""
+        self._act, self._pads = self._programs.first, _PADS[:1]
+        self._decided(self._act, self.belief.state, 0, 1, x, np.ones((1, self.outputs), bool))
+
+    def warm_up(self, x: Any, action: Any, *, decides: bool = True) -> Iterator[None]:
+        """Compile all programs, or those that learn, one in each step but the first; the belief stays.
+
+        The first step belongs to the model's thread, the others to any.
+        """
+        state = jax.tree.map(jnp.copy, self.belief.state)
+        yield
+        try:
+            for count in _PADS if decides else ():
+                some = jax.tree.map(lambda leaf: np.repeat(leaf, count, 0), x)  # noqa: B023
+                self._decided(self._programs.act, state, 0, count, some, np.ones((count, self.outputs), bool))
+                self._act = self._programs.act
+                if count not in self._pads:
+                    self._pads = (*self._pads, count)
+                yield
+        finally:
+            self._act, self._pads = self._programs.act, _PADS
         for count in (1, 2):
             some = jax.tree.map(lambda leaf: np.repeat(leaf, count, 0), x)  # noqa: B023
             with jax.debug_nans(False):
                 lessons = Lessons(some, np.array([action] * count), np.full(count, np.nan, np.float32), [count], 0)
-                self._learned(jax.tree.map(jnp.copy, self.belief.state), lessons)
+                state, _ = self._learned(state, lessons)
+            yield
 
     def _learned(self, state: PyTree, lessons: Lessons) -> tuple[PyTree, list[bool]]:
         """State after the lessons, perhaps in the memory of `state`, and whether each was accepted."""

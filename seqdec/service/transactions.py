@@ -33,7 +33,7 @@ class Transactions:
         """
         if os.getpid() != self._process:
             check_process()
-        if not urgent:
+        if not urgent and self._learner.is_warm.is_set():
             while self._collects and self(self._rewards.is_more_due, urgent=True):
                 pass
             if self._store.batches - self._learner.model.belief.batch > _STEP:
@@ -61,7 +61,7 @@ class Transactions:
         if not self._consistent:
             self.recover()
         self._consistent = False
-        if self._collects:
+        if self._collects and self._learner.is_warm.is_set():
             self._rewards.settle(few=urgent)
         result = function(*arguments)
         self._consistent = True
