@@ -76,7 +76,8 @@ class Actions(Protocol):
     imported: rows of another log. Raises ValueError for contexts that do not fit, or an unknown action.
     compared: (n, ...) the part of logged contexts by which rows are known.
     begin: compile what one decision needs, and decide by it until `warm_up` is done.
-    warm_up: compile all programs, in steps, of which only the first is of this thread.
+    warm_up: compile all programs, in steps, of which only the first is of this thread; each says whether all that learn
+        are compiled.
     """
 
     portion: int
@@ -95,7 +96,7 @@ class Actions(Protocol):
     def imported(self, log: Log) -> Imported: ...
     def compared(self, contexts: Sequence[bytes]) -> np.ndarray: ...
     def begin(self, model: Model) -> None: ...
-    def warm_up(self, model: Model) -> Iterator[None]: ...
+    def warm_up(self, model: Model) -> Iterator[bool]: ...
 
 
 class Asked(NamedTuple):
@@ -191,7 +192,7 @@ class Points(OfContexts):
     def imported(self, log: Log) -> Imported:
         raise ValueError(f"the log has {log.num_actions} actions; this agent has 0 arms")
 
-    def warm_up(self, model: Model) -> Iterator[None]:
+    def warm_up(self, model: Model) -> Iterator[bool]:
         return model.warm_up(self._contexts.zeros(), np.zeros(self._shape, np.float32))
 
 
@@ -352,7 +353,7 @@ class Arms(OfContexts):
             raise ValueError(f"the log has {log.num_actions} actions; this agent has {len(self.arms)} arms")
         return Imported(rows, split(log.mask.tobytes(), len(log)), log.action.tolist())
 
-    def warm_up(self, model: Model) -> Iterator[None]:
+    def warm_up(self, model: Model) -> Iterator[bool]:
         return model.warm_up(self._contexts.zeros(), np.int32(0))
 
     def plan(self, name: Label | None, *, can_widen: bool) -> Plan:

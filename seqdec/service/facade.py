@@ -221,7 +221,7 @@ class OnlineAgent:
         agent = maker.agent(after) if after > before else agent
         self._learner.resume(agent, after, found["generation"] + again, relearn=again)
         for name in maker.arms[len(known) :]:
-            self._learner.add_arm(self._transact, self._known_arms(), name)
+            self._learner.add_arm(self._transact.patient, self._known_arms(), name)
 
     def __repr__(self) -> str:
         store, counts = self._store, self._rewards.counts
@@ -369,12 +369,13 @@ class OnlineAgent:
                 for start in range(0, asked.size, size):
                     part = slice(start, min(start + size, asked.size))
                     some = self._actions.some(asked, range(part.start, part.stop))
-                    made += self._transact(self._decide, some, given[part], active, rule[part], of[part], urgent=True)
-                    self._transact.give_way()
+                    made += self._transact.patient(
+                        self._decide, some, given[part], active, rule[part], of[part], urgent=True
+                    )
         except BaseException:
             numbers = [number for one in made if (number := place_of(one.token)[0]) > before]
             for start in range(0, len(numbers), size):
-                self._transact(self._store.erase, numbers[start : start + size], urgent=True)
+                self._transact.patient(self._store.erase, numbers[start : start + size], urgent=True)
             raise
         return made
 
@@ -441,9 +442,8 @@ class OnlineAgent:
             with short_turns():
                 while parsed:
                     some = parsed[: size + (len(parsed) == size + 1)]
-                    results += self._transact(self._rewards.report, some)
+                    results += self._transact.patient(self._rewards.report, some)
                     parsed = parsed[len(some) :]
-                    self._transact.give_way()
         self._learner.snapshot_if_due(self._transact)
         return results
 
@@ -482,7 +482,7 @@ class OnlineAgent:
         if older_than is not None:
             checks.positive("older_than", older_than)
         names = [(key, *place_of(key)) for key in check_keys(keys)]
-        return self._slowly(erasure.forget, self._store, self._learner, self._transact, names, older_than)
+        return self._slowly(erasure.forget, self._store, self._learner, self._transact.patient, names, older_than)
 
     def compact(self, older_than: float) -> int:
         """Remove decisions from so many seconds ago and before, with all that belongs to them; returns how many.
@@ -495,7 +495,7 @@ class OnlineAgent:
         damaged; OSError where the log cannot be written.
         """
         self._check_age("older_than", older_than)
-        return self._slowly(erasure.compact, self._store, self._learner, self._transact, older_than)
+        return self._slowly(erasure.compact, self._store, self._learner, self._transact.patient, older_than)
 
     def warm_start(self, log: Log) -> None:
         """Import a log and learn it row by row, all or nothing, while other calls go on. Ends with a snapshot.
@@ -514,10 +514,10 @@ class OnlineAgent:
         before, or it does not fit otherwise; OSError where it cannot be written.
         """
         check_log(log)
-        merged = self._slowly(logs.import_log, self._store, self._actions, self._transact, log, self._rule)
+        merged = self._slowly(logs.import_log, self._store, self._actions, self._transact.patient, log, self._rule)
         self._count(merged._asdict())
         if merged.known < len(log):
-            self._learner.follow(self._transact)
+            self._learner.follow(self._transact.patient)
             self._learner.try_snapshot(self._transact)
 
     def add_arm(self, name: Label | None = None) -> Label:
@@ -532,7 +532,7 @@ class OnlineAgent:
         Raises TypeError where actions are not arms, or arms have names and this one has none; ValueError for the name
         of a present arm, or a number other than the next.
         """
-        return self._slowly(self._learner.add_arm, self._transact, self._known_arms(), name)
+        return self._slowly(self._learner.add_arm, self._transact.patient, self._known_arms(), name)
 
     def remove_arm(self, arm: Label) -> None:
         """Stop playing an arm; rewards of earlier decisions are still learned.
@@ -550,7 +550,7 @@ class OnlineAgent:
 
         Raises TypeError or ValueError without a catalog, or for invalid ids or features; and OSError.
         """
-        clipped = self._slowly(self._items().add, self._store, self._learner.model, self._transact, items)
+        clipped = self._slowly(self._items().add, self._store, self._learner.model, self._transact.patient, items)
         self._count({"clipped": clipped})
 
     def remove_items(self, ids: Iterable[Id]) -> None:
@@ -558,7 +558,7 @@ class OnlineAgent:
 
         Raises TypeError without a catalog, ValueError for an unknown item, and OSError.
         """
-        self._slowly(self._items().remove, self._store, self._learner.model, self._transact, ids)
+        self._slowly(self._items().remove, self._store, self._learner.model, self._transact.patient, ids)
 
     def snapshot(self) -> None:
         """Write the state to the folder; a start then learns only what came later."""
@@ -747,7 +747,9 @@ class OnlineAgent:
         try:
             steps = self._actions.warm_up(self._learner.model)
             self._transact(next, steps, urgent=True)
-            for _ in steps:
+            for learns in steps:
+                if learns:
+                    ready.set()
                 if not self._transact.is_open:
                     return
                 gc.collect()

@@ -308,7 +308,7 @@ class Items:
     def begin(self, model: Model) -> None:
         self._compile(model, model.copied(), len(self.inventory.live))
 
-    def warm_up(self, model: Model) -> Iterator[None]:
+    def warm_up(self, model: Model) -> Iterator[bool]:
         self.begin(model)
         yield from model.warm_up(self._contexts.zeros(), np.int32(0), decides=False)
 

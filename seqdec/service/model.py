@@ -218,29 +218,29 @@ class Model:
         self._act, self._pads = self._programs.first, _PADS[:1]
         self._decided(self._act, self.belief.state, 0, 1, x, np.ones((1, self.outputs), bool))
 
-    def warm_up(self, x: Any, action: Any, *, decides: bool = True) -> Iterator[None]:
+    def warm_up(self, x: Any, action: Any, *, decides: bool = True) -> Iterator[bool]:
         """Compile all programs, or those that learn, one in each step but the first; the belief stays.
 
-        The first step belongs to the model's thread, the others to any.
+        The first step belongs to the model's thread, the others to any. Each says whether what learns is compiled.
         """
         state = jax.tree.map(jnp.copy, self.belief.state)
-        yield
+        yield False
         try:
+            for count in (1, 2):
+                some = jax.tree.map(lambda leaf: np.repeat(leaf, count, 0), x)  # noqa: B023
+                with jax.debug_nans(False):
+                    lessons = Lessons(some, np.array([action] * count), np.full(count, np.nan, np.float32), [count], 0)
+                    state, _ = self._learned(state, lessons)
+                yield count == 2
             for count in _PADS if decides else ():
                 some = jax.tree.map(lambda leaf: np.repeat(leaf, count, 0), x)  # noqa: B023
                 self._decided(self._programs.act, state, 0, count, some, np.ones((count, self.outputs), bool))
                 self._act = self._programs.act
                 if count not in self._pads:
                     self._pads = (*self._pads, count)
-                yield
+                yield True
         finally:
             self._act, self._pads = self._programs.act, _PADS
-        for count in (1, 2):
-            some = jax.tree.map(lambda leaf: np.repeat(leaf, count, 0), x)  # noqa: B023
-            with jax.debug_nans(False):
-                lessons = Lessons(some, np.array([action] * count), np.full(count, np.nan, np.float32), [count], 0)
-                state, _ = self._learned(state, lessons)
-            yield
 
     def _learned(self, state: PyTree, lessons: Lessons) -> tuple[PyTree, list[bool]]:
         """State after the lessons, perhaps in the memory of `state`, and whether each was accepted."""

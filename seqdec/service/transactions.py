@@ -34,15 +34,20 @@ class Transactions:
         if os.getpid() != self._process:
             check_process()
         if not urgent and self._learner.is_warm.is_set():
-            while self._collects and self(self._rewards.is_more_due, urgent=True):
+            while self._collects and self.patient(self._rewards.is_more_due, urgent=True):
                 pass
             if self._store.batches - self._learner.model.belief.batch > _STEP:
-                self._learner.follow(self)
+                self._learner.follow(self.patient)
         # On one line: a tracer or debugger that raises at the start of a line then leaves no lock behind.
         with self.lock: return self._run(function, arguments, urgent)  # fmt: skip  # noqa: E701
 
+    def patient(self, function: Callable[..., R], *arguments: object, urgent: bool = False) -> R:
+        """A portion of a long call, after which a thread that waits gets the lock: it is not handed on in order."""
+        result = self(function, *arguments, urgent=urgent)
+        self.give_way()
+        return result
+
     def give_way(self) -> None:
-        """Between portions of a call, let a thread that waits for the lock have it, which is not handed on in order."""
         time.sleep(_WAY)
 
     def recover(self) -> None:

@@ -58,7 +58,8 @@ def test_a_kill_under_load_loses_nothing_and_the_end_is_in_time(tmp_path: Path) 
         threads = [threading.Thread(target=visit, args=(seed,)) for seed in range(8)]
         for thread in threads:
             thread.start()
-        time.sleep(1.0)
+        while len(learned) < 100 and any(thread.is_alive() for thread in threads):
+            time.sleep(0.01)
         running.send_signal(signal.SIGKILL)
         for thread in threads:
             thread.join()

@@ -37,6 +37,77 @@ def some(rows: int = 5) -> Log:
     )
 
 
+def test_decisions_go_on_and_rewards_wait_while_programs_compile(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unoptimized programs decide, and only optimized ones learn, what is due too."""
+    gate, learned = Gate(), Model._learned
+    one, plain = service(), service()
+    one.warm_up(first=True)
+    assert one._learner.model._act is one._learner.model._programs.first
+
+    def waiting(self: Model, state: Any, lessons: Any) -> Any:
+        if jax.numpy.isnan(lessons.rewards).all():  # of the warm-up
+            gate()
+        return learned(self, state, lessons)
+
+    monkeypatch.setattr(Model, "_learned", waiting)
+    with ThreadPoolExecutor(1) as other:
+        with beside(gate, one.warm_up) as done:
+            made = at_once(lambda: one.decide(X[0]), lambda: one.decide_many(X[:6]), lambda: one.counts)
+            report = other.submit(one.learn, made[0].token, 1.0)
+            at_once(lambda: one.decide(X[0]))
+            assert not report.done() and one._store.rewards == 0
+        done.result(60)
+        assert report.result(60) == "learned"
+    assert one._learner.model._act is one._learner.model._programs.act
+    plain.learn(plain.decide(X[0]).token, 1.0)
+    assert bits(one) == bits(plain)
+
+
+def test_what_is_due_waits_for_the_programs_that_learn(clock: Clock) -> None:
+    one = service(**CLICKS)
+    one.decide_many(X[:4])
+    clock.seconds += 61
+    one._learner.is_warm.clear()  # as during `warm_up`
+    at_once(lambda: one.decide(X[0]), lambda: one.counts)
+    assert one._store.rewards == 0
+    one._learner.is_warm.set()
+    assert one.counts["default"] == 4
+
+
+def test_many_programs_are_there_one_by_one() -> None:
+    """A batch is decided in portions of the largest program that there is."""
+    one, plain = service(), service()
+    one.warm_up(first=True)
+    model = one._learner.model
+    steps = model.warm_up(one._actions._contexts.zeros(), np.int32(0))  # pyright: ignore[reportAttributeAccessIssue]
+    made = one.decide_many(X[:10])
+    assert [next(steps) for _ in range(5)] == [False, False, True, True, True]
+    assert model._pads == (1, 4) and model._act is model._programs.act
+    made += one.decide_many(X[:10])
+    list(steps)
+    assert model._pads == (1, 4, 16, 64, 256)
+    for own, other in zip(made, plain.decide_many(np.concatenate([X[:10], X[:10]])), strict=True):
+        assert own.action == other.action and abs(own.propensity - other.propensity) < 1e-4
+
+
+def test_long_calls_give_way_after_each_portion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the thread that releases the lock takes it again, before one that waits."""
+    one = service(tmp_path)
+    made = [decision.token for decision in one.decide_many(np.tile(X[:4], (40, 1)))]
+    portions: list[str] = []
+    monkeypatch.setattr(Transactions, "give_way", lambda self: portions.append(""))
+
+    def gave_way(work: Callable[[], Any]) -> int:
+        portions.clear()
+        work()
+        return len(portions)
+
+    assert gave_way(lambda: one.warm_start(some(40))) >= 5
+    assert gave_way(lambda: one.forget(made)) >= 160
+    assert gave_way(one.add_arm) >= 1
+    assert gave_way(lambda: one.decide(X[0])) == 0
+
+
 def test_many_are_decided_and_learned_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one by one, while another thread decides; an exception between them leaves no decision that nobody knows."""
     rows = np.random.default_rng(3).normal(size=(600, 2))

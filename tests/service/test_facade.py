@@ -352,6 +352,24 @@ def test_nothing_is_compiled_after_the_warm_up(caplog: pytest.LogCaptureFixture)
     assert [record.getMessage() for record in caplog.records if "ompil" in record.getMessage()] == []
 
 
+def test_services_of_one_agent_compile_once(caplog: pytest.LogCaptureFixture) -> None:
+    made: dict[int, Any] = {}
+
+    def make(spaces: Any) -> Any:
+        count = int(spaces.action_space.n)
+        return made[count] if count in made else made.setdefault(count, small(spaces))
+
+    first = service(make=make)
+    first.warm_up()
+    with jax.log_compiles():
+        other = service(make=make, seed=1)
+        other.warm_up()
+        busy(other, 5)
+    assert other.agent is first.agent
+    messages = [record.getMessage() for record in caplog.records]
+    assert [line for line in messages if "ompil" in line] == []
+
+
 def test_the_log_is_one_for_off_policy_evaluation(tmp_path: Path) -> None:
     with service(tmp_path) as one:
         with pytest.raises(ValueError, match="no decision with a propensity and a reward yet"):
