@@ -1,11 +1,18 @@
 """Times of an `OnlineAgent`, all calls durable.
 
 calls     HiLoFi on contexts of the size of digits: decide, learn, and both for many rows
+start     `seqdec serve` with equal deployments, 5 numbers and 4 arms, nothing cached and then again: seconds from the
+          start of the process to the first decision, a decision of each, the first learned reward, and all programs
 load      decisions of threads that do nothing else, alone and while another thread writes a snapshot, reads the log
           or adds an arm; starts from long logs. Contexts of 20 numbers, ten arms
 catalog   `auto` among the items of a catalog, and among 50 of them; run it on one core, with taskset -c 0
 """
 
+import contextlib
+import os
+import socket
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -19,6 +26,7 @@ from gymnasium import spaces
 from harness import milliseconds, table
 
 import seqdec
+from seqdec.client import Client, RefusedError
 from seqdec.core import Spaces
 from seqdec.ope import make_log
 from seqdec.runtime import one_blas_thread
@@ -44,6 +52,55 @@ def calls(ranks: tuple[int, ...] = (10, 50)) -> None:
             many = milliseconds(service.decide_many, [contexts] * 30)
             several = [[(one.token, 1) for one in service.decide_many(contexts[:16])] for _ in range(100)]
             row(rank, asked, told, many, milliseconds(service.learn_many, several))
+
+
+_DEPLOYMENT = """
+[deployments.d{number}]
+arms = ["a", "b", "c", "d"]
+agent = "{agent}"
+context = {{ size = 5, low = -1, high = 1 }}
+"""
+
+
+def from_the_start(agent: str = "linear", deployments: int = 10) -> None:
+    """Seconds, and CPU seconds of the server's process, from its start on."""
+    with socket.socket() as found, tempfile.TemporaryDirectory() as home:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+        found.close()
+        file, log = Path(home, "settings.toml"), Path(home, "log")
+        parts = (_DEPLOYMENT.format(number=number, agent=agent) for number in range(deployments))
+        file.write_text(f"[server]\nport = {port}\n{''.join(parts)}")
+        client = Client(f"http://127.0.0.1:{port}", timeout=600)
+        row = table("programs", "first decision", "one of each", "first reward", "all programs")
+        for cached in (False, True):
+            began = time.perf_counter()
+            with log.open("wb") as errors:
+                server = subprocess.Popen([sys.executable, "-m", "seqdec", "serve", str(file)], stderr=errors)
+
+            def taken(began: float = began, server: Any = server) -> str:
+                used = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
+                cpu = (int(used[11]) + int(used[12])) / os.sysconf("SC_CLK_TCK")
+                return f"{time.perf_counter() - began:.1f} ({cpu:.1f})"
+
+            try:
+                token, times = "", []
+                for number in range(deployments):
+                    while server.poll() is None:
+                        with contextlib.suppress(RefusedError, OSError):
+                            token = client.decide(f"d{number}", [0.5] * 5)["token"]
+                            break
+                        time.sleep(0.01)
+                    times.append(taken())
+                client.learn(f"d{deployments - 1}", token, 1.0)
+                times = [times[0], times[-1], taken()]
+                while log.read_text().count("has all its programs") < deployments:
+                    time.sleep(0.05)
+                row("cached" if cached else "none", *times, taken())
+            finally:
+                server.terminate()
+                server.wait(60)
+                client.close()
 
 
 def under_load(service: seqdec.OnlineAgent, threads: int, work: Callable[[], Any]) -> str:
@@ -142,5 +199,5 @@ def catalog(items: int = 20_000, numbers: int = 10, decisions: int = 100) -> Non
 
 
 if __name__ == "__main__":
-    commands = {"calls": calls, "load": under_work, "catalog": catalog}
+    commands = {"calls": calls, "start": from_the_start, "load": under_work, "catalog": catalog}
     tyro.extras.subcommand_cli_from_dict(commands, description=__doc__)
