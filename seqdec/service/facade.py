@@ -652,7 +652,7 @@ class OnlineAgent:
             with long, short_turns():
                 return erasure.compact(store, learner, transact, seconds)
 
-        return Retention(removed, store, self._transact, seconds)
+        return Retention(removed, store, self._transact.patient, seconds)
 
     def _taken(self, arms: Sequence[Label], chances: Sequence[float] | None) -> list[Taken]:
         """What another rule plays. Raises TypeError or ValueError."""
