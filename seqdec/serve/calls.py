@@ -16,6 +16,7 @@ from seqdec.serve import messages
 from seqdec.serve.access import Right
 from seqdec.serve.config import Settings
 from seqdec.serve.deployments import Against, Asked, Deployment, Deployments, UnavailableError
+from seqdec.service import OnlineAgent
 
 
 class Call(NamedTuple):
@@ -102,8 +103,7 @@ async def explain(service: Service, deployment: Deployment, ask: messages.Questi
 
 async def diagnostics(service: Service, deployment: Deployment, message: None) -> Any:
     """What to look at in the latest decisions, and how the arms do."""
-    deployment.agent  # noqa: B018 (raises where it cannot answer)
-    return await service.slowly(_diagnosed, service.deployments.folder(deployment))
+    return await service.slowly(_diagnosed, service.deployments.folder(deployment), deployment.agent)
 
 
 async def comparison(service: Service, deployment: Deployment, message: None) -> Any:
@@ -302,11 +302,11 @@ async def compared(service: Service, deployment: Deployment, against: Against) -
     }
 
 
-def _diagnosed(folder: Path) -> Any:
+def _diagnosed(folder: Path, agent: OnlineAgent) -> Any:
     from seqdec.serve import reports  # pandas is slow to import
 
     with short_turns():
-        return reports.of_folder(folder)
+        return reports.of_agent(folder, agent)
 
 
 def _check_rows(service: Service, rows: Sequence[Any]) -> None:

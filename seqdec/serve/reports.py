@@ -1,12 +1,13 @@
 """What `GET /v1/{deployment}/diagnostics` and the page say of a log, as JSON values."""
 
+import contextlib
 import math
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from seqdec.service import diagnostics
+from seqdec.service import OnlineAgent, diagnostics
 from seqdec.service.logs import read_latest
 from seqdec.service.summary import summary
 
@@ -24,9 +25,12 @@ _PLAIN = (
 _NOTHING: dict[str, Any] = {"latest": 0, "alarms": [], "facts": [], "comparison": "", "arms": [], "decisions": []}
 
 
-def of_folder(folder: Any) -> dict[str, Any]:
-    """The report of an agent's folder, also while it is in use. Raises OSError or ValueError."""
-    return report(read_latest(folder, _LATEST))
+def of_agent(folder: Any, agent: OnlineAgent) -> dict[str, Any]:
+    """The report of an agent and its folder. Raises OSError or ValueError."""
+    found = report(read_latest(folder, _LATEST))
+    with contextlib.suppress(TypeError, ValueError):  # of actions without expectations, or without rewards yet
+        found["alarms"] += [alarm._asdict() for alarm in diagnostics.uncalibrated(agent.calibration())]
+    return found
 
 
 def report(history: pd.DataFrame) -> dict[str, Any]:

@@ -337,6 +337,21 @@ class Arms(OfContexts):
 
         return explained
 
+    def expected(
+        self, model: Model, contexts: Sequence[bytes], actions: Sequence[int], rewards: np.ndarray
+    ) -> Callable[[], tuple[np.ndarray, np.ndarray]]:
+        """Expected and observed rewards of logged decisions, of arms with an output. Raises ValueError without any."""
+        outputs = np.array([-1 if (output := self.arms[key].output) is None else output for key in actions], int)
+        x, state, known = self._contexts.unpack(contexts), model.copied(), outputs >= 0
+        if not known.any():
+            raise ValueError("no decision has a reward yet that the belief could be compared with")
+
+        def found() -> tuple[np.ndarray, np.ndarray]:
+            some = x[known] if isinstance(x, np.ndarray) else {name: part[known] for name, part in x.items()}
+            return model.expected(state, some, outputs[known]), rewards[known]
+
+        return found
+
     def schema(self, log: Log, learned: Schema) -> Schema:
         own, given = tuple(self._ids), log.action_names
         if given is None:

@@ -35,6 +35,8 @@ _LOST = 0.05
 """An abandoned arm has this share of its decisions before."""
 _SILENCE, _REPORTS = 50, 30
 """Least decisions without a report, and reports of a delay, worth an alarm."""
+_OFF = 0.2
+"""Least error of expected rewards worth an alarm, in standard deviations of a reward."""
 _DAY = 86_400.0
 _NAMED = 5
 
@@ -43,7 +45,7 @@ class Alarm(NamedTuple):
     """Something that an operator should look at."""
 
     kind: str
-    """reports, choices, levels, missing, clipped, drift or delays"""
+    """reports, choices, levels, missing, clipped, drift, delays or calibration"""
     subject: str
     """column or arm; "" for the service"""
     observed: str
@@ -345,6 +347,22 @@ def spoken(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.3g} {unit}"
     return f"{1_000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def uncalibrated(table: Any) -> Iterator[Alarm]:
+    """Whether rewards are others than the belief expects, by a table of `OnlineAgent.calibration`."""
+    expected, observed, error = (table[name].to_numpy(float) for name in ("expected", "observed", "std_error"))
+    gap, count = observed - expected, table["decisions"].to_numpy(float)
+    off = np.abs(gap) > np.maximum(_Z * error, _OFF * np.sqrt(count) * error)
+    if off.any() and count.sum() >= _LEAST:
+        worst = int(np.where(off, np.abs(gap), 0).argmax())
+        yield Alarm(
+            "calibration",
+            "",
+            f"where the agent expects rewards of {expected[worst]:.3g}, they are {observed[worst]:.3g} on average",
+            "the rewards have changed faster than the agent forgets, or its model cannot follow them",
+            "look at the arms' rewards over time (seqdec monitor); let a challenger, such as auto, learn beside it",
+        )
 
 
 def _risen(flag: np.ndarray, *, always: bool) -> tuple[float, float] | None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _STEPS = 32
 _SHOWN = 5
+_PARTS = 5
 _OWN = ("action", "mean", "deviation", "probability", "baseline")
 
 
@@ -118,6 +119,19 @@ def program(agent: Agent) -> Callable[..., tuple[Assessment, Array | None, Array
     return jax.jit(explained, compiler_options={**UNOPTIMIZED, **UNFUSED})
 
 
+def expectations(agent: Agent) -> Callable[..., Array]:
+    """(state, seed, x, masks) -> (n, outputs) expected rewards in contexts x (n, ...)."""
+
+    def expected(state: PyTree, seed: Any, x: PyTree, masks: Any) -> Array:
+        def mean(x: PyTree, mask: Any) -> Array:
+            assert agent.assess is not None
+            return agent.assess(jax.random.key(seed), state, Masked(x, mask)).mean
+
+        return jax.vmap(mean)(x, masks)
+
+    return jax.jit(expected, compiler_options={**UNOPTIMIZED, **UNFUSED})
+
+
 def explain(
     outputs: Mapping[Any, int], found: tuple[Assessment, Any, Any], x: Any, encoder: Encoder | None, context: Any
 ) -> Explanation:
@@ -145,6 +159,17 @@ def explain(
             features = dict(zip(encoder.names, x.tolist(), strict=True))
             values = [context.get(name) if name in encoder.columns else features[name] for name in columns]
     return Explanation(tuple(outputs), mean, deviation, probability, columns, tuple(values), base, contributed)
+
+
+def calibrated(expected: np.ndarray, observed: np.ndarray) -> "pd.DataFrame":
+    """The table of `OnlineAgent.calibration`."""
+    import pandas as pd
+
+    gap, rows = observed - expected, []
+    spread = gap.std(ddof=1) if len(gap) > 1 else np.nan
+    for part in np.array_split(np.argsort(expected, kind="stable"), min(_PARTS, len(gap))):
+        rows.append((len(part), expected[part].mean(), observed[part].mean(), spread / np.sqrt(len(part))))
+    return pd.DataFrame(rows, columns=["decisions", "expected", "observed", "std_error"])
 
 
 def _brief(value: Any) -> str:

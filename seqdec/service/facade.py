@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +38,7 @@ from seqdec.service.actions import NOTHING, Actions, Arms, Chosen, Points, Taken
 from seqdec.service.challenger import Challenger
 from seqdec.service.contexts import Contexts, described_record
 from seqdec.service.control import Control
-from seqdec.service.explanation import Explanation
+from seqdec.service.explanation import Explanation, calibrated
 from seqdec.service.identity import check_arms, check_facts, described_encoder, has_changed
 from seqdec.service.items import ROWS, Catalog, Id, Items
 from seqdec.service.learner import Learner, Result, beginning
@@ -47,6 +47,9 @@ from seqdec.service.retention import Retention
 from seqdec.service.rewards import Rewards, make_rule, place_of, worth
 from seqdec.service.store import FORMAT, Entry, Logged, Store, Unit, check_keys
 from seqdec.service.transactions import Transactions
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _PATIENCE = 10.0
 """Seconds that the end of the process waits for another thread's call."""
@@ -408,6 +411,22 @@ class OnlineAgent:
         if self.agent.assess is None:
             raise TypeError(f"{self.agent.name} cannot explain how it would play: it has no `assess`")
         return explained(context)
+
+    def calibration(self, most: int = 1000) -> "pd.DataFrame":
+        """How well the belief foretells the rewards of the latest decisions of arms: a row for each fifth of them.
+
+        Ordered by the expected reward, with columns decisions, expected and observed (mean rewards), and std_error of
+        their difference. The belief has learned these rewards, and fits them a little better than new ones.
+
+        Raises TypeError for other actions and agents without `Agent.assess`, ValueError where no reward is known.
+        """
+        arms, most = self._known_arms(), checks.count("most", most)
+        if self.agent.assess is None:
+            raise TypeError(f"{self.agent.name} cannot say what it expects: it has no `assess`")
+        with short_turns():
+            with logs.opened(self._store, self._transact) as database:
+                found = logs.latest_rewarded(database, most)
+            return calibrated(*self._transact(lambda: arms.expected(self._learner.model, *found))())
 
     def learn(self, token: str, reward: Any, *, key: str | None = None) -> Result:
         """Commit the reward of a decision to the log and learn it.

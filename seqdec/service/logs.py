@@ -438,6 +438,15 @@ def history_of(database: Database, most: int | None = None) -> "pd.DataFrame":
     return table
 
 
+def latest_rewarded(database: Database, most: int) -> tuple[list[bytes], list[Any], np.ndarray]:
+    """Contexts, actions and rewards of the latest own decisions with all of them."""
+    weights = database.facts().get("reward_weights")
+    condition = "WHERE rewards.number >= 0 AND context IS NOT NULL ORDER BY rewards.number DESC LIMIT ?"
+    found = database.rewarded(condition, (most,))
+    worths = np.array([rewards.worth(reward[3], weights) for reward, _ in found], float)
+    return [decision[3] for _, decision in found], [decision[5] for _, decision in found], worths
+
+
 def _reward_of(database: Database, number: int, row: Sequence[Any]) -> tuple[Any, Any, Any]:
     """Reward of a decision, its time and its source; all None without a reward."""
     if row[0] is None:

@@ -23,6 +23,8 @@ from seqdec.service.identity import digest
 T = TypeVar("T")
 _PADS = (1, 4, 16, 64, 256)
 """Decisions of a program, of which the last ones are copies of others."""
+_EXPECTED = 64
+"""Rows of a program of expected rewards."""
 _SHOWN = 256
 """Most outputs whose probabilities a decision has."""
 _ROWS, _BYTES = 256, 2**16
@@ -121,7 +123,7 @@ class Programs:
 
         self.act, self.act_many = (jax.jit(one, compiler_options=options) for one in (act, act_many))
         self.first = jax.jit(act, compiler_options={**UNOPTIMIZED, **UNFUSED})
-        self.explain = explanation.program(agent)
+        self.explain, self.expect = explanation.program(agent), explanation.expectations(agent)
         self.init = compiled(agent).init
         self._agent, self._options = agent, options
 
@@ -201,6 +203,14 @@ class Model:
 
     def explained(self, state: PyTree, x: Any, mask: np.ndarray, middle: np.ndarray | None) -> Any:
         return jax.device_get(self._programs.explain(state, self._seed, x, mask, middle))
+
+    def expected(self, state: PyTree, x: Any, actions: np.ndarray) -> np.ndarray:
+        """(n,) expected rewards of actions in contexts (n, ...)."""
+        masks, found = np.ones((_EXPECTED, self.outputs), bool), []
+        for start in range(0, len(actions), _EXPECTED):
+            some = jax.tree.map(lambda leaf: _filled(leaf[start : start + _EXPECTED], _EXPECTED), x)  # noqa: B023
+            found.append(np.asarray(self._programs.expect(state, self._seed, some, masks)))
+        return np.concatenate(found)[np.arange(len(actions)), actions].astype(float)
 
     def copied(self) -> PyTree:
         """The state, out of reach of later updates."""
