@@ -49,7 +49,9 @@ class Monitor(Located):
         number_range("reward_range", self.reward_range)
         check_path("folder", str(self.folder))
         if not is_database(self.folder):
-            raise ValueError(f"{self.folder} is not the folder of an OnlineAgent: it has no decisions.sqlite")
+            place = self.folder / "deployments"
+            hint = f"; those of a server are in {place}/NAME/agent" if place.is_dir() else ""
+            raise ValueError(f"{self.folder} is not the folder of an OnlineAgent: it has no decisions.sqlite{hint}")
 
     def play(self, plan: None, finished: Sequence[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         check(self.folder)

@@ -66,11 +66,15 @@ class Serve:
         """Raises ValueError for settings that cannot be served, OSError."""
         file = located(self.file)
         if self.init:
-            with file.open("x", encoding="utf-8") as new:
-                new.write(_EXAMPLE)
+            if file.exists():
+                raise FileExistsError(
+                    f"{file} is there already: give another name, or start it: seqdec serve {self.file}"
+                )
+            file.write_text(_EXAMPLE, encoding="utf-8")
             return print(f"{file} is an example with two deployments. Start it: seqdec serve {self.file}")
         if not self.new_key and not file.is_file():
-            raise FileNotFoundError(f"there is no file {file}: seqdec serve --init {self.file} writes an example")
+            what = f"{file} is a folder" if file.is_dir() else f"there is no file {file}"
+            raise FileNotFoundError(f"{what}: give a file of settings; seqdec serve --init shop.toml writes an example")
         from seqdec import serve
         from seqdec.serve.access import new_key
 

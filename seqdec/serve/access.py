@@ -78,7 +78,8 @@ class Access:
                         found = Caller(name, key)
             if found is None or scheme.lower() != "bearer":
                 hint = {"WWW-Authenticate": "Bearer"}
-                raise RefusedError(401, "give an API key: Authorization: Bearer KEY", hint)
+                said = "this API key is unknown" if given else "give an API key: Authorization: Bearer KEY"
+                raise RefusedError(401, said, hint)
         if self._rate is not None:
             self._take(found.name, self._rate)
         return found

@@ -29,9 +29,10 @@ def routes(service: Service, access: Access) -> list[Route]:
                 caller = _caller(request, access)
                 name = request.path_params.get("deployment")
                 if name is None:
-                    return _page(
-                        await answer(service, [one for one in service.deployments if _may(access, caller, one)])
-                    )
+                    seen = [one for one in service.deployments if _may(access, caller, one)]
+                    if not seen and service.deployments:
+                        access.check(caller, "read", None)
+                    return _page(await answer(service, seen))
                 access.check(caller, "read", name)
                 found = service.deployments.get(name)
                 if found is None:

@@ -15,7 +15,7 @@ from seqdec.runtime import short_turns
 from seqdec.serve import messages
 from seqdec.serve.access import Right
 from seqdec.serve.config import Settings
-from seqdec.serve.deployments import Against, Asked, Deployment, Deployments, UnavailableError
+from seqdec.serve.deployments import Against, Asked, ConflictError, Deployment, Deployments, UnavailableError
 from seqdec.service import OnlineAgent
 
 
@@ -289,7 +289,10 @@ async def _learned(deployment: Deployment, reports: Sequence[messages.Report]) -
 
 
 async def compared(service: Service, deployment: Deployment, against: Against) -> Any:
-    """As `messages.Compared`. Raises ValueError without decisions to compare."""
+    """As `messages.Compared`. Raises ConflictError where it is not declared, ValueError without decisions."""
+    if against not in deployment.compared:
+        wanted = {"rule": "apprentice = true", "control": "control", "challenger": "challenger"}[against]
+        raise ConflictError(f"the deployment {deployment.name} has nothing to compare: declare {wanted}")
     found = await service.slowly(deployment.comparison, against)
     difference, low, high = map(_number, found.difference)
     return {

@@ -3,11 +3,12 @@
 Declarations name agents and policies that registries hold; "module:function", which would import code, needs `trust`.
 """
 
+import difflib
 import ipaddress
 import json
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
@@ -386,9 +387,13 @@ def read(path: Path) -> Found:
         if isinstance(one, dict):
             if isinstance(one.get("log"), str):
                 logs[name] = path.parent / one.pop("log")
-            for part in (one.get("context"), one.get("items")):
+            for key in ("context", "items"):
+                part = one.get(key)
                 if isinstance(part, dict) and isinstance(part.get("encoder"), str):
-                    part["encoder"] = json.loads(read_text(path.parent / part["encoder"]))
+                    try:
+                        part["encoder"] = json.loads(read_text(path.parent / part["encoder"]))
+                    except (OSError, ValueError) as error:
+                        raise ValueError(f"{path}: deployments.{name}.{key}.encoder: {error}") from error
     try:
         settings = Settings.model_validate(table)
     except ValidationError as error:
@@ -399,8 +404,25 @@ def read(path: Path) -> Found:
 def said(error: ValidationError) -> str:
     """The first of the faults, with its place."""
     first, *others = error.errors(include_url=False, include_context=False)
-    place = ".".join(map(str, first["loc"]))
+    place = ".".join(map(str, _named(first["loc"])))
     message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        close = difflib.get_close_matches(str(first["loc"][-1]), _keys(Strict), n=1)
+        message = f"unknown key; did you mean {close[0]!r}?" if close else "unknown key"
     given = "" if isinstance(first["input"], dict | list | Strict) else f"; got {first['input']!r:.80}"
     more = f" (and {len(others)} more)" if others else ""
     return f"{place}: {message}{given}{more}" if place else f"{message}{more}"
+
+
+def _keys(model: type[BaseModel]) -> set[str]:
+    """Of all models that derive from one."""
+    return set(model.model_fields).union(*map(_keys, model.__subclasses__()))
+
+
+def _named(place: Sequence[Any]) -> list[Any]:
+    """The keys of a place, without the kinds that pydantic tried."""
+    return [
+        part
+        for i, part in enumerate(place)
+        if not ("[" in str(part) or part in ("bool", "int", "float", "str") or (i > 1 and place[i - 2] == "columns"))
+    ]

@@ -23,10 +23,12 @@ from seqdec import agents
 from seqdec.core import HasSpaces, Spaces
 from seqdec.ope import Comparison, Log
 from seqdec.persistence import check_format, read_json, write_json
+from seqdec.registry import unknown
 from seqdec.serve.config import Declaration, Features, Floor, Found, Player
 from seqdec.serve.queue import Batches
-from seqdec.service import Catalog, Control, OnlineAgent
+from seqdec.service import Catalog, Control, OnlineAgent, read_log
 from seqdec.service.identity import ChangedError
+from seqdec.service.logs import is_database
 
 _FORMAT = "seqdec deployment 1"
 _DECLARATION, _AGENT, _DEPLOYMENTS = "declaration.json", "agent", "deployments"
@@ -138,8 +140,12 @@ class Deployment:
 
     def context(self, given: Any) -> Any:
         """What the agent takes. Raises ValueError for a context where none is declared, or none where one is."""
-        if (given is None) is (self.declaration.context is not None):
+        declared = self.declaration.context
+        if (given is None) is (declared is not None):
             raise ValueError("give a context" if given is None else "the deployment declares no context: leave it out")
+        if declared is not None and declared.columns is not None and isinstance(given, Mapping):
+            for name in given.keys() - declared.columns.keys():
+                raise ValueError(unknown("column of the context", name, declared.columns))
         return _NOTHING if given is None else given
 
     def check_players(self, taken: str | int | None, unit: str | None) -> None:
@@ -253,6 +259,11 @@ def _agent(design: _Design) -> Any:
     return made if design.floor is None else agents.exploring(made, share=design.floor.share, power=design.floor.power)
 
 
+def _log(path: Path) -> Log:
+    """Of a table, or of an agent."""
+    return read_log(path) if is_database(path) else Log.load(path)
+
+
 def _space(features: Features) -> spaces.Box:
     encoder = features.made()
     if encoder is not None:
@@ -361,12 +372,19 @@ class Deployments(Mapping[str, Deployment]):
                 raise ConflictError(f"the deployment {name} is as before: {reason}")
 
     async def restore(self, name: str, *, relearn: bool = False) -> None:
-        """Open an archived deployment, or one that failed; `relearn`: also if its log was learned by another."""
+        """Open an archived deployment, or one that failed; `relearn`: also if its log was learned by another.
+
+        Raises ConflictError for `relearn` of an open one, UnavailableError where it fails.
+        """
         async with self._change:
             deployment = self._known[name]
             if deployment.state in ("archived", "failed"):
                 deployment.state, deployment.reason = "opening", ""
                 await self._open(deployment, relearn=relearn)
+                if deployment.state == "failed":
+                    raise UnavailableError(f"the deployment {name} has failed: {deployment.reason}")
+            elif relearn:
+                raise ConflictError(f"the deployment {name} is {deployment.state}: archive it before it learns again")
 
     def folder(self, deployment: Deployment) -> Path:
         """Of the agent."""
@@ -391,7 +409,7 @@ class Deployments(Mapping[str, Deployment]):
     async def _open(self, deployment: Deployment, *, relearn: bool = False) -> None:
         try:
             path = self._logs.get(deployment.name)
-            past = None if path is None else await asyncio.to_thread(Log.load, path)
+            past = None if path is None else await asyncio.to_thread(_log, path)
             self._place(deployment).mkdir(mode=0o700, parents=True, exist_ok=True)
             await asyncio.to_thread(deployment.open, self.folder(deployment), past, relearn=relearn)
             self._write(deployment, archived=False)

@@ -343,7 +343,7 @@ class Learner:
 def beginning(path: Path, base: Base) -> str:
     """Why a log cannot be learned from its beginning, and what to do."""
     return (
-        f"the log {path} begins with the belief of its agent after {counted(base.batch, 'batch')} of rewards, because "
+        f"the log {path} begins with the belief of its agent after {counted(base.batch, 'update')}, because "
         "decisions before were removed, which no other agent or model can learn: make one with a folder of its own, "
         "and let it learn what is left, warm_start(seqdec.service.read_log(folder))"
     )

@@ -428,10 +428,14 @@ def history_of(database: Database, most: int | None = None) -> "pd.DataFrame":
     table = pd.DataFrame(columns)
     arms = [arm.name for arm in database.arms().values() if not arm.removed]
     ((latest,),) = database.execute("SELECT max(time) FROM reports")
+    first = min(number, default=0)
+    reported = {key for (key,) in database.execute("SELECT DISTINCT number FROM reports WHERE number >= ?", (first,))}
+    unlearned = {key for key, kind in zip(number, rewarded[2], strict=True) if kind is None} - gone.keys()
     table.attrs[LOG] = {
         "encoder": facts.get("encoder"),
         "window": facts.get("reward_after"),
         "arms": None if items else arms,
+        "collected": len(reported & unlearned),
         "last report": None if latest is None else latest / 1e9,
         "removed before": None if (base := database.base()) is None else base.before / 1e9,
     }

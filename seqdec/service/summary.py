@@ -57,11 +57,13 @@ def summary(
     first, last = diagnostics.parts(history)
     reported = history[source.isin([REPORTED, COLLECTED])]  # others come by themselves
     delay = (reported["reward_time"] - reported["time"]).dt.total_seconds()
+    collected = history.attrs.get(diagnostics.LOG, {}).get("collected")
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in source.value_counts().items()) or "none"
     facts = [
         f"{rows:,} decisions from {history['time'].iloc[0]:%Y-%m-%d %H:%M:%S} to "
         f"{history['time'].iloc[-1]:%Y-%m-%d %H:%M:%S} UTC",
-        f"rewards: {kinds}; {int(reward.isna().sum()):,} decisions have none yet",
+        f"rewards: {kinds}; {int(reward.isna().sum()):,} decisions have none yet"
+        + (f", of which {collected:,} have reports that wait for the end of their window" if collected else ""),
     ]
     contexts = diagnostics.contexts_of(history)
     if (before := history.attrs.get(LOG, {}).get("removed before")) is not None:

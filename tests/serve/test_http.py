@@ -16,7 +16,7 @@ import pytest
 from seqdec.client import Client, RefusedError
 from seqdec.serve import deployments
 from seqdec.serve.access import new_key
-from seqdec.serve.application import application
+from seqdec.serve.application import application, run
 from seqdec.serve.calls import CALLS
 from seqdec.serve.config import Declaration, read
 from seqdec.serve.connections import server
@@ -77,7 +77,11 @@ def test_what_is_refused_says_why(served: Running) -> None:
         ("/v1/numbers/decide", {"context": [0.5]}, 422, "shape"),
         ("/v1/numbers/decide", {}, 422, "give a context"),
         ("/v1/numbers/decide", {"context": POINT, "mask": ["up"]}, 422, "left"),
-        ("/v1/numbers/decide", {"context": POINT, "contxt": 1}, 422, "contxt"),
+        ("/v1/numbers/decide", {"context": POINT, "contxt": 1}, 422, "contxt: unknown key; did you mean 'context'?"),
+        ("/v1/shop/decide", {"context": {"age": 30, "town": "Rome"}}, 422, "unknown column of the context 'town'"),
+        ("/v1/numbers/challenger", None, 409, "declare challenger"),
+        ("/v1/numbers/comparison", None, 409, "declare apprentice = true"),
+        ("/v1/numbers/restore", {"relearn": True}, 409, "archive it before"),
         ("/v1/numbers/decide", {"context": POINT, "mask": []}, 422, "at least one"),
         ("/v1/numbers/decide", {"context": [True, 0.5]}, 422, "context"),
         ("/v1/numbers/learn", {"token": "1-00", "reward": "1"}, 422, "reward"),
@@ -204,7 +208,8 @@ def test_a_declaration_that_changes_is_relearned_on_a_word(tmp_path: Path) -> No
         assert about["state"] == "failed"
         assert 'relearn=True, POST /v1/numbers/restore {"relearn": true}' in about["reason"]
         assert str(tmp_path) not in about["reason"] and "numbers/agent/decisions.sqlite was written" in about["reason"]
-        assert client.call("/v1/numbers/restore", {})["state"] == "failed"
+        status, said = refused(client, "/v1/numbers/restore", {})
+        assert status == 503 and "has failed" in said
         assert client.call("/v1/numbers/restore", {"relearn": True})["counts"]["rewards"] == 1
         client.close()
 
@@ -432,13 +437,37 @@ def test_settings_are_refused_by_their_key(tmp_path: Path) -> None:
         read(file)
 
 
+def test_a_server_learns_the_log_of_an_agent_first(tmp_path: Path) -> None:
+    import seqdec
+    from seqdec.serve.deployments import opened
+
+    declared = read(settings(tmp_path)[0]).settings.deployments["numbers"]
+    with opened(declared, tmp_path / "old") as agent:
+        agent.learn(agent.decide(POINT).token, 1.0)
+    text = f'{NUMBERS}log = "{tmp_path / "old" / "decisions.sqlite"}"\n'
+    with serving(tmp_path, text) as running:
+        assert running.client().call("/v1/numbers")["counts"]["rewards"] == 1
+    assert len(seqdec.service.read_log(running.folder / "deployments" / "numbers" / "agent")) == 1
+
+
+def test_a_port_in_use_is_refused_before_anything_is_opened(served: Running, tmp_path: Path) -> None:
+    file, _ = settings(tmp_path)
+    file.write_text(file.read_text().replace("port = 0", f"port = {served.port}"))
+    with pytest.raises(OSError, match=f"server.port = {served.port}: "):
+        run(read(file))
+    assert not (tmp_path / "data").exists()
+
+
 def test_a_missing_file_of_settings_names_the_remedy(tmp_path: Path) -> None:
     from seqdec.commands.serve import Serve
 
-    with pytest.raises(
-        FileNotFoundError, match=r"no file .*shop.toml: seqdec serve --init .*shop.toml writes an example"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"no file .*shop.toml: .* --init shop.toml writes an example"):
         Serve(tmp_path / "shop.toml").execute()
+    with pytest.raises(FileNotFoundError, match="is a folder: give a file"):
+        Serve(tmp_path).execute()
+    (tmp_path / "shop.toml").touch()
+    with pytest.raises(FileExistsError, match="is there already"):
+        Serve(tmp_path / "shop.toml", init=True).execute()
 
 
 def test_two_keys_are_valid_while_they_rotate(tmp_path: Path) -> None:
