@@ -41,7 +41,7 @@ log = logging.getLogger("seqdec.serve")
 def run(found: Found, *, trust: bool = False) -> None:
     """Serve until SIGTERM or Ctrl-C.
 
-    Raises ValueError for settings that cannot be served, OSError for a port in use, or a folder that another serves.
+    Raises ValueError for settings that cannot be served, FileExistsError where another process serves the folder.
     """
     _check_port(found.settings.server.host, found.settings.server.port)
     os.umask(0o077)  # logs hold what is personal
@@ -57,11 +57,11 @@ def run(found: Found, *, trust: bool = False) -> None:
 
 
 def _check_port(host: str, port: int) -> None:
-    """Raises OSError, before anything is opened, for a port that cannot be had."""
+    """Raises ValueError, before anything is opened, for a port that cannot be had."""
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:
-        raise OSError(f"server.host = {host!r}, server.port = {port}: {error.strerror or error}") from error
+        raise ValueError(f"server.host = {host!r}, server.port = {port}: {error.strerror or error}") from error
 
 
 def application(found: Found, *, trust: bool = False) -> ASGIApp:

@@ -453,7 +453,7 @@ def test_a_server_learns_the_log_of_an_agent_first(tmp_path: Path) -> None:
 def test_a_port_in_use_is_refused_before_anything_is_opened(served: Running, tmp_path: Path) -> None:
     file, _ = settings(tmp_path)
     file.write_text(file.read_text().replace("port = 0", f"port = {served.port}"))
-    with pytest.raises(OSError, match=f"server.port = {served.port}: "):
+    with pytest.raises(ValueError, match=f"server.port = {served.port}: "):
         run(read(file))
     assert not (tmp_path / "data").exists()
 

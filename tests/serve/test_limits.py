@@ -288,7 +288,7 @@ def test_values_of_json_are_refused_or_taken(served: Running) -> None:
 
 def test_long_calls_leave_threads_to_others_and_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free, begun = threading.Event(), threading.Semaphore(0)
-    monkeypatch.setattr(calls, "_diagnosed", lambda folder: begun.release() or free.wait(60) or {})
+    monkeypatch.setattr(calls, "_diagnosed", lambda folder, agent: begun.release() or free.wait(60) or {})
     state = tmp_path / "data/deployments/numbers/agent/state.safetensors"
 
     def look(client: Client) -> None:

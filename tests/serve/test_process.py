@@ -66,7 +66,9 @@ def test_a_kill_under_load_loses_nothing_and_the_end_is_in_time(tmp_path: Path) 
     assert learned
 
     with process(file, port) as (running, client):
-        command = [sys.executable, "-m", "seqdec", "serve", str(file)]
+        other = file.with_name("other.toml")
+        other.write_text(file.read_text().replace(f"port = {port}", "port = 0"))
+        command = [sys.executable, "-m", "seqdec", "serve", str(other)]
         another = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert another.returncode == 2 and "in use by another process" in another.stderr
         told = [client.learn("numbers", token, 1.0) for token in decided]
