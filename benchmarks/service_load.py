@@ -133,6 +133,8 @@ def running(kind: str, core: int) -> Iterator[Server]:
                     time.sleep(0.1)
                 if kind == "seqdec":
                     _add_items(client)
+                    while log.read_text().count("has all its programs") < SETTINGS.count("[deployments."):
+                        time.sleep(0.1)
             yield Server(process, port, key)
         finally:
             process.send_signal(signal.SIGTERM)
