@@ -26,10 +26,12 @@ COLUMNS = Encoder({"age": Numeric(40, 12), "city": Categorical(("Oslo", "Rome", 
 
 
 def size(folder: Path) -> int:
+    """Bytes of a log and its WAL."""
     return sum(path.stat().st_size for path in folder.glob(f"{FILE}*"))
 
 
 def measured(name: str, space: Any, contexts: Any, encoder: Encoder | None = None) -> None:
+    """A line of a log of ROWS such contexts, half of which are removed."""
     site = seqdec.core.Spaces(space, spaces.Discrete(4))
     with (
         tempfile.TemporaryDirectory() as home,

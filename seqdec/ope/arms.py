@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 _RECENT, _NEAR = 100, 50
 """Decisions before, for the weights of an arm's mean, and of a difference."""
 _SCARCE = 0.1
+"""Of h, below which a probability tells nothing."""
 _QUANTILES, _CELLS = 1001, 10**7
 """Quantiles of each distribution, fewer where there are many arms."""
 
@@ -89,9 +90,9 @@ def compare_arms(
     >>> print(ope.compare_arms(log).verdict)
     Arm 'new' is best: better than 'old' by 0.1 (0.05 to 0.15).
 
-    In a log without a difference an arm is called better with probability 1 - level at most, however often it is asked
-    while the log grows. An agent and a control group are compared likewise, as two arms whose propensities are their
-    shares.
+    In a log without a difference an arm is called better with a probability of at most 1 - level, however often it is
+    asked while the log grows. An agent and a control group are compared likewise, as two arms whose propensities are
+    their shares.
 
     Args:
         log: with exact propensities of all actions (`Log.logging`), which for two arms, and for uniform decisions,
@@ -121,12 +122,11 @@ def compare_arms(
     segment = None if by is None else labels_of("by", by, len(log))
     parts = {} if segment is None else {one: segment == one for one in pd.unique(segment)}
     miss = (1 - level) / (1 + len(parts))
-    table: Any = _table(log, law, names, bounds, baseline, miss)
+    table, reference = _table(log, law, names, bounds, baseline, miss)
     by_segment: dict[Any, Any] = {
-        one: _table(log[rows], law[rows], names, bounds, baseline, miss) for one, rows in parts.items()
+        one: _table(log[rows], law[rows], names, bounds, baseline, miss)[0] for one, rows in parts.items()
     }
     segments = pd.concat(by_segment, names=["segment"]) if by_segment else None
-    reference = names.index(baseline) if baseline is not None else int(table["loss"].to_numpy().argmin())
     best, verdict = _verdict(table, names, reference, baseline is not None)
     return ArmComparison(verdict, best, names[reference], table, segments)
 
@@ -193,7 +193,10 @@ def _before(x: np.ndarray, first: float, most: int | None = None) -> np.ndarray:
     return (sums + first) / (rows + 1)
 
 
-def _table(log: Log, law: np.ndarray, names: Sequence[Label], bounds: Ends, baseline: Label | None, miss: float) -> Any:
+def _table(
+    log: Log, law: np.ndarray, names: Sequence[Label], bounds: Ends, baseline: Label | None, miss: float
+) -> tuple[Any, int]:
+    """The table, and the place of the baseline or of the arm that leads."""
     import pandas as pd
 
     least, size, count = bounds[0], bounds[1] - bounds[0], len(names)
@@ -212,7 +215,7 @@ def _table(log: Log, law: np.ndarray, names: Sequence[Label], bounds: Ends, base
     columns = {"decisions": decisions, "share": decisions / len(log), "reward": least + size * value}
     columns |= {"std_error": size * deviation, "best": chance, "loss": size * loss}
     ends = zip(("difference", "low", "high"), size * found, strict=True)
-    return pd.DataFrame({**columns, **dict(ends)}, index=pd.Index(names, name="arm"))
+    return pd.DataFrame({**columns, **dict(ends)}, index=pd.Index(names, name="arm")), reference
 
 
 def _with_ends(terms: Terms) -> Terms:

@@ -71,6 +71,8 @@ class Deployment:
         self.name, self.declaration, self.took_over = name, declaration, took_over
         self.state, self.reason = "archived" if archived else "opening", ""
         self._agent: OnlineAgent | None = None
+        encoder = declaration.context and declaration.context.made()
+        self._columns = frozenset(encoder.columns if encoder else ())
 
     @property
     def imitates(self) -> bool:
@@ -140,12 +142,11 @@ class Deployment:
 
     def context(self, given: Any) -> Any:
         """What the agent takes. Raises ValueError for a context where none is declared, or none where one is."""
-        declared = self.declaration.context
-        if (given is None) is (declared is not None):
+        if (given is None) is (self.declaration.context is not None):
             raise ValueError("give a context" if given is None else "the deployment declares no context: leave it out")
-        if declared is not None and declared.columns is not None and isinstance(given, Mapping):
-            for name in given.keys() - declared.columns.keys():
-                raise ValueError(unknown("column of the context", name, declared.columns))
+        if self._columns and isinstance(given, Mapping):
+            for name in given.keys() - self._columns:
+                raise ValueError(unknown("column of the context", name, self._columns))
         return _NOTHING if given is None else given
 
     def check_players(self, taken: str | int | None, unit: str | None) -> None:
