@@ -204,7 +204,7 @@ def from_bytes(content: bytes) -> Database:
 
 def log_of(database: Database) -> Log:
     """Decisions with known reward and propensity, but for control groups of one arm. Raises ValueError where none."""
-    found = _joined(database)
+    found = joined(database)
     one_arm = {number for number, unit in database.units().items() if unit.is_control}
     kept = [
         place
@@ -216,7 +216,7 @@ def log_of(database: Database) -> Log:
 
 def _with_rule(database: Database, laws: Laws, latest: int | None, **settings: Any) -> Comparison:
     """The agent against the rule that it imitated."""
-    log, _, shadows = _joined(database)
+    log, _, shadows, _ = joined(database)
     rows = _latest([shadow is not None for shadow in shadows], latest)
     if not len(rows):
         raise ValueError(
@@ -224,7 +224,7 @@ def _with_rule(database: Database, laws: Laws, latest: int | None, **settings: A
             "the arm that the rule takes, as `taken`"
         )
     part = log[rows].replace(logging=None)
-    found = compare(part, _policy([shadows[row] for row in rows], log.num_actions), **settings)
+    found = compare(part, policy_of([shadows[row] for row in rows], log.num_actions), **settings)
     certain = float((part.propensity == 1).mean())
     if found.decision == "cannot decide" and certain > RARE:
         found = dataclasses.replace(found, verdict=f"{found.verdict} {_EXPLORE.format(certain)}")
@@ -233,7 +233,7 @@ def _with_rule(database: Database, laws: Laws, latest: int | None, **settings: A
 
 def _with_challenger(database: Database, laws: Laws, latest: int | None, **settings: Any) -> Comparison:
     """The challenger against the agent, in what the agent decided by itself."""
-    (log, numbers, shadows), units = _joined(database), database.units()
+    (log, numbers, shadows, _), units = joined(database), database.units()
     others = {number for number, unit in units.items() if unit.is_control}
     others.update(number for number, shadow in zip(numbers, shadows, strict=True) if shadow is not None)
     rows = _latest([number in laws and number not in others for number in numbers], latest)
@@ -242,10 +242,10 @@ def _with_challenger(database: Database, laws: Laws, latest: int | None, **setti
             f"{database.path} has no decision of the agent with a reward that a challenger has learned: make the agent "
             "with a challenger, and wait for rewards"
         )
-    return compare(log[rows], _policy([laws[numbers[row]] for row in rows], log.num_actions), **settings)
+    return compare(log[rows], policy_of([laws[numbers[row]] for row in rows], log.num_actions), **settings)
 
 
-def _policy(laws: Sequence[bytes | None], size: int) -> np.ndarray:
+def policy_of(laws: Sequence[bytes | None], size: int) -> np.ndarray:
     """(n, size) probabilities."""
     found = _laws(laws, size)
     assert found is not None
@@ -254,7 +254,7 @@ def _policy(laws: Sequence[bytes | None], size: int) -> np.ndarray:
 
 def _with_control(database: Database, laws: Laws, latest: int | None, **settings: Any) -> Comparison:
     """The units of the agent against those of the control group."""
-    (log, numbers, _), units = _joined(database), database.units()
+    (log, numbers, *_), units = joined(database), database.units()
     rows = _latest([number in units for number in numbers], latest)
     if not len(rows):
         raise ValueError(f"{database.path} has no decision with a reward since there is a control group")
@@ -287,23 +287,27 @@ def _latest(counts: Sequence[bool], latest: int | None) -> np.ndarray:
     return rows[-latest:] if latest else rows[len(rows) // 2 :]
 
 
-class _Joined(NamedTuple):
-    """Rows of a log, their decisions' numbers, and the agent's law where it imitated another rule."""
+class Joined(NamedTuple):
+    """Rows of a log, with what is no column of it."""
 
     log: Log
     numbers: Sequence[int]
+    """of the decisions"""
     shadows: Sequence[bytes | None]
+    """laws of the agent where it imitated another rule"""
+    sequences: Sequence[int]
+    """places in the order of learning"""
 
 
-def _joined(database: Database) -> _Joined:
+def joined(database: Database) -> Joined:
     """Decisions with known reward and propensity. Raises ValueError where there is none."""
     pairs = database.rewarded("WHERE rewards.number >= ? ORDER BY rewards.number", (lowest_of(database.inserted()),))
     # Without those whose context was erased.
-    rows = [(*decision, reward[3]) for reward, decision in pairs if None not in (decision[3], decision[6])]
+    rows = [(*decision, reward[3], reward[0]) for reward, decision in pairs if None not in (decision[3], decision[6])]
     rows.sort(key=lambda row: row[1])
     if not rows:
         raise ValueError(f"{database.path} has no decision with a propensity and a reward yet")
-    numbers, moments, nonces, contexts, masks, actions, propensities, keys, laws, shadows, stored = zip(
+    numbers, moments, nonces, contexts, masks, actions, propensities, keys, laws, shadows, stored, sequences = zip(
         *rows, strict=True
     )
     facts = database.facts()
@@ -322,7 +326,7 @@ def _joined(database: Database) -> _Joined:
         users = unpacked(contexts, record)[USER][:, 0] if USER in (record.names or ()) else None
         given |= {} if users is None else _columns(database, USER)
         log = make_log(**given, context=users, mask=mask, action_features=known.features, action_names=known.names)
-        return _Joined(log.replace(key=np.array(own, object)), numbers, shadows)
+        return Joined(log.replace(key=np.array(own, object)), numbers, shadows, sequences)
     if isinstance(actions[0], bytes):
         raise ValueError("a log for off-policy evaluation has actions with an index; these are points of a box")
     size = max(map(len, masks))
@@ -341,7 +345,7 @@ def _joined(database: Database) -> _Joined:
     )
     known = None if names == tuple(range(size)) else names
     log = log.replace(action_names=known, key=np.array(own, object), logging=_laws(laws, size))
-    return _Joined(log, numbers, shadows)
+    return Joined(log, numbers, shadows, sequences)
 
 
 def _laws(laws: Sequence[bytes | None], size: int) -> np.ndarray | None:
