@@ -19,7 +19,9 @@ from gymnasium import spaces
 import seqdec
 from seqdec.features import Categorical, Encoder, Numeric, Text
 from seqdec.service import logs
-from seqdec.service.store import FILE, FORMAT, REPORTED, Entry, Store
+from seqdec.service.database import FORMAT
+from seqdec.service.sqlite import FILE
+from seqdec.service.store import REPORTED, Entry, Store
 
 ROWS = 8_000
 COLUMNS = Encoder({"age": Numeric(40, 12), "city": Categorical(("Oslo", "Rome", "Turku")), "query": Text(32)})

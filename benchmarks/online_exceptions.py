@@ -29,8 +29,8 @@ from seqdec import states
 from seqdec.core import Action, Agent, HasSpaces, Spaces
 from seqdec.ope import make_log
 from seqdec.service import Catalog, store
+from seqdec.service.database import lowest_of
 from seqdec.service.items import Inventory
-from seqdec.service.store import lowest_of
 
 SITE = Spaces(spaces.Box(-5, 5, (2,)), spaces.Discrete(3))
 X = np.random.default_rng(0).normal(size=(4, 2))

@@ -44,7 +44,7 @@ from seqdec.serve.connections import Connection, server
 from seqdec.serve.queue import Batches
 from seqdec.service import OnlineAgent
 from seqdec.service.rewards import _digest
-from seqdec.service.store import Database
+from seqdec.service.sqlite import SQLite
 
 WINDOW = 1.0
 SETTINGS = f"""
@@ -226,7 +226,7 @@ def _bits(one: OnlineAgent) -> list[bytes]:
 
 def _faults(path: Path, name: str, load: Load) -> Iterator[str]:
     """Of a log, compared with what clients were answered."""
-    database = Database(path, str(path))
+    database = SQLite(path, str(path))
     database.check()
     decisions = {row[0]: row for row in database.rows("decisions")}
     rewards = {row[1]: row for row in database.rows("rewards")}

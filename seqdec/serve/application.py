@@ -29,7 +29,7 @@ from seqdec.serve.connections import server
 from seqdec.serve.deployments import ConflictError, Deployments, UnavailableError
 from seqdec.serve.openapi import openapi
 from seqdec.serve.queue import FullError
-from seqdec.service.store import DamagedError
+from seqdec.service.database import DamagedError
 
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 5)
 _SOON = {"Retry-After": "1"}

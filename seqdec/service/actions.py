@@ -15,9 +15,10 @@ from seqdec.ope.log import Log
 from seqdec.service import explanation
 from seqdec.service.contexts import Contexts, Rows, split
 from seqdec.service.control import Control, law_of
+from seqdec.service.database import Arm
 from seqdec.service.explanation import Explanation
 from seqdec.service.model import Model
-from seqdec.service.store import Arm, Store
+from seqdec.service.store import Store
 
 _LATEST = 500
 """Decisions whose contexts are averaged."""

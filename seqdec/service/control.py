@@ -13,7 +13,7 @@ import numpy as np
 
 from seqdec.boundary import checks
 from seqdec.ope.labels import Label
-from seqdec.service.store import Unit
+from seqdec.service.database import Unit
 
 _SIZE = 8
 """Bytes of a digest."""

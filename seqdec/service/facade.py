@@ -1,6 +1,6 @@
 """`OnlineAgent`: a `Store` (log), `Learner` (belief), `Rewards` and `Actions`; `Transactions` run one call at a time.
 
-FOLDER/decisions.sqlite     decisions and rewards (`seqdec.service.store`); while in use with SQLite's -wal and -shm
+FOLDER/decisions.sqlite     decisions and rewards (`seqdec.service.database`); while in use with SQLite's -wal and -shm
 FOLDER/state.safetensors    the last snapshot of the agent's state
 FOLDER/.lock                keeps others away
 """
@@ -38,6 +38,7 @@ from seqdec.service.actions import NOTHING, Actions, Arms, Chosen, Points, Taken
 from seqdec.service.challenger import Challenger
 from seqdec.service.contexts import Contexts, described_record
 from seqdec.service.control import Control
+from seqdec.service.database import FORMAT, Unit
 from seqdec.service.explanation import Explanation, calibrated
 from seqdec.service.identity import check_arms, check_facts, described_encoder, has_changed
 from seqdec.service.items import ROWS, Catalog, Id, Items
@@ -45,7 +46,7 @@ from seqdec.service.learner import Learner, Result, beginning
 from seqdec.service.model import Maker, identity_of
 from seqdec.service.retention import Retention
 from seqdec.service.rewards import Rewards, make_rule, place_of, worth
-from seqdec.service.store import FORMAT, Entry, Logged, Store, Unit, check_keys
+from seqdec.service.store import Entry, Logged, Store, check_keys
 from seqdec.service.transactions import Transactions
 
 if TYPE_CHECKING:

@@ -23,8 +23,9 @@ from seqdec.ope.log import Label
 from seqdec.runtime import short_turns
 from seqdec.service.actions import Actions, Arms, Plan
 from seqdec.service.contexts import Contexts
+from seqdec.service.database import Arm, Base
 from seqdec.service.model import Belief, Lessons, Maker, Model
-from seqdec.service.store import Arm, Base, Store, Stored, Transact
+from seqdec.service.store import Store, Stored, Transact
 from seqdec.states import described, load, named_leaves, packed, save, unpacked
 
 SNAPSHOT = "state.safetensors"

@@ -25,26 +25,13 @@ from seqdec.persistence import located
 from seqdec.service import rewards
 from seqdec.service.actions import Actions
 from seqdec.service.contexts import USER, WHOLE, record_from, unpacked
+from seqdec.service.database import COLUMNS, WIDTHS, Database, lowest_of
 from seqdec.service.identity import feature_names, part_of
 from seqdec.service.items import Inventory, unpack_mask
 from seqdec.service.merging import hashes_of, known
 from seqdec.service.rewards import Rule, encoded
-from seqdec.service.store import (
-    COLLECTED,
-    COLUMNS,
-    FILE,
-    INACTIVE,
-    WIDTHS,
-    WITHDRAWN,
-    Database,
-    Entry,
-    Store,
-    Transact,
-    lowest_of,
-    portion,
-    token_of,
-    wal,
-)
+from seqdec.service.sqlite import FILE, SQLite, wal
+from seqdec.service.store import COLLECTED, INACTIVE, WITHDRAWN, Entry, Store, Transact, portion, token_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -188,16 +175,16 @@ def read_only(path: Path) -> Iterator[Database]:
             file = copy / path.name
         # Without a WAL, SQLite would make one, which its owner might not be allowed to open.
         mode = "mode=ro" if in_use else "mode=ro&immutable=1"
-        database = held.enter_context(closing(Database(path, f"{file.as_uri()}?{mode}", uri=True)))
+        database = held.enter_context(closing(SQLite(path, f"{file.as_uri()}?{mode}", uri=True)))
         tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if not {"facts", "decisions", "rewards"} <= tables or not database.described():
             raise ValueError(f"{path} is not the log of an OnlineAgent; its tables are {sorted(tables)}")
         yield database
 
 
-def from_bytes(content: bytes) -> Database:
+def from_bytes(content: bytes) -> SQLite:
     """The log in a database's bytes."""
-    database = Database(Path(":memory:"))
+    database = SQLite(Path(":memory:"))
     database.connection.deserialize(content)
     return database
 

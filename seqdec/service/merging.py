@@ -14,7 +14,8 @@ import numpy as np
 
 from seqdec.ope.log import Log
 from seqdec.service.actions import Actions
-from seqdec.service.store import Database, Stored, lowest_of, token_of
+from seqdec.service.database import Database, lowest_of
+from seqdec.service.store import Stored, token_of
 
 _SIZE = 16
 _EQUAL = 3

@@ -1,87 +1,20 @@
-"""The log of a service: one SQLite file in WAL mode, written before anything is acknowledged.
-
-    decisions   number, time (ns since 1970), nonce, context (`Contexts.pack`) and mask (bytes), action, propensity, key
-                of the client (NULL: none), probabilities of all arms (float32, NULL: unknown), and those of the agent
-                where it imitated another rule
-    rewards     sequence, number of the decision, batch in which it is learned, reward (a number or a JSON object),
-                time, source: "reported", "default", "collected" (combined reports) or "history" (imported)
-    reports     sequence, number of the decision, reward, time, digest of the client's key (NULL: none): combined later
-    withdrawn   number of a decision that is never learned, time
-    deferred    number of a decision that was made inactive, time of its activation (NULL: not yet)
-    units       number of a decision, digest of its unit, whether that is in the control group, share of its group
-    arms        id, output of the model (NULL: none any more), whether it is removed
-    items       number, id (as JSON), features (bytes), number of the change that removes it, from 1 (0: none)
-    facts       format, UUID ("log"), what the log belongs to, and the names of the arms by id, as JSON
-    base        place, part of the state of an agent (bytes)
-
-Imported rows have numbers below 0, equal to their sequence and batch, and count once the fact "inserted" names them;
-items and removals count up to the fact "catalog". A decision whose context was erased has no nonce, context, mask, key,
-probabilities and unit. Each row ends with a CRC-32 of its other columns. A committed
-transaction survives the end of the process at any point; with `fsync` also a loss of power.
-
-Decisions up to that of the fact "base" may be removed, with all that belongs to them: the log is learned from the state
-in the table base on, whose parts count once the fact names their places.
-"""
+"""The log of a service, written before anything is acknowledged (`seqdec.service.database`: its tables)."""
 
 import itertools
 import json
 import math
-import os
-import sqlite3
-import sys
 import time
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from seqdec.core import Schema
-from seqdec.persistence import check_format
+from seqdec.service.database import COLUMNS, WIDTHS, Arm, Base, DamagedError, Inserted, Unit, lowest_of
+from seqdec.service.sqlite import opened
 
-FORMAT = "seqdec decisions 5"
-_OPENED = {FORMAT, "seqdec decisions 4"}
-"""Formats that are read; opening makes them the present one."""
-FILE = "decisions.sqlite"
 REPORTED, DEFAULT, COLLECTED, HISTORY = "reported", "default", "collected", "history"
 WITHDRAWN, INACTIVE = "withdrawn", "inactive"
-TABLES = {
-    "facts": ("name TEXT PRIMARY KEY", "value TEXT"),
-    "arms": ("id INTEGER PRIMARY KEY", "output INTEGER", "removed INTEGER"),
-    "items": ("number INTEGER PRIMARY KEY", "id TEXT", "features BLOB", "removed INTEGER"),
-    "decisions": (
-        "number INTEGER PRIMARY KEY", "time INTEGER", "nonce BLOB", "context BLOB", "mask BLOB", "action",
-        "propensity REAL", "key TEXT", "logging BLOB", "shadow BLOB",
-    ),
-    "rewards": (
-        "sequence INTEGER PRIMARY KEY", "number INTEGER UNIQUE", "batch INTEGER", "reward REAL", "time INTEGER",
-        "source TEXT",
-    ),
-    "reports": ("sequence INTEGER PRIMARY KEY", "number INTEGER", "reward REAL", "time INTEGER", "digest BLOB"),
-    "withdrawn": ("number INTEGER PRIMARY KEY", "time INTEGER"),
-    "deferred": ("number INTEGER PRIMARY KEY", "activated INTEGER"),
-    "base": ("place INTEGER PRIMARY KEY", "content BLOB"),
-    "units": ("number INTEGER PRIMARY KEY", "digest BLOB", "control INTEGER", "share REAL"),
-}  # fmt: skip
-COLUMNS = {
-    table: ", ".join(f"{table}.{column.split()[0]}" for column in (*columns, "checksum"))
-    for table, columns in TABLES.items()
-}
-WIDTHS = {table: len(columns) + 1 for table, columns in TABLES.items()}
-_SCHEMA = [
-    *(f"CREATE TABLE IF NOT EXISTS {name} ({', '.join(parts)}, checksum INTEGER)" for name, parts in TABLES.items()),
-    "CREATE INDEX IF NOT EXISTS reports_of ON reports (number)",
-    "CREATE INDEX IF NOT EXISTS rewards_of ON rewards (batch)",
-    "CREATE INDEX IF NOT EXISTS removals_of ON items (removed)",
-    "CREATE INDEX IF NOT EXISTS activations_of ON deferred (activated) WHERE activated IS NOT NULL",
-    "CREATE INDEX IF NOT EXISTS keys_of ON decisions (key) WHERE key IS NOT NULL",
-]  # fmt: skip
-_REPLACED = {"facts", "arms", "items", "deferred", "base"}
-_WRITE = {
-    table: f"INSERT{' OR REPLACE' if table in _REPLACED else ''} INTO {table} VALUES ({', '.join('?' * width)})"
-    for table, width in WIDTHS.items()
-}
-_WITH_DECISION = f"SELECT {COLUMNS['rewards']}, {COLUMNS['decisions']} FROM rewards LEFT JOIN decisions USING (number)"
 _PARTS = ("decisions", "rewards", "withdrawn", "deferred")
 _JOINS = "".join(f" LEFT JOIN {table} ON {table}.number = decisions.number" for table in _PARTS[1:])
 _WITH_FATE = f"SELECT {', '.join(COLUMNS[table] for table in _PARTS)} FROM decisions{_JOINS}"
@@ -97,10 +30,6 @@ Stored = float | str
 """A stored reward: a number, or named ones as a JSON object."""
 Transact = Callable[..., Any]
 """(function, *arguments, urgent=False): an exclusive call (`seqdec.service.transactions`)."""
-
-
-class DamagedError(ValueError):
-    """The log is not as it was written."""
 
 
 class Entry(NamedTuple):
@@ -120,15 +49,6 @@ class Entry(NamedTuple):
     """probabilities of all arms as float32, if known"""
     shadow: bytes | None = None
     """those of the agent where another rule decided; 1 for its choice if it does not compute them"""
-
-
-class Unit(NamedTuple):
-    """Whose decision it is, such as a user's: what a control group is drawn of."""
-
-    digest: bytes
-    is_control: bool
-    share: float
-    """of the units, in this group"""
 
 
 class Logged(NamedTuple):
@@ -170,59 +90,6 @@ class Place(NamedTuple):
     """the others' time"""
 
 
-class Inserted(NamedTuple):
-    """An imported log."""
-
-    batch: int
-    """of its first row; each row is a batch"""
-    number: int
-    """of its first row, the lowest, below 0"""
-    rows: int
-
-    @property
-    def last(self) -> int:
-        """Batch of its last row."""
-        return self.batch + self.rows - 1
-
-
-class Base(NamedTuple):
-    """The belief from which the log is learned; decisions that it has learned may be removed."""
-
-    batch: int
-    """the last one learned"""
-    sequence: int
-    """of the last reward in it, but for imported ones"""
-    checksum: int
-    """of the last reward in it"""
-    number: int
-    """of the last decision that may be removed, but for imported ones"""
-    before: int
-    """time before which decisions may be removed"""
-    imported: bool
-    """whether imported ones may be"""
-    outputs: int
-    """of the model"""
-    leaves: dict[str, Any]
-    """shape and dtype by name, in the order of their bytes"""
-    places: tuple[int, int]
-    """first and last part"""
-
-
-class Arm(NamedTuple):
-    """An arm of the service."""
-
-    name: str | int
-    output: int | None
-    """of the model; None: none any more"""
-    removed: bool
-
-
-def checksum(row: Sequence[Any]) -> int:
-    """CRC-32 of a row's values as SQLite returns them, without the sign of 0.0."""
-    parts = (value + 0.0 if type(value) is float else value for value in row)
-    return zlib.crc32(b"".join([part if type(part) is bytes else repr(part).encode() for part in parts]))
-
-
 def token_of(number: int, nonce: bytes | None) -> str | None:
     """The caller's name of a decision."""
     return None if nonce is None else f"{number}-{nonce.hex()}"
@@ -244,183 +111,9 @@ def nanoseconds(seconds: float) -> int:
     return int(min(1e9 * seconds, 2.0**62))
 
 
-def wal(path: Path) -> Path:
-    """The file beside a database in use, or after a crash."""
-    return path.with_name(f"{path.name}-wal")
-
-
 def portion(size: int) -> int:
     """Rows of `size` bytes written while calls wait."""
     return max(1, min(_PORTION, _BYTES // max(1, size)))
-
-
-def lowest_of(inserted: Sequence[Inserted]) -> int:
-    """The lowest number outside unfinished imports."""
-    return inserted[-1].number if inserted else 0
-
-
-class Database:
-    """A log in a SQLite connection, with checked rows. One thread at a time.
-
-    Raises OSError where the file cannot be used, ValueError for a file of another kind or a damaged one.
-    """
-
-    def __init__(self, path: Path, source: str = ":memory:", **options: Any) -> None:
-        self.path = path
-        self._file: tuple[int, int] | None = None
-        self.connection: sqlite3.Connection = self._named(lambda: sqlite3.connect(source, **options))
-        self.connection.text_factory = lambda text: text.decode(errors="replace")  # for the checksum to notice
-
-    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        self.check_place()
-        try:
-            return self.connection.execute(statement, parameters).fetchall()
-        except sqlite3.Error as error:
-            raise self._error(error) from error
-
-    def write(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
-        self.check_place()
-        try:
-            for row in rows:
-                self.connection.execute(_WRITE[table], (*row, checksum(row)))
-        except sqlite3.Error as error:
-            raise self._error(error) from error
-
-    def rollback(self) -> None:
-        self.check_place()
-        self._named(self.connection.rollback)
-
-    def content(self) -> bytes:
-        return self._named(self.connection.serialize)
-
-    def rows(self, table: str, condition: str = "", parameters: Sequence[Any] = ()) -> list[Sequence[Any]]:
-        found = self.execute(f"SELECT {COLUMNS[table]} FROM {table} {condition}", parameters)
-        return [self.verified(table, row) for row in found]
-
-    def rewarded(self, condition: str, parameters: Sequence[Any]) -> list[tuple[Sequence[Any], Sequence[Any]]]:
-        width, pairs = WIDTHS["rewards"], []
-        for row in self.execute(f"{_WITH_DECISION} {condition}", parameters):
-            reward = self.verified("rewards", row[:width])
-            pairs.append((reward, self.verified("decisions", (reward[1], *row[width + 1 :]))))
-        return pairs
-
-    def verified(self, table: str, row: Sequence[Any]) -> Sequence[Any]:
-        """A row without its checksum. Raises ValueError for a wrong one."""
-        if checksum(row[:-1]) != row[-1]:
-            raise DamagedError(
-                f"{self.path} is damaged: the row {row[0]!r} of its table {table} does not have its checksum; "
-                "restore it from a copy"
-            )
-        return row[:-1]
-
-    def described(self) -> bool:
-        """Whether the file says what it belongs to. Raises ValueError for another format."""
-        tables = self.execute("SELECT 1 FROM sqlite_master WHERE name = 'facts'")
-        texts = dict(self.execute("SELECT name, value FROM facts")) if tables else {}
-        if "format" in texts:
-            said = {name: json.loads(texts[name]) for name in ("format", "versions") if name in texts}
-            if said["format"] not in _OPENED:
-                check_format(self.path, said, FORMAT)
-        return "record" in texts
-
-    def facts(self) -> dict[str, Any]:
-        return {name: json.loads(value) for name, value in self.rows("facts")} if self.described() else {}
-
-    def inserted(self) -> list[Inserted]:
-        """Imported logs in the order of learning."""
-        return [Inserted(*one) for one in self._fact("inserted", [])]
-
-    def base(self) -> Base | None:
-        """None: no decision was removed."""
-        found = self._fact("base", None)
-        return None if found is None else Base(*found)
-
-    def arms(self) -> dict[int, Arm]:
-        """By id."""
-        rows = self.rows("arms", "ORDER BY id")
-        names = self._fact("arms", [key for key, *_ in rows])
-        return {key: Arm(name, output, bool(removed)) for name, (key, output, removed) in zip(names, rows, strict=True)}
-
-    def taught(self) -> Schema:
-        """What the numbers of imported logs stand for."""
-        names, columns, encoder = self._fact("taught", Schema())
-        return Schema(names and tuple(names), columns and tuple(columns), encoder)
-
-    def catalog(self) -> tuple[int, int]:
-        """Number of items ever added, and of the last change."""
-        count, change = self._fact("catalog", (sys.maxsize, 1))
-        return count, change
-
-    def items(self) -> list[tuple[int, str, bytes, bool]]:
-        """Number, id, features and whether removed."""
-        if not self.execute("SELECT 1 FROM sqlite_master WHERE name = 'items'"):
-            return []
-        count, change = self.catalog()
-        rows = self.rows("items", "WHERE number < ? ORDER BY number", (count,))
-        return [(number, name, features, 0 < removed <= change) for number, name, features, removed in rows]
-
-    def units(self) -> dict[int, Unit]:
-        """By number of the decision, where there was a control group."""
-        if not self.execute("SELECT 1 FROM sqlite_master WHERE name = 'units'"):
-            return {}
-        return {number: Unit(digest, bool(control), share) for number, digest, control, share in self.rows("units")}
-
-    def check(self) -> None:
-        """Read the whole file. Raises ValueError for a changed row or index, and for a row that is gone."""
-        for (fault,) in self.execute("PRAGMA integrity_check(1)"):
-            if fault != "ok":
-                raise DamagedError(f"{self.path} is damaged: {fault}; restore it from a copy")
-        there = {name for (name,) in self.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        for table in TABLES.keys() & there:  # not all are in older formats
-            for row in self._named(lambda: self.connection.execute(f"SELECT {COLUMNS[table]} FROM {table}")):  # noqa: B023
-                self.verified(table, row)
-        base = self.base()
-        after = (base.number, base.sequence) if base else (0, 0)  # others may have been removed
-        for table, key, first in zip(("decisions", "rewards"), ("number", "sequence"), after, strict=True):
-            counted = f"SELECT count(*), coalesce(max({key}), ?1) - ?1 FROM {table} WHERE {key} > ?1"
-            if len(set(*self.execute(counted, (first,)))) > 1:
-                raise DamagedError(f"{self.path} is damaged: its table {table} lacks rows; restore it from a copy")
-        if base:
-            self.content_of(base)
-
-    def content_of(self, base: Base) -> bytes:
-        """The bytes of a base. Raises ValueError where parts are missing."""
-        rows = self.rows("base", "WHERE place BETWEEN ? AND ? ORDER BY place", base.places)
-        if len(rows) != 1 + base.places[1] - base.places[0]:
-            raise DamagedError(f"{self.path} is damaged: its table base lacks rows; restore it from a copy")
-        return b"".join(content for _, content in rows)
-
-    def stay(self) -> None:
-        self._file = _identity(self.path)
-
-    def check_place(self) -> None:
-        """Raise FileNotFoundError while the folder does not hold the open file."""
-        if self._file is not None and _identity(self.path) != self._file:
-            raise FileNotFoundError(
-                f"the folder {self.path.parent} of this agent was removed, renamed or replaced while it was in use; "
-                "nothing was written: put it back in its place to go on, or close this agent and make one with the "
-                "folder where it is"
-            )
-
-    def close(self) -> None:
-        self.connection.close()
-
-    def _fact(self, name: str, default: Any) -> Any:
-        rows = self.rows("facts", "WHERE name = ?", (name,))
-        return json.loads(rows[0][1]) if rows else default
-
-    def _named(self, call: Callable[[], Any]) -> Any:
-        try:
-            return call()
-        except sqlite3.Error as error:
-            raise self._error(error) from error
-
-    def _error(self, error: sqlite3.Error) -> Exception:
-        if isinstance(error, sqlite3.OperationalError):
-            return OSError(f"cannot use {self.path}: {error}")
-        if isinstance(error, sqlite3.ProgrammingError):  # a daemon thread goes on while the process ends
-            return RuntimeError(f"{self.path} is closed, perhaps because the process ends ({error})")
-        return DamagedError(f"{self.path} is damaged or no log of decisions: {error}; restore it from a copy")
 
 
 class Store:
@@ -440,23 +133,14 @@ class Store:
     """seconds from the last decision to the opening"""
 
     def __init__(self, folder: Path | None, *, fsync: bool = False) -> None:
-        self.path = Path(":memory:") if folder is None else folder / FILE
         self._time, self._clock, self._at, self._jumped = 0, time.time_ns(), _running(), None
-        if folder is not None and not self.path.exists():
-            with suppress(OSError):  # as SQLite will say
-                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))  # -wal and -shm get this mode too
-        self.database = Database(self.path, str(self.path), isolation_level=None, check_same_thread=False)
+        self.database = opened(folder, fsync=fsync)
+        self.path, self.arms = self.database.path, self.database.arms
         self.check_place, self.facts, self.close = self.database.check_place, self.database.facts, self.database.close
-        self.arms = self.database.arms
-        self._in_memory, self.waited = folder is None, 0.0
+        self.flush, self.content = self.database.flush, self.database.content
+        self.shrink, self.settle_erasure = self.database.shrink, self.database.settle_erasure
+        self.waited = 0.0
         try:
-            self.database.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file
-            self.database.execute("PRAGMA journal_mode = WAL")
-            self.database.execute(f"PRAGMA synchronous = {'FULL' if fsync else 'NORMAL'}")
-            self.database.execute("PRAGMA secure_delete = ON")  # what `erase` leaves is zeros
-            self.database.described()
-            for statement in _SCHEMA:
-                self.database.execute(statement)
             self.recover()
             self.waited = (time.time_ns() - self._time) / 1e9 if self._time else 0.0
             while self.drop_staged(_DROPPED):
@@ -620,20 +304,6 @@ class Store:
         self._latest = None
         return len(gone)
 
-    def shrink(self, pages: int) -> bool:
-        """Take at most so many free pages from the file; whether there are more. A file of format 4 keeps them."""
-        ((before,),) = self.database.execute("PRAGMA freelist_count")
-        self.database.execute(f"PRAGMA incremental_vacuum({pages})")
-        ((after,),) = self.database.execute("PRAGMA freelist_count")
-        return 0 < after < before
-
-    def settle_erasure(self) -> bool:
-        """Write the WAL back and empty it; False where a reader in another process holds it."""
-        self.database.execute("PRAGMA busy_timeout = 0")
-        ((busy, *_),) = self.database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        self.database.execute("PRAGMA busy_timeout = 5000")
-        return not busy
-
     def reports(self, number: int) -> list[Stored]:
         return [row[2] for row in self.database.rows("reports", "WHERE number = ? ORDER BY sequence", (number,))]
 
@@ -764,16 +434,6 @@ class Store:
         self.batches = max([batch, base.batch if base else 0, *(log.last for log in self._inserted)])
         self._time = max(self._time, latest)
 
-    def flush(self) -> None:
-        """Make all commits survive a loss of power."""
-        self.check_place()
-        if wal(self.path).exists():  # not on file systems without shared memory
-            with wal(self.path).open("rb+") as file:
-                os.fsync(file.fileno())
-
-    def content(self) -> bytes | None:
-        return self.database.content() if self._in_memory else None
-
     def _found(self, number: int) -> list[Any]:
         return self.database.execute(f"{_WITH_FATE} WHERE decisions.number = ?", (number,))
 
@@ -827,10 +487,10 @@ class Store:
         """All or nothing; a single statement need not be `explicit`."""
         try:
             if explicit:
-                self.database.execute("BEGIN IMMEDIATE")
+                self.database.begin()
             yield
             if explicit:
-                self.database.execute("COMMIT")
+                self.database.commit()
         except BaseException:
             self.recover()
             raise
@@ -849,11 +509,3 @@ def _running() -> int:
 
 def _as_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name, json.dumps(value)) for name, value in facts.items()]
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino

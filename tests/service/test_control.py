@@ -10,8 +10,8 @@ import pytest
 
 import seqdec
 from seqdec.service import Control, read_log
+from seqdec.service.database import Unit
 from seqdec.service.logs import opened
-from seqdec.service.store import Unit
 from tests.service.services import X, service
 from tests.service.test_apprentice import ARMS
 

@@ -15,7 +15,7 @@ import seqdec
 from seqdec import ope
 from seqdec.core import Agent, HasSpaces, Masked, Spaces
 from seqdec.service import model, read_log
-from seqdec.service.store import FILE
+from seqdec.service.sqlite import FILE
 from tests.service.services import SITE, Clock, X, bits, killed, service, small
 
 OTHER = Spaces(spaces.Box(-5, 5, (3,)), SITE.action_space)

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import seqdec
-from seqdec.service import logs, read_history, store
+from seqdec.service import logs, read_history
+from seqdec.service.database import FORMAT, TABLES
 from seqdec.service.learner import SNAPSHOT
-from seqdec.service.store import FILE
+from seqdec.service.sqlite import FILE
 from tests.service.services import SITE, X, bits, service
 
 KEPT = Path(__file__).with_name("logs")
@@ -61,7 +62,7 @@ def _packed(folder: Path) -> None:
     (folder / ".lock").unlink()
 
 
-@pytest.mark.parametrize("number", range(4, 1 + int(store.FORMAT.rpartition(" ")[2])))
+@pytest.mark.parametrize("number", range(4, 1 + int(FORMAT.rpartition(" ")[2])))
 def test_logs_of_all_formats_open(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seqdec.service.facade.has_changed", lambda *_, **__: False)  # other versions of libraries
     folder = Path(shutil.copytree(KEPT / str(number), tmp_path / "log"))
@@ -80,7 +81,7 @@ def test_logs_of_all_formats_open(number: int, tmp_path: Path, monkeypatch: pyte
             np.testing.assert_allclose(leaf, expected, rtol=1e-4, atol=1e-5)  # of another type of machine
 
 
-@pytest.mark.parametrize("number", range(5, 1 + int(store.FORMAT.rpartition(" ")[2])))
+@pytest.mark.parametrize("number", range(5, 1 + int(FORMAT.rpartition(" ")[2])))
 def test_bases_of_all_formats_are_learned_from(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seqdec.service.facade.has_changed", lambda *_, **__: False)  # other versions of libraries
     folder = Path(shutil.copytree(KEPT / f"{number}-base", tmp_path / "log"))
@@ -143,7 +144,7 @@ def read(folder: Path) -> dict[str, Any]:
     """All rows of a log that is whole. Raises ValueError or OSError."""
     with logs.read_only(folder / FILE) as database:
         database.check()
-        return {table: database.rows(table) for table in store.TABLES}
+        return {table: database.rows(table) for table in TABLES}
 
 
 @pytest.mark.sampled(SHARES)
@@ -183,6 +184,6 @@ def test_a_flipped_bit_of_the_wal_loses_only_what_came_after(share: int, whole: 
 
 
 if __name__ == "__main__":
-    present = KEPT / store.FORMAT.rpartition(" ")[2]
+    present = KEPT / FORMAT.rpartition(" ")[2]
     write(present)
     write_base(present.with_name(f"{present.name}-base"))

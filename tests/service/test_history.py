@@ -12,6 +12,7 @@ from gymnasium import spaces
 import seqdec
 from seqdec.ope import Log, make_log
 from seqdec.service import Catalog, read_history, read_log, store
+from seqdec.service.sqlite import FILE
 from tests.service.services import Gate, X, at_once, beside, bits, copied, service, shop, wait
 
 
@@ -36,7 +37,7 @@ def play(one: seqdec.OnlineAgent, kind: str) -> None:
 
 def rows_in(folder: Path) -> tuple[int, int]:
     """All rows of decisions and rewards in the file, those that do not count too."""
-    with sqlite3.connect(folder / store.FILE) as db:
+    with sqlite3.connect(folder / FILE) as db:
         numbers = [db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("decisions", "rewards")]
     return numbers[0], numbers[1]
 

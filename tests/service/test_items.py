@@ -10,8 +10,8 @@ from gymnasium import spaces
 import seqdec
 from seqdec.core import Agent, HasSpaces
 from seqdec.service import Catalog, Decision, read_history, read_log, store
+from seqdec.service.database import checksum
 from seqdec.service.items import ROWS, size_of, sizes
-from seqdec.service.store import checksum
 from tests.service.services import X, bits, copied, killed, service, shop, small
 
 NUMBERS = Catalog(spaces.Box(-5, 5, (2,)))

@@ -14,7 +14,8 @@ from gymnasium import spaces
 
 import seqdec
 from seqdec.service import Catalog, read_history, read_log, retention
-from seqdec.service.store import FILE, Store
+from seqdec.service.sqlite import FILE
+from seqdec.service.store import Store
 from tests.service.services import SITE, Clock, X, bits, copied, service, shop
 from tests.writes import Stopped, Writes, writes
 

@@ -9,7 +9,7 @@ import pytest
 
 import seqdec
 from seqdec.service import read_history, read_log
-from seqdec.service.store import FILE
+from seqdec.service.sqlite import FILE
 from tests.service.services import Clock, X, bits, copied, service
 
 WEIGHTS: Any = {"click": 1.0, "revenue": 0.05}

@@ -13,9 +13,11 @@ import pytest
 
 import seqdec
 from seqdec.ope import make_log
-from seqdec.service import read_history, read_log, retention, store
+from seqdec.service import read_history, read_log, retention
+from seqdec.service.database import FORMAT
 from seqdec.service.learner import SNAPSHOT
-from seqdec.service.store import FILE, Store
+from seqdec.service.sqlite import FILE
+from seqdec.service.store import Store
 from seqdec.service.summary import summary
 from tests.service.services import SITE, Clock, X, bits, copied, service, small
 from tests.service.test_keys import found_in
@@ -276,5 +278,5 @@ def test_an_older_format_is_read_and_becomes_the_present_one(tmp_path: Path) -> 
     assert len(read_history(kept)) == 7
     folder = Path(shutil.copytree(kept, tmp_path / "log"))
     log = Store(folder)
-    assert log.facts()["format"] == "seqdec decisions 4" and log.base is None and store.FORMAT.endswith(" 5")
+    assert log.facts()["format"] == "seqdec decisions 4" and log.base is None and FORMAT.endswith(" 5")
     log.close()

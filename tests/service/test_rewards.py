@@ -9,7 +9,7 @@ import pytest
 
 import seqdec
 from seqdec.service import read_log, store
-from seqdec.service.store import FILE
+from seqdec.service.sqlite import FILE
 from tests.service.services import Clock, X, bits, copied, service
 
 CLICKS: Any = {"reward_default": 0.0, "reward_after": 60}

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from seqdec.core import Schema
-from seqdec.service import read_history, read_log, store
-from seqdec.service.store import COLLECTED, DEFAULT, REPORTED, Arm, Entry, Place, Store
+from seqdec.service import read_history, read_log
+from seqdec.service.database import FORMAT, Arm
+from seqdec.service.sqlite import FILE
+from seqdec.service.store import COLLECTED, DEFAULT, REPORTED, Entry, Place, Store
 from tests.service.services import Clock, X, service
 
 
@@ -97,13 +99,13 @@ def test_reports_and_facts() -> None:
     assert log.reported(6) == {b"key"} and log.reported(4) == set()
     assert log.reports(4) == [1.0, 2.0] and log.reports(6) == ['{"click": 1.0}']
     assert log.facts() == {} and log.arms() == {}
-    log.describe({"format": store.FORMAT, "record": [], "seed": 3}, {0: Arm("a", 0, False), 1: Arm("b", None, True)})
+    log.describe({"format": FORMAT, "record": [], "seed": 3}, {0: Arm("a", 0, False), 1: Arm("b", None, True)})
     assert log.facts()["seed"] == 3 and log.arms() == {0: Arm("a", 0, False), 1: Arm("b", None, True)}
 
 
 def test_rows_of_another_log_count_once_all_are_there(tmp_path: Path) -> None:
     log = filled(tmp_path)
-    log.describe({"format": store.FORMAT, "record": []}, {})
+    log.describe({"format": FORMAT, "record": []}, {})
     before = seen(log)
     log.stage(0, [entry(1), entry(2)], [1.0, 2.0], [20, 10], 3)
     assert seen(log) == before
@@ -183,8 +185,8 @@ def test_a_bit_that_flips_in_the_log_is_noticed(tmp_path: Path, clock: Clock) ->
         for column in columns.split():
             folder = tmp_path / f"{table} {column} {len(reads)}"
             folder.mkdir()
-            shutil.copy(tmp_path / "log" / store.FILE, folder)
-            with closing(sqlite3.connect(folder / store.FILE, isolation_level=None)) as database:
+            shutil.copy(tmp_path / "log" / FILE, folder)
+            with closing(sqlite3.connect(folder / FILE, isolation_level=None)) as database:
                 (old,) = database.execute(f"SELECT {column} FROM {table} LIMIT 1").fetchone()
                 database.execute(f"UPDATE {table} SET {column} = ? WHERE {column} IS ?", (flipped(old), old))
             for read in reads:
