@@ -8,7 +8,7 @@ E x = h (E r(a) - E r(b)), whatever c and h. The confidence sequence (`seqdec.op
 by that of h, therefore holds at all numbers of rows at once, also if the agent learns, and if the means move, of which
 it then tells the average so far, with weights h. They make it narrowest for constant means, and are no function of the
 context, which would change what is estimated. A decision with p(a) or p(b) below h / 10 counts with the least or the
-largest difference that is possible.
+largest difference that is possible; one whose mask forbids an arm does not count.
 
 The probability that an arm is best is of independent normal distributions around weighted means, with weights
 
@@ -20,7 +20,7 @@ Source of these weights: Hadad, Hirshberg, Zhan, Wager, Athey, "Confidence inter
 experiments", 2021.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ from seqdec.ope.diagnostics import labels_of, range_of
 from seqdec.ope.intervals import Ends, Terms
 from seqdec.ope.labels import Label
 from seqdec.ope.log import Log, check_log, num_allowed
-from seqdec.ope.sequences import lower
+from seqdec.ope.sequences import before, lower, sums_before
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,7 +99,8 @@ def compare_arms(
             follow from that of the action.
         reward_range: (low, high) of all possible rewards; None: (0, 1) for rewards of 0 and 1.
         baseline: arm with which the others are compared; None: the one that leads, and ends hold for all pairs.
-        by: (n,) segment of each row, known before the decision; each is compared as well, and ends hold for all.
+        by: (n,) segment of each row, known before the decision; each is compared as well, and ends hold for all. Or a
+            dict of (n,) bools by segment, which may overlap, or have no rows yet.
         level: at which all ends hold together.
 
     Raises:
@@ -119,12 +120,11 @@ def compare_arms(
     if bounds is None:
         raise ValueError("a comparison of arms needs the range of possible rewards: pass reward_range=(low, high)")
     law = _law(log)
-    segment = None if by is None else labels_of("by", by, len(log))
-    parts = {} if segment is None else {one: segment == one for one in pd.unique(segment)}
+    parts = _segments(by, len(log))
     miss = (1 - level) / (1 + len(parts))
     table, reference = _table(log, law, names, bounds, baseline, miss)
     by_segment: dict[Any, Any] = {
-        one: _table(log[rows], law[rows], names, bounds, baseline, miss)[0] for one, rows in parts.items()
+        one: _table(log[rows], law[rows], names, bounds, baseline, miss)[0] for one, rows in parts.items() if rows.any()
     }
     segments = pd.concat(by_segment, names=["segment"]) if by_segment else None
     best, verdict = _verdict(table, names, reference, baseline is not None)
@@ -140,12 +140,12 @@ def differences(
     """
     of_a, of_b = law[:, a], law[:, b]
     both = np.divide(of_a * of_b, of_a + of_b, out=np.zeros(len(law)), where=of_a + of_b > 0)
-    h, c = _before(both, 0.5 / law.shape[1], _NEAR), _before(reward, 0.5)
+    h, c = before(both, 0.5 / law.shape[1], _NEAR), before(reward, 0.5)
     told = np.minimum(of_a, of_b) > _SCARCE * h
     to_a, to_b = (np.divide(h, chance, out=np.zeros(len(h)), where=told) for chance in (of_a, of_b))
     x = (to_a * (action == a) - to_b * (action == b)) * (reward - c)
     down, up = np.maximum(to_a * c, to_b * (1 - c)), np.maximum(to_a * (1 - c), to_b * c)
-    guess, unknown = h * _before(x, 0.0) / _before(h, 1.0), np.where(told, 0.0, h)
+    guess, unknown = h * before(x, 0.0) / before(h, 1.0), np.where(told, 0.0, h)
     down, up = down + unknown, up + unknown
     low = lower(x - unknown, -down, miss, guess=np.clip(guess, -down, up), at=at)
     high = -lower(-x - unknown, -up, miss, guess=np.clip(-guess, -up, down), at=at)
@@ -158,9 +158,23 @@ def stable_terms(played: np.ndarray, reward: np.ndarray, chance: np.ndarray, arm
     """Contributions of decisions to an arm's mean reward; `chance`: of the played action, or NaN."""
     weighted = np.isfinite(chance[played]).all()
     weights = np.divide(1.0, chance, out=np.zeros(len(chance)), where=played) if weighted else played * 1.0
-    before, rows = _sums_before(played, _RECENT)
-    stable = weights * np.sqrt((before + 1) / (rows + arms)) if weighted else weights
+    sums, rows = sums_before(played, _RECENT)
+    stable = weights * np.sqrt((sums + 1) / (rows + arms)) if weighted else weights
     return Terms(stable * reward, stable)
+
+
+def _segments(by: Any, count: int) -> dict[Any, np.ndarray]:
+    """(n,) bool by segment. Raises ValueError for another shape, or a missing label."""
+    import pandas as pd
+
+    if isinstance(by, Mapping):
+        parts = {one: np.asarray(rows, bool) for one, rows in by.items()}
+        for one, rows in parts.items():
+            if rows.shape != (count,):
+                raise ValueError(f"by[{one!r}] must be a bool for each row, {(count,)}; got shape {rows.shape}")
+        return parts
+    labels = np.array([]) if by is None else labels_of("by", by, count)
+    return {one: labels == one for one in pd.unique(labels)}
 
 
 def _law(log: Log) -> np.ndarray:
@@ -179,20 +193,6 @@ def _law(log: Log) -> np.ndarray:
     )
 
 
-def _sums_before(x: np.ndarray, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """(n,) sums of the rows before each, of `most` of them, and their number."""
-    before = np.cumsum(x) - x
-    if most is None:
-        return before, np.arange(len(x))
-    return before - np.concatenate([np.zeros(most), before])[: len(x)], np.minimum(np.arange(len(x)), most)
-
-
-def _before(x: np.ndarray, first: float, most: int | None = None) -> np.ndarray:
-    """Mean of `first` and the rows before each."""
-    sums, rows = _sums_before(x, most)
-    return (sums + first) / (rows + 1)
-
-
 def _table(
     log: Log, law: np.ndarray, names: Sequence[Label], bounds: Ends, baseline: Label | None, miss: float
 ) -> tuple[Any, int]:
@@ -207,10 +207,14 @@ def _table(
     value, deviation = np.array([(one.value, one.std_error) for one in terms]).T
     reference = int(mean.argmax()) if baseline is None else names.index(baseline)
     each = miss / (count - 1) / (2 if baseline is not None else count)
-    last, found = np.array([len(log) - 1]), np.zeros((3, count))
+    found = np.tile([[0.0], [-1.0], [1.0]], count)
+    found[:, reference] = 0
     for arm in range(count):
-        if arm != reference:
-            found[:, arm] = differences(log.action, reward, law, arm, reference, each, last)[:, 0]
+        both = slice(None) if log.mask.all() else np.flatnonzero(log.mask[:, arm] & log.mask[:, reference])
+        rows = len(log.action[both])
+        if arm != reference and rows:
+            given = log.action[both], reward[both], law[both]
+            found[:, arm] = differences(*given, arm, reference, each, np.array([rows - 1]))[:, 0]
     decisions = np.array([one.sum() for one in played])
     columns = {"decisions": decisions, "share": decisions / len(log), "reward": least + size * value}
     columns |= {"std_error": size * deviation, "best": chance, "loss": size * loss}

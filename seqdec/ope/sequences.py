@@ -58,6 +58,20 @@ def lower(
     return (np.cumsum(x)[at] - excess) / (at + 1)
 
 
+def before(x: np.ndarray, first: float, most: int | None = None) -> np.ndarray:
+    """Mean of `first` and the rows before each, or `most` of them."""
+    sums, rows = sums_before(x, most)
+    return (sums + first) / (rows + 1)
+
+
+def sums_before(x: np.ndarray, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """(n,) sums of the rows before each, or of `most` of them, and their number."""
+    sums = np.cumsum(x) - x
+    if most is None:
+        return sums, np.arange(len(x))
+    return sums - np.concatenate([np.zeros(most), sums])[: len(x)], np.minimum(np.arange(len(x)), most)
+
+
 def check_anytime(given: Any, logged: bool, known: Ends | None, groups: Any) -> None:
     """Raises ValueError for a comparison without confidence sequence."""
     if not isinstance(given, Evidence):
@@ -80,8 +94,8 @@ def of_difference(given: Evidence, bounds: Ends, level: float) -> "pd.DataFrame"
     """Ends for the mean of V_t(target) - V_t(logged) over the first rows of the log.
 
     (w - 1) r and (w - 1) (1 - r), r scaled to [0, 1], are at least -1, with means of at most the difference and minus
-    the difference, equal where the logging policy supports the target. If it is known, so is the largest weight, and
-    each variable has an upper bound too.
+    the difference, equal where the logging policy supports the target. If it is known, so is the largest weight, which
+    bounds (w - 1) (r - c) too, c the mean of the rewards before; of the two lower ends the higher one is taken.
     """
     import pandas as pd
 
@@ -94,13 +108,14 @@ def of_difference(given: Evidence, bounds: Ends, level: float) -> "pd.DataFrame"
     else:
         law, played = given.target.probabilities, log.logging > 0
         top = np.divide(law, log.logging, out=np.zeros_like(law), where=played).max(axis=1)
-        never = np.where(played, 0.0, law).sum(axis=1)
+        never, c = np.where(played, 0.0, law).sum(axis=1), before(r, 0.5)
+        x, more = (w - 1) * (r - c), np.maximum(top - 1, 0)
         low, high = (
             np.maximum(
-                lower(x, -1.0, delta / 2, at=at),
-                lower(-y - never, 1 - np.maximum(top, 1) - never, delta / 2, at=at),
+                lower(plain, -1.0, delta / 2, at=at),
+                lower(centered - c * never, -np.maximum(1 - c, more * c) - c * never, delta / 2, at=at),
             )
-            for x, y in ((gain, loss), (loss, gain))
+            for plain, centered, c in ((gain, x, c), (loss, -x, 1 - c))
         )
     ends = {"low": np.maximum(low, -1), "high": np.minimum(-high, 1)}
     return pd.DataFrame(ends, index=pd.Index(at + 1, name="rows")) * (most - least)

@@ -11,6 +11,7 @@ import math
 import os
 import secrets
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -44,6 +45,7 @@ from seqdec.service.identity import check_arms, check_facts, described_encoder, 
 from seqdec.service.items import ROWS, Catalog, Id, Items
 from seqdec.service.learner import Learner, Result, beginning
 from seqdec.service.model import Maker, identity_of
+from seqdec.service.report import Report, Units, report_of
 from seqdec.service.retention import Retention
 from seqdec.service.rewards import Rewards, make_rule, place_of, worth
 from seqdec.service.store import Entry, Logged, Store, check_keys
@@ -633,6 +635,45 @@ class OnlineAgent:
         laws = {} if self._challenger is None else dict(self._challenger.laws)
         with short_turns(), logs.opened(self._store, self._transact) as database:
             return logs.COMPARED[against](database, laws, latest, seed=seed, reward_range=reward_range)
+
+    def report(
+        self,
+        *,
+        reward_range: tuple[float, float] | None = None,
+        segments: Sequence[str] = (),
+        decisions: int = 1,
+        within: float = 0.0,
+    ) -> Report:
+        """Which arm earns most, and whether that is decided; what the agent has earned over its control group so far.
+
+        And whether a challenger would have earned more than the agent. May be asked as often as one likes, after every
+        reward: what is decided holds at 95% at all times together, for each question by itself.
+
+        Args:
+            reward_range: (low, high) of all possible rewards; None: (0, 1) for rewards of 0 and 1.
+            segments: columns of the encoder, in whose levels arms are compared as well; chosen before one looks.
+            decisions, within: of each unit, a user of the control group's experiment, the rewards of the first
+                `decisions` count, at most `within` seconds after the first of them.
+
+        Raises ValueError for columns without levels, or more than 20 levels in all; TypeError and ValueError for other
+        settings out of range.
+        """
+        most = checks.count("decisions", decisions)
+        checks.number("within", within, 0)
+        if (most > 1) is not (within > 0):
+            raise ValueError(f"several decisions of a unit need a time: got decisions={most}, within={within:g}")
+        columns = checks.ordered("segments", segments, "a list of columns")
+        laws = None if self._challenger is None else dict(self._challenger.laws)
+        with short_turns(), logs.opened(self._store, self._transact) as database:
+            return report_of(
+                database,
+                time.time_ns(),
+                laws,
+                is_exact=self.agent.exact_propensity,
+                reward_range=reward_range,
+                segments=columns,
+                units=Units(most, within),
+            )
 
     def close(self) -> None:
         """Write a snapshot and release the folder. Does nothing after a fork."""

@@ -1,0 +1,254 @@
+"""What the log of a service says at any time: which arm is best, and what the agent or a challenger earns.
+
+A decision counts from the end of its window on, in the order of decisions, so that rewards which come early do not
+count before the defaults of others; without a window from its reward on, in the order of learning. The rows that count
+so grow only at their end, as sequences that hold at all times (`seqdec.ope.sequences`) need.
+
+The control group is drawn once for each unit, so that units are independent, and decisions of one unit are not. Of each
+unit the rewards of its first decisions within some time count as one row, from the end of that time on, in the order of
+the first decisions. Of such rows, the agent and the control group are two arms (`seqdec.ope.compare_arms`), whose
+difference may move, such as that of an agent which learns. With one decision of each unit this is exact, because its
+group is independent of all that was before. With several, it is as exact as rewards of a unit are independent of the
+groups of units that begin while it is counted, which change them through what the agent learns only.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from seqdec.features import Encoder
+from seqdec.features.kinds import Bool, Categorical, Ordered
+from seqdec.ope.arms import compare_arms
+from seqdec.ope.comparison import Estimate, compare
+from seqdec.ope.diagnostics import range_of
+from seqdec.ope.intervals import Ends
+from seqdec.ope.log import make_log
+from seqdec.registry import unknown
+from seqdec.service import rewards
+from seqdec.service.logs import Joined, Laws, joined, policy_of
+from seqdec.service.store import Database
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+QUESTIONS: Mapping[str, str] = {
+    "arms": "Which arm earns most?",
+    "control": "What has the agent earned over its control group?",
+    "challenger": "Would the challenger have earned more than the agent?",
+}
+_SEGMENTS = 20
+"""Most of them."""
+_FLAGS = {"true": 1, "false": 0}
+_SECOND = 10**9
+_ESTIMATED = (
+    "the agent's propensities are estimates: let it play from exact ones, with `agents.guarded` or `agents.exploring` "
+    "(of a server: shares, or explore)"
+)
+
+
+class Answer(NamedTuple):
+    """To one of `QUESTIONS`; its ends hold at 95% at all times together, however often it is asked."""
+
+    question: str
+    verdict: str
+    decided: bool
+    """whether the ends say so: one may stop"""
+    rows: int = 0
+    """decisions that count; of a control group units"""
+    difference: Estimate | None = None
+    """reward per decision of the agent less control, or of the challenger less the agent"""
+    total: Estimate | None = None
+    """reward that the agent has earned over control in all decisions that count"""
+    arms: "pd.DataFrame | None" = None
+    """the table of `seqdec.ope.compare_arms`"""
+    segments: "pd.DataFrame | None" = None
+    """such tables by segment"""
+
+
+class Report(NamedTuple):
+    """What a log says; None where there are no arms, control group or challenger."""
+
+    arms: Answer | None
+    control: Answer | None
+    challenger: Answer | None
+
+    def __str__(self) -> str:
+        parts = [f"{one.question}\n{one.verdict}" for one in self if one is not None]
+        if self.arms is not None and self.arms.arms is not None:
+            parts.append(self.arms.arms.round(4).to_string())
+        return "\n\n".join(parts)
+
+
+class Units(NamedTuple):
+    """Of each unit the first `most` decisions count, at most `within` seconds after the first of them."""
+
+    most: int = 1
+    within: float = 0.0
+
+
+_FIRST = Units()
+
+
+def report_of(
+    database: Database,
+    now: int,
+    laws: Laws | None = None,
+    *,
+    is_exact: bool = True,
+    reward_range: Ends | None = None,
+    segments: Sequence[str] = (),
+    units: Units = _FIRST,
+) -> Report:
+    """The report of a log at a time in ns; `laws` of a challenger. Raises ValueError for columns without segments."""
+    groups = database.units()
+    is_of_arms = bool(database.arms())
+    encoder = _encoder(database) if segments else None
+    rows: Joined | None = None
+
+    def own() -> tuple[Joined, np.ndarray]:
+        """The log, and the agent's own decisions that count, in their order."""
+        nonlocal rows
+        if not is_exact:
+            raise ValueError(_ESTIMATED)
+        rows = joined(database) if rows is None else rows
+        log, numbers, shadows, sequences = rows
+        times = log.timestamp.astype("datetime64[ns]").astype(np.int64)
+        order = _counted(database, numbers, sequences, _begun(database, numbers, times), now)
+        others = {number for number, unit in groups.items() if unit.is_control}
+        is_own = np.array(
+            [shadow is None and number not in others for number, shadow in zip(numbers, shadows, strict=True)]
+        )
+        return rows, order[is_own[order]]
+
+    def arms() -> Answer:
+        (log, *_), places = own()
+        if not len(places):
+            raise ValueError("no decision has a reward that counts yet")
+        log = log[places]
+        by = None if encoder is None else segments_of(encoder, segments, log.context)
+        found = compare_arms(log, reward_range=reward_range, by=by)
+        told = {"arms": found.table, "segments": found.segments}
+        return Answer(QUESTIONS["arms"], found.verdict, found.best is not None, len(log), **told)
+
+    def challenger() -> Answer:
+        (log, numbers, *_), places = own()
+        places = np.array([place for place in places if numbers[place] in (laws or {})], int)
+        if not len(places):
+            raise ValueError("the challenger has learned no reward that counts yet")
+        target = policy_of([(laws or {})[numbers[place]] for place in places], log.num_actions)
+        found = compare(log[places], target, seed=0, reward_range=reward_range, anytime=True)
+        decided = found.decision in ("better", "worse")
+        return Answer(QUESTIONS["challenger"], found.verdict, decided, len(places), found.difference)
+
+    def control() -> Answer:
+        return _earned(database, now, reward_range, units)
+
+    return Report(
+        _answered("arms", arms) if is_of_arms else None,
+        _answered("control", control) if groups else None,
+        None if laws is None else _answered("challenger", challenger),
+    )
+
+
+def segments_of(encoder: Encoder, columns: Sequence[str], x: np.ndarray) -> dict[str, np.ndarray]:
+    """(n,) bool of rows (n, d) by segment, a level of a column. Raises ValueError for a column without levels."""
+    found: dict[str, np.ndarray] = {}
+    for column in columns:
+        if column not in encoder.columns:
+            raise ValueError(unknown("column of segments", column, encoder.columns))
+        kind, at = encoder.kinds[column], encoder.column_of.index(column)
+        if isinstance(kind, Categorical):
+            found |= {f"{column}={level}": x[:, at + place] == 1 for place, level in enumerate(kind.levels)}
+        elif isinstance(kind, Ordered):
+            ranks = np.linspace(-1, 1, len(kind.levels))
+            own = x[:, at + 1 : at + 3].sum(axis=1) == 0
+            found |= {
+                f"{column}={level}": own & np.isclose(x[:, at], rank)
+                for level, rank in zip(kind.levels, ranks, strict=True)
+            }
+        elif isinstance(kind, Bool):
+            found |= {f"{column}={name}": (x[:, at] == value) & (x[:, at + 1] == 0) for name, value in _FLAGS.items()}
+        else:
+            raise ValueError(f"segments are levels of a column, categorical, ordered, tags or bool; {column} has none")
+    if len(found) > _SEGMENTS:
+        raise ValueError(f"at most {_SEGMENTS} segments can be compared, whose ends hold together; got {len(found)}")
+    return found
+
+
+def _answered(name: str, answer: Callable[[], Answer]) -> Answer:
+    """The answer, or why there is none."""
+    try:
+        return answer()
+    except ValueError as error:
+        return Answer(QUESTIONS[name], f"Cannot decide: {error}.", decided=False)
+
+
+def _begun(database: Database, numbers: Sequence[int], times: np.ndarray) -> np.ndarray:
+    """Times in ns from which decisions take rewards."""
+    activated: dict[Any, Any] = dict(database.rows("deferred"))  # pyright: ignore[reportArgumentType]
+    return np.array([activated.get(number) or time for number, time in zip(numbers, times.tolist(), strict=True)])
+
+
+def _counted(
+    database: Database, numbers: Sequence[int], sequences: Sequence[int], begun: np.ndarray, now: int
+) -> np.ndarray:
+    """Places of the decisions that count, in their order."""
+    own, window = np.array(numbers, int) > 0, database.facts().get("reward_after")
+    order = np.argsort(begun if window is not None else np.array(sequences, int), kind="stable")
+    return order[own[order] & (window is None or begun[order] <= now - window * _SECOND)]
+
+
+def _earned(database: Database, now: int, bounds: Ends | None, units: Units) -> Answer:
+    """Of the agent over its control group."""
+    window, weights = (database.facts().get(name) for name in ("reward_after", "reward_weights"))
+    if units.most > 1 and window is None:
+        raise ValueError("several decisions of a unit count once all their rewards are known: give rewards a window")
+    groups = database.units()
+    pairs = database.rewarded("WHERE rewards.number > 0 ORDER BY rewards.number", ())
+    pairs = [pair for pair in pairs if pair[0][1] in groups]
+    numbers, sequences = ([reward[place] for reward, _ in pairs] for place in (1, 0))
+    begun = _begun(database, numbers, np.array([decision[1] for _, decision in pairs], np.int64))
+    found: dict[bytes, list[int]] = {}
+    for place in _counted(database, numbers, sequences, begun, now).tolist():
+        rows = found.setdefault(groups[numbers[place]].digest, [])
+        if len(rows) < units.most and (not rows or begun[place] <= begun[rows[0]] + units.within * _SECOND):
+            rows.append(place)
+    ripe = now - ((window or 0) + units.within) * _SECOND
+    counted = [rows for rows in found.values() if units.most == 1 or begun[rows[0]] <= ripe]
+    if not counted:
+        raise ValueError("no unit has rewards that count yet")
+    first = [groups[numbers[rows[0]]] for rows in counted]
+    is_agent, share = np.array([not unit.is_control for unit in first]), np.array([unit.share for unit in first])
+    worths = np.array([rewards.worth(reward[3], weights) for reward, _ in pairs])
+    bounds = range_of(bounds, worths)
+    if bounds is None:
+        raise ValueError("the range of possible rewards is not known: pass reward_range=(low, high)")
+    others = np.where(is_agent, 1 - share, share)
+    log = make_log(
+        action=is_agent * 1,
+        reward=[worths[rows].sum() for rows in counted],
+        propensity=share,
+        logging=np.stack([others, 1 - others], axis=1),
+        action_names=("control", "agent"),
+    )
+    ends = min(bounds[0], units.most * bounds[0]), max(bounds[1], units.most * bounds[1])
+    table: Any = compare_arms(log, baseline="control", reward_range=ends).table
+    by_unit = table.loc["agent", ["difference", "low", "high"]].to_numpy(float)
+    count = int(is_agent.sum())
+    decisions = sum(len(rows) for rows, own in zip(counted, is_agent, strict=True) if own)
+    each, total = (Estimate(*(factor * by_unit).tolist()) for factor in (count / max(decisions, 1), count))
+    decided = each.low > 0 or each.high < 0
+    said = "Not decided, agent less control" if not decided else f"{'More' if each.low > 0 else 'Less'} than control"
+    verdict = (
+        f"{said}: {each} per decision, {total} in all; {count:,} units of the agent, {len(log) - count:,} of control."
+    )
+    return Answer(QUESTIONS["control"], verdict, decided, len(log), each, total)
+
+
+def _encoder(database: Database) -> Encoder:
+    """Of the contexts. Raises ValueError."""
+    text = database.facts().get("encoder")
+    if not isinstance(text, str):
+        raise ValueError("segments are levels of columns, and this agent has no encoder of columns")
+    return Encoder.from_json(text)
