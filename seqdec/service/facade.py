@@ -11,7 +11,6 @@ import math
 import os
 import secrets
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -667,7 +666,6 @@ class OnlineAgent:
         with short_turns(), logs.opened(self._store, self._transact) as database:
             return report_of(
                 database,
-                time.time_ns(),
                 laws,
                 is_exact=self.agent.exact_propensity,
                 reward_range=reward_range,

@@ -1,8 +1,8 @@
 """What the log of a service says at any time: which arm is best, and what the agent or a challenger earns.
 
-A decision counts from the end of its window on, in the order of decisions, so that rewards which come early do not
-count before the defaults of others; without a window from its reward on, in the order of learning. The rows that count
-so grow only at their end, as sequences that hold at all times (`seqdec.ope.sequences`) need.
+Decisions count in the order in which their rewards were learned, so that the rows grow only at their end, as sequences
+that hold at all times (`seqdec.ope.sequences`) need. With a window that is its end, for clicks and defaults alike;
+without one, the time that a reward takes must not depend on the reward.
 
 The control group is drawn once for each unit, so that units are independent, and decisions of one unit are not. Of each
 unit the rewards of its first decisions within some time count as one row, from the end of that time on, in the order of
@@ -12,6 +12,7 @@ group is independent of all that was before. With several, it is as exact as rew
 groups of units that begin while it is counted, which change them through what the agent learns only.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,11 +24,12 @@ from seqdec.ope.arms import compare_arms
 from seqdec.ope.comparison import Estimate, compare
 from seqdec.ope.diagnostics import range_of
 from seqdec.ope.intervals import Ends
-from seqdec.ope.log import make_log
+from seqdec.ope.log import Log, make_log
 from seqdec.registry import unknown
 from seqdec.service import rewards
-from seqdec.service.logs import Joined, Laws, joined, policy_of
-from seqdec.service.store import Database
+from seqdec.service.database import Database
+from seqdec.service.logs import Laws, joined, policy_of
+from seqdec.service.store import Unit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,7 +94,6 @@ _FIRST = Units()
 
 def report_of(
     database: Database,
-    now: int,
     laws: Laws | None = None,
     *,
     is_exact: bool = True,
@@ -100,54 +101,24 @@ def report_of(
     segments: Sequence[str] = (),
     units: Units = _FIRST,
 ) -> Report:
-    """The report of a log at a time in ns; `laws` of a challenger. Raises ValueError for columns without segments."""
-    groups = database.units()
-    is_of_arms = bool(database.arms())
+    """The report of a log; `laws` of a challenger. Raises ValueError for columns without segments."""
     encoder = _encoder(database) if segments else None
-    rows: Joined | None = None
-
-    def own() -> tuple[Joined, np.ndarray]:
-        """The log, and the agent's own decisions that count, in their order."""
-        nonlocal rows
-        if not is_exact:
-            raise ValueError(_ESTIMATED)
-        rows = joined(database) if rows is None else rows
-        log, numbers, shadows, sequences = rows
-        times = log.timestamp.astype("datetime64[ns]").astype(np.int64)
-        order = _counted(database, numbers, sequences, _begun(database, numbers, times), now)
-        others = {number for number, unit in groups.items() if unit.is_control}
-        is_own = np.array(
-            [shadow is None and number not in others for number, shadow in zip(numbers, shadows, strict=True)]
-        )
-        return rows, order[is_own[order]]
+    if encoder is not None:
+        segments_of(encoder, segments, np.zeros((0, len(encoder.names))))  # refuses
+    groups = database.units()
+    own = functools.cache(lambda: _own(database, groups, is_exact=is_exact))
 
     def arms() -> Answer:
-        (log, *_), places = own()
-        if not len(places):
-            raise ValueError("no decision has a reward that counts yet")
-        log = log[places]
+        log = own()[0]
         by = None if encoder is None else segments_of(encoder, segments, log.context)
         found = compare_arms(log, reward_range=reward_range, by=by)
-        told = {"arms": found.table, "segments": found.segments}
-        return Answer(QUESTIONS["arms"], found.verdict, found.best is not None, len(log), **told)
-
-    def challenger() -> Answer:
-        (log, numbers, *_), places = own()
-        places = np.array([place for place in places if numbers[place] in (laws or {})], int)
-        if not len(places):
-            raise ValueError("the challenger has learned no reward that counts yet")
-        target = policy_of([(laws or {})[numbers[place]] for place in places], log.num_actions)
-        found = compare(log[places], target, seed=0, reward_range=reward_range, anytime=True)
-        decided = found.decision in ("better", "worse")
-        return Answer(QUESTIONS["challenger"], found.verdict, decided, len(places), found.difference)
-
-    def control() -> Answer:
-        return _earned(database, now, reward_range, units)
+        tables = {"arms": found.table, "segments": found.segments}
+        return Answer(QUESTIONS["arms"], found.verdict, found.best is not None, len(log), **tables)
 
     return Report(
-        _answered("arms", arms) if is_of_arms else None,
-        _answered("control", control) if groups else None,
-        None if laws is None else _answered("challenger", challenger),
+        _answered("arms", arms) if database.arms() else None,
+        _answered("control", lambda: _earned(database, groups, reward_range, units)) if groups else None,
+        None if laws is None else _answered("challenger", lambda: _challenged(*own(), laws, reward_range)),
     )
 
 
@@ -184,50 +155,61 @@ def _answered(name: str, answer: Callable[[], Answer]) -> Answer:
         return Answer(QUESTIONS[name], f"Cannot decide: {error}.", decided=False)
 
 
-def _begun(database: Database, numbers: Sequence[int], times: np.ndarray) -> np.ndarray:
-    """Times in ns from which decisions take rewards."""
-    activated: dict[Any, Any] = dict(database.rows("deferred"))  # pyright: ignore[reportArgumentType]
-    return np.array([activated.get(number) or time for number, time in zip(numbers, times.tolist(), strict=True)])
+def _own(database: Database, groups: Mapping[int, Unit], *, is_exact: bool) -> tuple[Log, list[int]]:
+    """The agent's own decisions, and their numbers, in the order of learning. Raises ValueError."""
+    if not is_exact:
+        raise ValueError(_ESTIMATED)
+    log, numbers, shadows, sequences = joined(database)
+    others = {number for number, unit in groups.items() if unit.is_control}
+    places = [
+        place
+        for place in np.argsort(sequences).tolist()
+        if numbers[place] > 0 and shadows[place] is None and numbers[place] not in others
+    ]
+    if not places:
+        raise ValueError("no decision of the agent has a reward yet")
+    return log[np.array(places)], [numbers[place] for place in places]
 
 
-def _counted(
-    database: Database, numbers: Sequence[int], sequences: Sequence[int], begun: np.ndarray, now: int
-) -> np.ndarray:
-    """Places of the decisions that count, in their order."""
-    own, window = np.array(numbers, int) > 0, database.facts().get("reward_after")
-    order = np.argsort(begun if window is not None else np.array(sequences, int), kind="stable")
-    return order[own[order] & (window is None or begun[order] <= now - window * _SECOND)]
+def _challenged(log: Log, numbers: Sequence[int], laws: Laws, bounds: Ends | None) -> Answer:
+    """By a challenger, in the decisions that it has learned."""
+    places = [place for place, number in enumerate(numbers) if number in laws]
+    if not places:
+        raise ValueError("the challenger has learned no reward yet")
+    target = policy_of([laws[numbers[place]] for place in places], log.num_actions)
+    found = compare(log[np.array(places)], target, seed=0, reward_range=bounds, anytime=True)
+    decided = found.decision in ("better", "worse")
+    return Answer(QUESTIONS["challenger"], found.verdict, decided, len(places), found.difference)
 
 
-def _earned(database: Database, now: int, bounds: Ends | None, units: Units) -> Answer:
+def _earned(database: Database, groups: Mapping[int, Unit], bounds: Ends | None, units: Units) -> Answer:
     """Of the agent over its control group."""
     window, weights = (database.facts().get(name) for name in ("reward_after", "reward_weights"))
     if units.most > 1 and window is None:
         raise ValueError("several decisions of a unit count once all their rewards are known: give rewards a window")
-    groups = database.units()
-    pairs = database.rewarded("WHERE rewards.number > 0 ORDER BY rewards.number", ())
-    pairs = [pair for pair in pairs if pair[0][1] in groups]
-    numbers, sequences = ([reward[place] for reward, _ in pairs] for place in (1, 0))
-    begun = _begun(database, numbers, np.array([decision[1] for _, decision in pairs], np.int64))
+    pairs = database.rewarded("WHERE rewards.number > 0 ORDER BY rewards.sequence", ())
+    rows = [(groups[reward[1]], reward, decision[1]) for reward, decision in pairs if reward[1] in groups]
+    activated: dict[Any, Any] = dict(database.rows("deferred"))  # pyright: ignore
+    begun = [activated.get(reward[1]) or time for _, reward, time in rows]
     found: dict[bytes, list[int]] = {}
-    for place in _counted(database, numbers, sequences, begun, now).tolist():
-        rows = found.setdefault(groups[numbers[place]].digest, [])
-        if len(rows) < units.most and (not rows or begun[place] <= begun[rows[0]] + units.within * _SECOND):
-            rows.append(place)
-    ripe = now - ((window or 0) + units.within) * _SECOND
-    counted = [rows for rows in found.values() if units.most == 1 or begun[rows[0]] <= ripe]
+    for place, (unit, *_) in enumerate(rows):
+        own = found.setdefault(unit.digest, [])
+        if len(own) < units.most and (not own or begun[place] <= begun[own[0]] + units.within * _SECOND):
+            own.append(place)
+    ripe = max(begun, default=0) - units.within * _SECOND
+    counted = [own for own in found.values() if units.most == 1 or begun[own[0]] < ripe]
     if not counted:
-        raise ValueError("no unit has rewards that count yet")
-    first = [groups[numbers[rows[0]]] for rows in counted]
+        raise ValueError("no unit has all its rewards yet")
+    first = [rows[own[0]][0] for own in counted]
     is_agent, share = np.array([not unit.is_control for unit in first]), np.array([unit.share for unit in first])
-    worths = np.array([rewards.worth(reward[3], weights) for reward, _ in pairs])
+    worths = np.array([rewards.worth(reward[3], weights) for _, reward, _ in rows])
     bounds = range_of(bounds, worths)
     if bounds is None:
         raise ValueError("the range of possible rewards is not known: pass reward_range=(low, high)")
     others = np.where(is_agent, 1 - share, share)
     log = make_log(
         action=is_agent * 1,
-        reward=[worths[rows].sum() for rows in counted],
+        reward=[worths[own].sum() for own in counted],
         propensity=share,
         logging=np.stack([others, 1 - others], axis=1),
         action_names=("control", "agent"),
@@ -236,7 +218,7 @@ def _earned(database: Database, now: int, bounds: Ends | None, units: Units) -> 
     table: Any = compare_arms(log, baseline="control", reward_range=ends).table
     by_unit = table.loc["agent", ["difference", "low", "high"]].to_numpy(float)
     count = int(is_agent.sum())
-    decisions = sum(len(rows) for rows, own in zip(counted, is_agent, strict=True) if own)
+    decisions = sum(len(own) for own, of_agent in zip(counted, is_agent, strict=True) if of_agent)
     each, total = (Estimate(*(factor * by_unit).tolist()) for factor in (count / max(decisions, 1), count))
     decided = each.low > 0 or each.high < 0
     said = "Not decided, agent less control" if not decided else f"{'More' if each.low > 0 else 'Less'} than control"
