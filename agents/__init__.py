@@ -20,7 +20,8 @@ Baselines of the papers, trained on a memory:
 
 `capabilities(name)` lists the spaces of each. `agent` builds one of any `seqdec.core.Learner` and policy,
 `from_filter` of a filter, `neural` of a network and an optimizer. `exploring` gives any of them a floor of its
-propensities that falls with time, `guarded` a least and a largest share of each arm.
+propensities that falls with time, `guarded` a least and a largest share of each arm, `conservative` a least share of
+what a control arm would have earned.
 """
 
 if __name__ != "seqdec.agents":
@@ -51,6 +52,7 @@ from seqdec.agents.trained import (
     replay_sgd,
 )
 from seqdec.agents.wrappers.averaging import averaging
+from seqdec.agents.wrappers.conservative import conservative
 from seqdec.agents.wrappers.exploring import exploring
 from seqdec.agents.wrappers.guarded import guarded
 from seqdec.agents.wrappers.rehearsal import Rehearsal, rehearsing
@@ -64,6 +66,7 @@ __all__ = [
     "auto",
     "averaging",
     "capabilities",
+    "conservative",
     "ekf",
     "ensemble",
     "exploring",

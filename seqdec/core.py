@@ -295,6 +295,12 @@ class Agent(NamedTuple):
     """Of the log that it was learned from; None without one."""
     learned_from: bytes = b""
     """Sorted hashes, of 8 bytes each, of the log rows that it has learned, see `seqdec.ope.unseen`."""
+    weighted: bool = False
+    """Whether `update` and `update_batch` also take an `Action` in place of its value, and use its propensity."""
+
+    def lesson(self, action: Action) -> Any:
+        """What `update` takes of an action that was played."""
+        return action._replace(probabilities=None) if self.weighted else action.value
 
     def __hash__(self) -> int:
         return hash((self.init, self.act, self.update))

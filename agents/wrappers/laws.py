@@ -16,9 +16,11 @@ Law = Callable[[Any, Array, Array], Array]
 def redrawn(agent: Agent, law: Law, called: str, inner: Callable[[Any], Any] = lambda state: state) -> Agent:
     """`agent`, which plays from a law; `inner(state)` is its own state.
 
-    Raises ValueError for an agent without probabilities of a finite number of actions.
+    Raises ValueError for an agent without probabilities of a finite number of actions, or that counts its own law.
     """
     assess = agent.assess
+    if agent.weighted:
+        raise ValueError(f"{called} changes the law of {agent.name}, which has to be the last: wrap the agent inside")
     if assess is None or (agent.spaces is not None and isinstance(agent.spaces.action_space, spaces.Box)):
         raise ValueError(f"{called} needs probabilities of all actions, which {agent.name} does not tell")
 

@@ -13,7 +13,7 @@ from gymnasium import spaces as gym_spaces
 from jax.core import Tracer
 
 from seqdec.boundary.checks import as_array, is_sparse, numbers, one_array, only_row
-from seqdec.core import Agent, Array, HasSpaces, Masked, PyTree, Spaces
+from seqdec.core import Action, Agent, Array, HasSpaces, Masked, PyTree, Spaces
 from seqdec.runtime import check_process
 
 LARGEST = float(np.float32(1e15))
@@ -215,6 +215,10 @@ def check_feedback(spaces: Spaces, observation: PyTree, action: Any, feedback: A
         )
     if action is None and shape:
         return context, action, feedback
+    if isinstance(action, Action):
+        chance = one_array("propensity", action.propensity)
+        context, value, feedback = check_feedback(spaces, observation, action.value, feedback)
+        return context, Action(value, chance), feedback
     action = one_array("action", action)
     wanted: Any = () if isinstance(actions, gym_spaces.Discrete) else actions.shape
     if (found := np.shape(action)) != wanted:

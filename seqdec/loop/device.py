@@ -201,7 +201,7 @@ def _step(
     check_action(action, env.action_space)
     env_state, timestep = stepped(env, env.step(env_key, state.env, action.value, params))
     feedback = timestep.reward if timestep.outcomes is None else timestep.outcomes
-    learned, info = agent.update(state.agent, state.observation, action.value, feedback)
+    learned, info = agent.update(state.agent, state.observation, agent.lesson(action), feedback)
     diagnostics = select(info, state.observation, action, names)
     record = Record(action.value, timestep.reward, timestep.regret, action.propensity, rejected(info), diagnostics)
     return state._replace(env=env_state, observation=timestep.observation, agent=learned), record

@@ -62,7 +62,7 @@ def _compile_host(agent: Agent, env: gymnasium.Env, names: tuple[str, ...], seed
         return action
 
     def update(state: PyTree, observation: PyTree, action: Action, reward: Array) -> tuple[PyTree, Array, PyTree]:
-        state, info = agent.update(state, observation, action.value, reward)
+        state, info = agent.update(state, observation, agent.lesson(action), reward)
         return state, rejected(info), select(info, observation, action, names)
 
     like = jax.tree.map(lambda leaf: np.asarray(jnp.asarray(leaf)), _observation(env, *_reset(env, seed=seed)))
