@@ -49,7 +49,7 @@ def routes(service: Service, access: Access) -> list[Route]:
     return [
         Route("/", shown(_overview)),
         Route("/deployments/{deployment}", shown(_deployment)),
-        Route("/deployments/{deployment}/comparison", shown(_comparison)),
+        Route("/deployments/{deployment}/report", shown(_report)),
         Route("/deployments/{deployment}/explain", shown(_explained), methods=["GET", "POST"]),
     ]
 
@@ -61,17 +61,17 @@ async def _overview(service: Service, names: list[str]) -> str:
 async def _deployment(service: Service, deployment: Deployment, request: Request) -> str:
     found = await calls.diagnostics(service, deployment, None) if deployment.state == "open" else None
     about = await calls.about(service, deployment, None)
-    return page.deployment(about, found, is_compared=bool(deployment.compared))
+    return page.deployment(about, found)
 
 
-async def _comparison(service: Service, deployment: Deployment, request: Request) -> str:
-    found: dict[str, Any] = {}
-    for against in deployment.compared:
+async def _report(service: Service, deployment: Deployment, request: Request) -> str:
+    rule: str | None = None
+    if "rule" in deployment.compared:
         try:
-            found[against] = (await calls.compared(service, deployment, against))["verdict"]
+            rule = (await calls.compared(service, deployment, "rule"))["verdict"]
         except ValueError as error:
-            found[against] = service.deployments.said(error)
-    return page.comparison(deployment.name, found)
+            rule = service.deployments.said(error)
+    return page.report(deployment.name, await calls.report(service, deployment, None), rule)
 
 
 async def _explained(service: Service, deployment: Deployment, request: Request) -> str:

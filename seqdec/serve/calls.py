@@ -92,7 +92,7 @@ async def explain(service: Service, deployment: Deployment, ask: messages.Questi
     context = deployment.context(ask.context)
     if deployment.declaration.items is not None and ask.context is None:
         context = None
-    mask = None if ask.mask is None else frozenset(ask.mask)
+    mask = deployment.masks([context], [ask.mask])[0]
     found = await service.slowly(deployment.agent.explain, context, mask, items=ask.items)
     columns = [part.tolist() for part in (found.mean, found.deviation, found.probability, found.baseline)]
     parts = [dict(zip(found.columns, map(_number, row), strict=True)) for row in found.contributions.tolist()]
@@ -109,6 +109,13 @@ async def diagnostics(service: Service, deployment: Deployment, message: None) -
 async def comparison(service: Service, deployment: Deployment, message: None) -> Any:
     """Whether an apprentice would earn more than today's rule."""
     return await compared(service, deployment, "rule")
+
+
+async def report(service: Service, deployment: Deployment, message: None) -> Any:
+    """Which arm earns most, what the agent has earned over control, and whether that is decided; at any time."""
+    found = await service.slowly(_reported, deployment)
+    said = service.deployments.said
+    return {name: one and {**one, "verdict": said(one["verdict"])} for name, one in found.items()}
 
 
 async def control(service: Service, deployment: Deployment, message: None) -> Any:
@@ -154,6 +161,7 @@ async def add_arm(service: Service, deployment: Deployment, of: messages.OfArm) 
 
 async def remove_arm(service: Service, deployment: Deployment, of: messages.OfArm) -> Any:
     """Stop playing an arm; its rewards are still learned."""
+    deployment.check_may_remove()
     await service.slowly(deployment.agent.remove_arm, of.name)
     return await about(service, deployment, None)
 
@@ -246,6 +254,7 @@ CALLS = (
     Call("/ready", None, ready, None, messages.Health),
     Call(f"{_OF}/explain", "read", explain, messages.Question, messages.Explained),
     Call(f"{_OF}/diagnostics", "read", diagnostics, None, messages.Diagnosed),
+    Call(f"{_OF}/report", "read", report, None, messages.Reported),
     Call(f"{_OF}/comparison", "read", comparison, None, messages.Compared),
     Call(f"{_OF}/control", "read", control, None, messages.Compared),
     Call(f"{_OF}/challenger", "read", challenger, None, messages.Compared),
@@ -310,6 +319,12 @@ def _diagnosed(folder: Path, agent: OnlineAgent) -> Any:
 
     with short_turns():
         return reports.of_agent(folder, agent)
+
+
+def _reported(deployment: Deployment) -> Any:
+    from seqdec.serve import reports  # pandas is slow to import
+
+    return reports.answered(deployment.report())
 
 
 def _check_rows(service: Service, rows: Sequence[Any]) -> None:

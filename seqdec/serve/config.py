@@ -13,18 +13,23 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from seqdec import agents
 from seqdec.features import Encoder, kinds
 from seqdec.persistence import read_text
 from seqdec.plugins import check_registered, is_reference
+from seqdec.registry import unknown
+from seqdec.service.report import check_segments, segments_of
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
 Label = Annotated[str, StringConstraints(min_length=1, max_length=256)] | Annotated[int, Field(strict=True)]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Level = bool | int | float | str
 Seconds = Annotated[float, Field(gt=0, le=1e9)]
 Role = Literal["reader", "decider", "operator"]
 
@@ -203,6 +208,15 @@ class Rewards(Reward):
             raise ValueError("a window needs a default, such as 0, or combine = sum, last or max")
         return self
 
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Of what is learned; None where they are not declared."""
+        weighted = [(1.0, self), *((one.weight, one) for one in self.names.values())][bool(self.names) :]
+        if any(one.low is None or one.high is None for _, one in weighted):
+            return None
+        ends = [sorted((weight * (one.low or 0), weight * (one.high or 0))) for weight, one in weighted]
+        return sum(low for low, _ in ends), sum(high for _, high in ends)
+
     def check_reported(self, reward: float | Mapping[str, float]) -> None:
         """Raises ValueError for an unknown name, or a reward beyond its bounds."""
         if isinstance(reward, Mapping) != bool(self.names):
@@ -241,8 +255,56 @@ class Player(Strict):
 class Floor(Strict):
     """A share of uniform decisions, that falls with the number of rewards to this power; as `agents.exploring`."""
 
-    share: Annotated[float, Field(ge=0, le=1)] = 1.0
+    share: Share = 1.0
     power: Annotated[float, Field(ge=0)] = 0.24
+
+
+class Shares(Strict):
+    """The least and the largest probability of each arm in any context, for all or by arm; as `agents.guarded`."""
+
+    floor: Share | dict[str, Share] = 0.0
+    ceiling: Share | dict[str, Share] = 1.0
+
+    def of(self, arms: Sequence[Any]) -> tuple[Any, Any]:
+        """Floors and ceilings of arms. Raises ValueError for an unknown arm, or where no probabilities keep them."""
+        low, high = _by_arm("floor", self.floor, arms, 0.0), _by_arm("ceiling", self.ceiling, arms, 1.0)
+        least, most = (given if isinstance(given, list) else [given] * len(arms) for given in (low, high))
+        if any(a > b for a, b in zip(least, most, strict=True)) or sum(least) > 1 or sum(most) < 1:
+            raise ValueError(f"no probabilities of {len(arms)} arms keep the floors {least} and the ceilings {most}")
+        return low, high
+
+
+def _by_arm(called: str, given: Any, arms: Sequence[Any], otherwise: float) -> Any:
+    """One number, or a list by arm. Raises ValueError for an unknown arm."""
+    if not isinstance(given, dict):
+        return given
+    names = list(map(str, arms))
+    for name in given:
+        if name not in names:
+            raise ValueError(unknown(f"arm of {called}", name, names))
+    return [given.get(name, otherwise) for name in names]
+
+
+class Reported(Strict):
+    """What the report compares, declared before one looks; as `OnlineAgent.report`."""
+
+    segments: list[str] = []
+    decisions: Count = 1
+    within: Annotated[float, Field(ge=0, le=1e9)] = 0.0
+
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        if (self.decisions > 1) is not (self.within > 0):
+            raise ValueError("decisions of a unit, more than one, and within, the seconds for them, go together")
+        return self
+
+
+def segments_in(levels: Mapping[str, Any]) -> list[str]:
+    """Names of the levels of columns, as `seqdec.service.report.segments_of` has them."""
+    pairs = [
+        (column, level) for column, given in levels.items() for level in (given if isinstance(given, list) else [given])
+    ]
+    return [f"{column}={str(level).lower() if isinstance(level, bool) else level}" for column, level in pairs]
 
 
 class Declaration(Strict):
@@ -268,6 +330,11 @@ class Declaration(Strict):
     """another agent that learns beside the first, until take_over exchanges the two"""
     explore: Floor | None = None
     """of what the agents play"""
+    shares: Shares | None = None
+    """bounds of the probabilities of arms, of what the agents play"""
+    off: dict[str, dict[str, Level | list[Level]]] = {}
+    """by arm, the columns and their levels, any of which takes the arm out of a decision"""
+    report: Reported = Reported()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -286,9 +353,31 @@ class Declaration(Strict):
                 raise ValueError(f"the arm of the control group must be one of {self.arms}; got {self.control.arm!r}")
         if self.challenger is not None and (self.arms is None or self.apprentice):
             raise ValueError("a challenger plays arms, beside an agent that plays them: it is none of an apprentice")
+        if (self.shares or self.off or self.report.segments) and self.arms is None:
+            raise ValueError("shares, off and segments of the report are of arms; here actions are items or points")
+        if self.shares is not None:
+            self.shares.of(self.arms or ())
+        if self.off or self.report.segments:
+            encoder = self.context and self.context.made()
+            if not encoder:
+                raise ValueError(
+                    "off, and segments of the report, are levels of columns of the context: declare columns"
+                )
+            check_segments(encoder, self.report.segments)
+            self._check_off(encoder)
         if not is_reference(self.agent):
             agents.REGISTRY[self.agent]  # raises ValueError, with a suggestion
         return self
+
+    def _check_off(self, encoder: Encoder) -> None:
+        """Raises ValueError for an unknown arm, column or level."""
+        _by_arm("off", dict.fromkeys(self.off, 0.0), self.arms or (), 0.0)
+        for levels in self.off.values():
+            for column, given in levels.items():
+                known = segments_of(encoder, [column], np.zeros((0, len(encoder.names))))
+                for segment in segments_in({column: given}):
+                    if segment not in known:
+                        raise ValueError(unknown("level of off", segment, known))
 
     def exchanged(self) -> Self:
         """With the challenger as the agent, and the agent as the challenger."""

@@ -24,11 +24,12 @@ from seqdec.core import HasSpaces, Spaces
 from seqdec.ope import Comparison, Log
 from seqdec.persistence import check_format, read_json, write_json
 from seqdec.registry import unknown
-from seqdec.serve.config import Declaration, Features, Floor, Found, Player
+from seqdec.serve.config import Declaration, Features, Floor, Found, Player, segments_in
 from seqdec.serve.queue import Batches
 from seqdec.service import Catalog, Control, OnlineAgent, read_log
 from seqdec.service.identity import ChangedError
 from seqdec.service.logs import is_database
+from seqdec.service.report import Report, segments_of
 
 _FORMAT = "seqdec deployment 1"
 _DECLARATION, _AGENT, _DEPLOYMENTS = "declaration.json", "agent", "deployments"
@@ -71,8 +72,8 @@ class Deployment:
         self.name, self.declaration, self.took_over = name, declaration, took_over
         self.state, self.reason = "archived" if archived else "opening", ""
         self._agent: OnlineAgent | None = None
-        encoder = declaration.context and declaration.context.made()
-        self._columns = frozenset(encoder.columns if encoder else ())
+        self._encoder = declaration.context and declaration.context.made()
+        self._columns = frozenset(self._encoder.columns if self._encoder else ())
 
     @property
     def imitates(self) -> bool:
@@ -172,19 +173,44 @@ class Deployment:
                 "let it take over"
             )
 
+    def check_may_remove(self) -> None:
+        """Raises ConflictError where arms have shares of their own: another arm could get the place of one."""
+        shares = self.declaration.shares
+        if shares is not None and (isinstance(shares.floor, dict) or isinstance(shares.ceiling, dict)):
+            raise ConflictError(f"the deployment {self.name} has shares by arm: leave arms out by mask, or by off")
+
     def comparison(self, against: Against) -> Comparison:
         """Of the agent with another rule, or the challenger. Raises ValueError without decisions, UnavailableError."""
-        rewards = self.declaration.rewards
-        bounds = None if rewards.low is None or rewards.high is None else (rewards.low, rewards.high)
-        return self.agent.comparison(against, seed=self.declaration.seed, reward_range=bounds)
+        declared = self.declaration
+        return self.agent.comparison(against, seed=declared.seed, reward_range=declared.rewards.bounds)
+
+    def report(self) -> Report:
+        """At any time. Raises UnavailableError."""
+        declared = self.declaration
+        return self.agent.report(reward_range=declared.rewards.bounds, **declared.report.model_dump())
+
+    def masks(self, contexts: Sequence[Any], given: Sequence[Any]) -> list[frozenset[Any] | None]:
+        """Arms that may be played: those of each request (None: all), without those that are off in its context."""
+        masks = [None if mask is None else frozenset(mask) for mask in given]  # a list of 0 and 1 would be bools
+        if not self.declaration.off:
+            return masks
+        encoder, every = self._encoder, {str(arm): arm for arm in self.agent.arms}
+        assert encoder is not None
+        x = np.array([encoder(context) for context in contexts])
+        for name, levels in self.declaration.off.items():
+            found = segments_of(encoder, list(levels), x)
+            for row in np.flatnonzero(np.any([found[segment] for segment in segments_in(levels)], axis=0)).tolist():
+                allowed = masks[row]
+                masks[row] = (frozenset(every.values()) if allowed is None else allowed) - {every.get(name)}
+        return masks
 
     def _decide(self, rows: Sequence[Asked], active: bool, keyed: bool) -> Sequence[Any]:
-        masks = [None if row.mask is None else frozenset(row.mask) for row in rows]  # a list of 0 and 1 would be bools
-        items = [row.items for row in rows]
+        contexts = [self.context(row.context) for row in rows]
+        masks, items = self.masks(contexts, [row.mask for row in rows]), [row.items for row in rows]
         imitates, declared = self.imitates, self.declaration
         assert self._agent is not None
         return self._agent.decide_many(
-            [self.context(row.context) for row in rows],
+            contexts,
             masks if any(mask is not None for mask in masks) else None,
             items=items if any(one is not None for one in items) else None,
             keys=[row.key for row in rows] if keyed else None,  # pyright: ignore[reportArgumentType]
@@ -217,10 +243,11 @@ def opened(declared: Declaration, folder: Path | None, *, relearn: bool = False)
     names, beside = rewards.names, declared.challenger
     defaults = {name: one.default for name, one in names.items() if one.default is not None}
     places, floor = declared.model_dump_json(include={"context", "items", "box"}), declared.explore
+    bounds = None if declared.shares is None else declared.shares.of(declared.arms or ())
 
     def maker(player: Declaration | Player) -> Callable[[HasSpaces], Any]:
-        text = f"{player.agent} {player.settings} {floor!r} {places}"
-        return lambda given: _agent(_Design(f"{given.action_space} {text}", player, floor, given))
+        text = f"{player.agent} {player.settings} {floor!r} {bounds!r} {places}"
+        return lambda given: _agent(_Design(f"{given.action_space} {text}", player, floor, bounds, given))
 
     return OnlineAgent(
         maker(declared),
@@ -250,6 +277,7 @@ class _Design:
     text: str
     player: Declaration | Player = field(compare=False)
     floor: Floor | None = field(compare=False)
+    bounds: tuple[Any, Any] | None = field(compare=False)
     given: HasSpaces = field(compare=False)
 
 
@@ -257,7 +285,9 @@ class _Design:
 def _agent(design: _Design) -> Any:
     """One agent for equal deployments, which share its programs."""
     made = agents.make(design.player.agent, design.given, **design.player.settings)
-    return made if design.floor is None else agents.exploring(made, share=design.floor.share, power=design.floor.power)
+    if design.floor is not None:
+        made = agents.exploring(made, share=design.floor.share, power=design.floor.power)
+    return made if design.bounds is None else agents.guarded(made, floor=design.bounds[0], ceiling=design.bounds[1])
 
 
 def _log(path: Path) -> Log:
@@ -403,7 +433,7 @@ class Deployments(Mapping[str, Deployment]):
         for thread in threads:
             thread.join(max(0.0, until - time.monotonic()))
 
-    def said(self, error: Exception) -> str:
+    def said(self, error: Exception | str) -> str:
         """What an error says, for those who do not see the machine: files without the folder of the server."""
         return str(error).replace(f"{self._folder}{os.sep}", "")
 

@@ -181,6 +181,62 @@ class Compared(Strict):
     warnings: list[str]
 
 
+class Ends(Strict):
+    """A value with the ends of its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class ArmCompared(Strict):
+    """An arm in all decisions; the ends of its difference to the reference arm hold for all arms at all times.
+
+    reward: as if the arm were always played, with its standard error; best: probability of being best; loss: expected
+    per decision, of always playing it from now on.
+    """
+
+    arm: Label
+    decisions: int
+    share: float
+    reward: float | None
+    std_error: float | None
+    best: float
+    loss: float
+    difference: Ends
+
+
+class SegmentCompared(Strict):
+    """The arms in a level of a column."""
+
+    segment: str
+    arms: list[ArmCompared]
+
+
+class Answer(Strict):
+    """To a question that may be asked at any time: `decided` says that one may stop, at 95%.
+
+    rows: decisions that count, or units of a control group; difference: reward per decision; total: in sum.
+    """
+
+    question: str
+    verdict: str
+    decided: bool
+    rows: int
+    difference: Ends | None
+    total: Ends | None
+    arms: list[ArmCompared]
+    segments: list[SegmentCompared]
+
+
+class Reported(Strict):
+    """Answers about the arms, the control group and the challenger; null where there is none."""
+
+    arms: Answer | None
+    control: Answer | None
+    challenger: Answer | None
+
+
 class OfArm(Strict):
     """An arm."""
 

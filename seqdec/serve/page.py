@@ -118,7 +118,7 @@ def overview(deployments: Sequence[Mapping[str, Any]]) -> str:
     return document("Deployments", table(names, rows, "There are no deployments."), links={}, live=True)
 
 
-def deployment(about: Mapping[str, Any], found: Mapping[str, Any] | None, *, is_compared: bool = False) -> str:
+def deployment(about: Mapping[str, Any], found: Mapping[str, Any] | None) -> str:
     """One deployment, with its diagnostics where it is open."""
     name = about["name"]
     links = {"all deployments": "/"}
@@ -126,8 +126,7 @@ def deployment(about: Mapping[str, Any], found: Mapping[str, Any] | None, *, is_
         reason = element("p", f"This deployment is {about['state']}. {about['reason']}")
         return document(name, reason, links=links, live=True)
     links["explain a context"] = f"/deployments/{name}/explain"
-    if is_compared:
-        links["compare"] = f"/deployments/{name}/comparison"
+    links["report"] = f"/deployments/{name}/report"
     arms = [(str(one["arm"]), *(one[key] for key in _OF_ARMS)) for one in found["arms"][:_SHOWN]]
     decisions = [
         tuple(str(one[key]) if key == "action" else one[key] for key in _OF_DECISIONS)
@@ -154,21 +153,38 @@ def deployment(about: Mapping[str, Any], found: Mapping[str, Any] | None, *, is_
     return document(name, *sections, links=links, live=True)
 
 
-_QUESTIONS = {
-    "rule": "Would the agent earn more than today's rule?",
-    "control": "Does the agent earn more than its control group?",
-    "challenger": "Would the challenger earn more than the agent?",
-}
-
-
-def comparison(name: str, found: Mapping[str, str]) -> str:
-    """What is said about the rule, the control group and the challenger; it reads the whole log, so it is not live."""
-    parts = [
-        part for against, said in found.items() for part in (element("h2", _QUESTIONS[against]), element("p", said))
-    ]
-    note = "Of the later half of the decisions with a reward. An interval holds for one look, at a time chosen before."
+def report(name: str, found: Mapping[str, Any], rule: str | None) -> str:
+    """The report, and what is said about the rule of an apprentice; it reads the whole log, so it is not live."""
+    parts = [part for answer in found.values() if answer is not None for part in _answer(answer)]
+    if parts:
+        parts.append(element("p", _ANYTIME))
+    if rule is not None:
+        note = "Of the later half of the decisions with a reward; the interval holds for one look."
+        parts += [element("h2", "Would the agent earn more than today's rule?"), element("p", rule), element("p", note)]
+    if not parts:
+        parts = [element("p", "There are no arms to compare.")]
     links = {name: f"/deployments/{name}", "all deployments": "/"}
-    return document(f"{name}: compare", *parts, element("p", note), links=links, live=False)
+    return document(f"{name}: report", *parts, links=links, live=False)
+
+
+def _answer(found: Mapping[str, Any]) -> list[Html]:
+    """A question, its answer and its tables."""
+    verdict = found["verdict"]
+    parts = [
+        element("h2", found["question"]),
+        element("p", element("strong", verdict) if found["decided"] else verdict),
+    ]
+    if found["arms"]:
+        parts.append(_compared(found["arms"]))
+    for one in found["segments"]:
+        parts += [element("h3", one["segment"]), _compared(one["arms"])]
+    return parts
+
+
+def _compared(arms: Sequence[Mapping[str, Any]]) -> Html:
+    first = sorted(arms, key=lambda one: -one["decisions"])[:_SHOWN]
+    rows = [(str(one["arm"]), *(one[key] for key in _OF_COMPARED), *one["difference"].values()) for one in first]
+    return table(("arm", *_OF_COMPARED, "difference", "low", "high"), rows, "There are no decisions yet.")
 
 
 def explained(
@@ -190,8 +206,12 @@ def explained(
     return document(f"{name}: explain a context", *parts, links={name: place, "all deployments": "/"}, live=False)
 
 
+_ANYTIME = (
+    "The ends hold at 95% at all times together, for each question by itself: look as often as you like, and stop once "
+    "it is decided. Probability of being best, and loss of always playing an arm from now on, are no tests."
+)
+_OF_COMPARED = ("decisions", "share", "reward", "best", "loss")
 _OF_ARMS = ("decisions", "share", "reward", "low", "high", "least_propensity")
-_ARMS = ("arm", "decisions", "latest share", "reward", "low", "high", "least propensity")
 _OF_DECISIONS = ("number", "time", "action", "propensity", "reward", "source")
 _OF_BELIEFS = ("mean", "deviation", "probability", "baseline")
 

@@ -9,6 +9,7 @@ import pandas as pd
 
 from seqdec.service import OnlineAgent, diagnostics
 from seqdec.service.logs import read_latest
+from seqdec.service.report import Answer, Report
 from seqdec.service.summary import summary
 
 _LATEST = 5_000
@@ -16,12 +17,13 @@ _LATEST = 5_000
 _SHOWN = 20
 _COMPARED = (
     "Rewards are weighted by propensities: what an arm would earn in all decisions, with 95% intervals for one look. "
-    "The arm that looks best is chosen after the fact: test a winner on later decisions."
+    "Which arm is best, and whether that is decided, the report says at any time."
 )
 _PLAIN = (
     "Propensities are not known: rewards are plain means of the decisions of each arm, and no test of one arm against "
     "another."
 )
+_ENDS = (("value", "difference"), ("low", "low"), ("high", "high"))
 _NOTHING: dict[str, Any] = {"latest": 0, "alarms": [], "facts": [], "comparison": "", "arms": [], "decisions": []}
 
 
@@ -51,6 +53,33 @@ def report(history: pd.DataFrame) -> dict[str, Any]:
         "arms": [_arm(one) for one in arms],
         "decisions": [_decision(one) for one in history.tail(_SHOWN).to_dict("records")[::-1]],
     }
+
+
+def answered(found: Report) -> dict[str, Any]:
+    """A report of all decisions."""
+    return {name: None if one is None else _answer(one) for name, one in found._asdict().items()}
+
+
+def _answer(one: Answer) -> dict[str, Any]:
+    ends = {name: part and part._asdict() for name, part in (("difference", one.difference), ("total", one.total))}
+    segments: Any = one.segments
+    by = [] if segments is None else [(name, part.droplevel(0)) for name, part in segments.groupby(level=0, sort=False)]
+    tables = [{"segment": name, "arms": _compared(part)} for name, part in by]
+    told = {name: getattr(one, name) for name in ("question", "verdict", "decided", "rows")}
+    return {**told, **ends, "arms": [] if one.arms is None else _compared(one.arms), "segments": tables}
+
+
+def _compared(table: Any) -> list[dict[str, Any]]:
+    """A table of `seqdec.ope.compare_arms`."""
+    return [
+        {
+            "arm": _action(one["arm"]),
+            "decisions": int(one["decisions"]),
+            **{name: _number(one[name]) for name in ("share", "reward", "std_error", "best", "loss")},
+            "difference": {name: float(one[key]) for name, key in _ENDS},
+        }
+        for one in table.reset_index().to_dict("records")
+    ]
 
 
 def _arm(one: dict[Any, Any]) -> dict[str, Any]:

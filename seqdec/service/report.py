@@ -104,7 +104,7 @@ def report_of(
     """The report of a log; `laws` of a challenger. Raises ValueError for columns without segments."""
     encoder = _encoder(database) if segments else None
     if encoder is not None:
-        segments_of(encoder, segments, np.zeros((0, len(encoder.names))))  # refuses
+        check_segments(encoder, segments)
     groups = database.units()
     own = functools.cache(lambda: _own(database, groups, is_exact=is_exact))
 
@@ -127,7 +127,7 @@ def segments_of(encoder: Encoder, columns: Sequence[str], x: np.ndarray) -> dict
     found: dict[str, np.ndarray] = {}
     for column in columns:
         if column not in encoder.columns:
-            raise ValueError(unknown("column of segments", column, encoder.columns))
+            raise ValueError(unknown("column", column, encoder.columns))
         kind, at = encoder.kinds[column], encoder.column_of.index(column)
         if isinstance(kind, Categorical):
             found |= {f"{column}={level}": x[:, at + place] == 1 for place, level in enumerate(kind.levels)}
@@ -141,10 +141,15 @@ def segments_of(encoder: Encoder, columns: Sequence[str], x: np.ndarray) -> dict
         elif isinstance(kind, Bool):
             found |= {f"{column}={name}": (x[:, at] == value) & (x[:, at + 1] == 0) for name, value in _FLAGS.items()}
         else:
-            raise ValueError(f"segments are levels of a column, categorical, ordered, tags or bool; {column} has none")
+            raise ValueError(f"the column {column} has no levels: name one that is categorical, ordered, tags or bool")
+    return found
+
+
+def check_segments(encoder: Encoder, columns: Sequence[str]) -> None:
+    """Raises ValueError for columns without levels, or too many levels."""
+    found = segments_of(encoder, columns, np.zeros((0, len(encoder.names))))
     if len(found) > _SEGMENTS:
         raise ValueError(f"at most {_SEGMENTS} segments can be compared, whose ends hold together; got {len(found)}")
-    return found
 
 
 def _answered(name: str, answer: Callable[[], Answer]) -> Answer:

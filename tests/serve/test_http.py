@@ -246,6 +246,9 @@ def test_a_control_group_is_of_units(served: Running) -> None:
             decider.learn("held", one["token"], float(one["action"] == "a"))
     found = client.call("/v1/held/control")
     assert found["decision"] == "cannot decide" and "40 rows" in found["verdict"]  # the later half
+    found = client.call("/v1/held/report")
+    assert found["control"]["rows"] == 40 and found["control"]["total"] is not None and found["challenger"] is None
+    assert "propensities are estimates" in found["arms"]["verdict"]
     client.call("/v1/held/archive", {})
 
 
@@ -274,11 +277,12 @@ challenger = { agent = "linear", settings = { policy = "ucb" } }
                 break
             time.sleep(0.1)
         assert found["decision"] in ("better", "worse", "no difference shown", "cannot decide")
-        status, text, _ = get(running, "/deployments/shop/comparison", running.keys["reader"])
-        assert (
-            status == 200 and "Would the challenger earn more than the agent?" in text and found["verdict"][:20] in text
-        )
-        assert "/comparison" in get(running, "/deployments/shop", running.keys["reader"])[1]
+        status, text, _ = get(running, "/deployments/shop/report", running.keys["reader"])
+        assert status == 200 and "Would the challenger have earned more" in text and "Arm &#x27;a&#x27; is best" in text
+        assert "/report" in get(running, "/deployments/shop", running.keys["reader"])[1]
+        answers = client.call("/v1/shop/report")
+        assert answers["arms"]["decided"] and answers["arms"]["rows"] == 80 and answers["control"] is None
+        assert answers["challenger"]["difference"]["low"] <= answers["challenger"]["difference"]["high"]
         assert client.call("/v1/shop/take_over", {})["took_over"]
         about = client.call("/v1/shop/take_over", {})
         assert about["state"] == "open" and about["counts"]["rewards"] == 80
@@ -289,6 +293,40 @@ challenger = { agent = "linear", settings = { policy = "ucb" } }
         assert not client.call("/v1/shop/hand_back", {})["took_over"]
         declaration = {"arms": ["a", "b"], "challenger": {"agent": "linear"}, "apprentice": True}
         assert refused(client, "/v1", {"name": "both", "declaration": declaration})[0] == 422
+
+
+def test_shares_and_arms_that_are_off_are_kept(served: Running) -> None:
+    """By the law that is logged, in single decisions and many, whatever mask a request has."""
+    client = served.client()
+    columns = {"city": {"kind": "categorical", "levels": ["Oslo", "Rome"]}, "adult": {"kind": "bool"}}
+    declaration: Any = {"arms": ["a", "b", 3], "context": {"columns": columns}, "agent": "linear"}
+    declaration |= {"shares": {"floor": 0.1, "ceiling": {"3": 0.3}}, "off": {"b": {"city": ["Rome"], "adult": False}}}
+    for part, message in (
+        ({"shares": {"floor": {"c": 0.1}}}, "'c'"),
+        ({"shares": {"floor": 0.4}}, "no probabilities of 3 arms"),
+        ({"shares": {"ceiling": 0.3}}, "no probabilities of 3 arms"),
+        ({"off": {"c": {"city": "Rome"}}}, "'c'"),
+        ({"off": {"b": {"city": "Paris"}}}, "city=Paris"),
+        ({"off": {"b": {"town": "Rome"}}}, "'town'"),
+        ({"report": {"segments": ["town"]}}, "'town'"),
+        ({"report": {"decisions": 3}}, "go together"),
+        ({"context": {"size": 2}}, "declare columns"),
+    ):
+        status, said = refused(client, "/v1", {"name": "kept", "declaration": {**declaration, **part}})
+        assert status == 422 and message in said, said
+    client.call("/v1", {"name": "kept", "declaration": {**declaration, "report": {"segments": ["city"]}}})
+    rome, child, free = ({"city": "Rome", "adult": True}, {"adult": 0}, {"city": "Oslo", "adult": True})
+    made = client.call("/v1/kept/decide_many", {"rows": [{"context": one} for one in (rome, child, free) * 60]})
+    actions = [[one["action"] for one in made["decisions"][place::3]] for place in range(3)]
+    assert {"a", 3} == set(actions[0]) == set(actions[1]) and set(actions[2]) == {"a", "b", 3}
+    found = {one["action"]: one["probability"] for one in client.call("/v1/kept/explain", {"context": rome})["actions"]}
+    assert not found["b"] and 0.1 <= found[3] <= 0.3 + 1e-6
+    assert client.call("/v1/kept/decide", {"context": rome, "mask": ["b", 3]})["action"] == 3
+    assert "at least one of the arms" in refused(client, "/v1/kept/decide", {"context": rome, "mask": ["b"]})[1]
+    assert refused(client, "/v1/kept/remove_arm", {"name": "b"})[0] == 409
+    client.learn("kept", made["decisions"][0]["token"], 1.0)
+    assert [one["segment"] for one in client.call("/v1/kept/report")["arms"]["segments"]] == ["city=Rome"]
+    client.call("/v1/kept/archive", {})
 
 
 def test_deployments_are_created_archived_and_restored(served: Running) -> None:

@@ -28,6 +28,15 @@ COLUMNS = {
     "tags": Tags(("a", "b")),
     "spot": Vector((0.0, 0.0), (1.0, 1.0)),
 }
+ARM: dict[str, Any] = {
+    **{"arm": EVIL, "decisions": 4000, "share": 0.5, "reward": 0.61, "std_error": 0.01, "best": 0.98, "loss": 0.0},
+    "difference": {"value": 0.1, "low": 0.05, "high": 0.15},
+}
+ANSWER: dict[str, Any] = {
+    **{"question": "Which arm earns most?", "verdict": EVIL, "decided": True, "rows": 8000, "difference": None},
+    **{"total": None, "arms": [ARM, {**ARM, "arm": 3}], "segments": [{"segment": EVIL, "arms": [ARM]}]},
+}
+ANSWERS = {"arms": ANSWER, "control": {**ANSWER, "arms": [], "segments": [], "decided": False}, "challenger": None}
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
@@ -63,7 +72,7 @@ def pages_of(report: dict[str, Any]) -> list[str]:
         page.overview([ABOUT, {**ABOUT, "name": "b", "state": "failed", "reason": EVIL}]),
         page.deployment(ABOUT, {**report, "alarms": [*report["alarms"], alarm]}),
         page.deployment({**ABOUT, "state": "failed", "reason": EVIL}, None),
-        page.comparison("shop", {"rule": EVIL, "control": "Worse.", "challenger": "Better."}),
+        page.report("shop", ANSWERS, EVIL),
         page.explained("shop", fields, [{**belief, "contributions": {EVIL: 0.2}}], EVIL),
     ]
 

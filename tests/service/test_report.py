@@ -140,7 +140,7 @@ def test_segments_are_levels_of_columns() -> None:
         tables = one.report(segments=["city"]).arms.segments  # pyright: ignore[reportOptionalMemberAccess]
         assert tables is not None and tables.loc[("city=Rome", "a"), "reward"] > 0.9
         assert tables.loc[("city=Oslo", "a"), "reward"] < 0.1
-        with pytest.raises(ValueError, match="age has none"):
+        with pytest.raises(ValueError, match="age has no levels"):
             one.report(segments=["age"])
     with service(arms=ARMS) as one, pytest.raises(ValueError, match="no encoder of columns"):
         one.report(segments=["city"])
