@@ -10,7 +10,7 @@ import itertools
 import threading
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from seqdec.runtime import short_turns
 from seqdec.service.actions import Arms
 from seqdec.service.contexts import Contexts
 from seqdec.service.model import Belief, Lessons, Maker, Model
-from seqdec.service.store import Store, Stored, Transact
+from seqdec.service.store import Store, Stored, Transact, own_propensity
 
 _STEP = 16
 """Batches of one step, which alone are read while other calls wait."""
@@ -108,21 +108,23 @@ class Challenger(threading.Thread):
             model.belief = Belief(model.belief.state, base.batch)
         if self._ended.is_set() or self._store.batches <= model.belief.batch:
             return None
-        numbers, contexts, allowed, actions, rewards, sizes, last = [], [], [], [], [], [], model.belief.batch
+        numbers, contexts, allowed, actions, chances, rewards, sizes = [], [], [], [], [], [], []
+        last = model.belief.batch
         outputs = {key: output for output, key in self._owners.items()}
         for last, pairs in self._store.pairs_after(model.belief.batch, _STEP):  # noqa: B007
             before = len(numbers)
-            for (_, number, _, reward, *_), (_, _, _, context, mask, action, *_) in pairs:
+            for (_, number, _, reward, *_), (_, _, _, context, mask, action, chance, *_) in pairs:
                 if context is not None and action in outputs:
                     numbers.append(number)
                     contexts.append(context)
                     allowed.append(np.frombuffer(mask, bool))
                     actions.append(outputs[action])
+                    chances.append(own_propensity(number, chance))
                     rewards.append(reward if isinstance(reward, float) else self._worth(reward))
             sizes.append(len(numbers) - before)
         masks = np.zeros((len(numbers), model.outputs), bool)
         for row, free in zip(masks, allowed, strict=True):
             row[[outputs[key] for key in np.flatnonzero(free).tolist() if key in outputs]] = True
         x = self._contexts.unpack(contexts)
-        lessons: Any = np.array(actions, np.int32), np.array(rewards, np.float32), sizes, last
-        return _Step(numbers, masks, Lessons(x, *lessons))
+        played = model.played(actions, chances)
+        return _Step(numbers, masks, Lessons(x, played, np.array(rewards, np.float32), sizes, last))

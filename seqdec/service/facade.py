@@ -30,7 +30,7 @@ from seqdec.features import Encoder
 from seqdec.introspection import brief, counted, described, listed
 from seqdec.ope.comparison import Comparison
 from seqdec.ope.log import Label, Log, check_log
-from seqdec.persistence import check_folder_name, check_writable, located, locked, versions
+from seqdec.persistence import as_json, check_folder_name, check_writable, located, locked, versions
 from seqdec.runtime import check_process, is_forked, short_turns
 from seqdec.service import logs
 from seqdec.service import retention as erasure
@@ -219,6 +219,11 @@ class OnlineAgent:
         check_arms(self._store.path, known, maker.arms, found["first"])
         before, agent = found["outputs"], maker.agent(found["outputs"])
         changed = has_changed(self._store.path, found, {**facts, **identity_of(agent)}, relearn=relearn)
+        if changed and agent.weighted and found["settings"] != as_json(dict(agent.settings)):
+            raise ValueError(
+                f"{self._store.path} has decisions of another law than that of {agent.name}, which counts its own: "
+                "give it a folder of its own, and let it learn this log, warm_start(seqdec.service.read_log(folder))"
+            )
         after = max(before, outputs or 0)
         again = changed or after > before
         if changed and (base := self._store.base):

@@ -198,21 +198,22 @@ class Learner:
     def _lessons(self, model: Model, lesson: Callable[[Any], Any], most: int) -> tuple[Lessons, list[bool]]:
         """At most `most` next batches, and whether each reward of the last has an output."""
         batches = self._store.batches_after(model.belief.batch, most)
-        contexts, actions, rewards, sizes, known = [], [], [], [], []
+        contexts, actions, rewards, chances, sizes, known = [], [], [], [], [], []
         for _, found in batches:
             known, before = [], len(actions)
-            for context, action, reward in found:
+            for context, action, reward, propensity in found:
                 learned = None if context is None else lesson(action)
                 self._erased += context is None
                 known.append(learned is not None)
                 if context is not None and learned is not None:
                     contexts.append(context)
                     actions.append(learned)
+                    chances.append(propensity)
                     rewards.append(reward if isinstance(reward, float) else self._worth(reward))
             sizes.append(len(actions) - before)
-        kind = np.float32 if actions and isinstance(actions[0], np.ndarray) else np.int32
         x = self._contexts.unpack(contexts)
-        return Lessons(x, np.array(actions, kind), np.array(rewards, np.float32), sizes, batches[-1][0]), known
+        played = model.played(actions, chances)
+        return Lessons(x, played, np.array(rewards, np.float32), sizes, batches[-1][0]), known
 
     def _say_erased(self) -> None:
         if self._erased:

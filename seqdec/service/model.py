@@ -47,8 +47,8 @@ class Lessons(NamedTuple):
 
     x: Any
     """(n, ...) contexts"""
-    actions: np.ndarray
-    """(n,) int32 outputs of the model, or (n, ...) float32 points of a Box"""
+    actions: Any
+    """(n,) int32 outputs of the model, or (n, ...) float32 points of a Box; with propensities as the agent uses them"""
     rewards: np.ndarray
     """(n,) float32"""
     sizes: Sequence[int]
@@ -217,6 +217,11 @@ class Model:
         state = self.belief.state
         return jax.tree.map(jnp.copy, state) if self._in_place else state
 
+    def played(self, actions: Sequence[Any], propensities: Any) -> Any:
+        """Actions of lessons."""
+        values = np.array(actions, np.int32 if self.outputs else np.float32)
+        return self.agent.lesson(Action(values, np.array(propensities, np.float32)))  # pyright: ignore
+
     def learn(self, lessons: Lessons) -> list[bool]:
         """Learn; returns whether each lesson was accepted. Their number in a call changes no bit."""
         state, accepted = self._learned(self.belief.state, lessons)
@@ -239,7 +244,8 @@ class Model:
             for count in (1, 2):
                 some = jax.tree.map(lambda leaf: np.repeat(leaf, count, 0), x)  # noqa: B023
                 with jax.debug_nans(False):
-                    lessons = Lessons(some, np.array([action] * count), np.full(count, np.nan, np.float32), [count], 0)
+                    unknown = np.full(count, np.nan, np.float32)
+                    lessons = Lessons(some, self.played([action] * count, unknown), unknown, [count], 0)
                     state, _ = self._learned(state, lessons)
                 yield count == 2
             for count in _PADS if decides else ():
@@ -309,7 +315,7 @@ def _filled_up(
         beyond = np.arange(size) >= np.array([[b - a] for a, b in parts])
         rewards[:count][beyond] = np.nan  # which changes no belief
     x = {name: filled(part) for name, part in x.items()} if isinstance(x, Mapping) else filled(x)
-    return x, filled(lessons.actions), rewards
+    return x, jax.tree.map(filled, lessons.actions), rewards
 
 
 def _filled(rows: np.ndarray, size: int) -> np.ndarray:

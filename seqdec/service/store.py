@@ -79,6 +79,8 @@ class Reward(NamedTuple):
     """None where it was erased"""
     action: Any
     reward: Stored
+    propensity: float
+    """NaN of imported ones, which another policy decided"""
 
 
 class Place(NamedTuple):
@@ -104,6 +106,11 @@ def check_keys(keys: Iterable[Any]) -> list[str]:
         if not key.isprintable() or not 0 < len(key) <= LONGEST_KEY:
             raise ValueError(f"a key must have 1 to {LONGEST_KEY} printable characters; got {key!r:.80}")
     return given
+
+
+def own_propensity(number: int, propensity: float | None) -> float:
+    """The propensity of a decision that was made here."""
+    return math.nan if number < 1 or propensity is None else propensity
 
 
 def nanoseconds(seconds: float) -> int:
@@ -199,7 +206,13 @@ class Store:
         self.rewards += len(rows)
         self.batches = batch
         plain = (reward + 0.0 if isinstance(reward, float) else reward for _, reward, _ in rows)
-        self._latest = batch, [Reward(row.context, row.action, one) for (row, *_), one in zip(rows, plain, strict=True)]
+        self._latest = (
+            batch,
+            [
+                Reward(row.context, row.action, one, own_propensity(row.number, row.propensity))
+                for (row, *_), one in zip(rows, plain, strict=True)
+            ],
+        )
 
     def append_reports(self, rows: Sequence[tuple[int, Stored, bytes | None]], activated: Iterable[int]) -> None:
         """Commit reports, and that some decisions are active."""
@@ -338,7 +351,13 @@ class Store:
         if self._latest and self._latest[0] == batch + 1:
             return [self._latest]
         return [
-            (number, [Reward(decision[3], decision[5], reward[3]) for reward, decision in pairs])
+            (
+                number,
+                [
+                    Reward(decision[3], decision[5], reward[3], own_propensity(decision[0], decision[6]))
+                    for reward, decision in pairs
+                ],
+            )
             for number, pairs in self.pairs_after(batch, most)
         ]
 
