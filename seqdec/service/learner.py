@@ -201,7 +201,7 @@ class Learner:
         contexts, actions, rewards, chances, sizes, known = [], [], [], [], [], []
         for _, found in batches:
             known, before = [], len(actions)
-            for context, action, reward, propensity in found:
+            for context, action, propensity, reward in found:
                 learned = None if context is None else lesson(action)
                 self._erased += context is None
                 known.append(learned is not None)

@@ -219,8 +219,8 @@ class Model:
 
     def played(self, actions: Sequence[Any], propensities: Any) -> Any:
         """Actions of lessons."""
-        values = np.array(actions, np.int32 if self.outputs else np.float32)
-        return self.agent.lesson(Action(values, np.array(propensities, np.float32)))  # pyright: ignore
+        kind = np.float32 if actions and isinstance(actions[0], np.ndarray) else np.int32
+        return self.agent.lesson(Action(np.array(actions, kind), np.array(propensities, np.float32)))  # pyright: ignore
 
     def learn(self, lessons: Lessons) -> list[bool]:
         """Learn; returns whether each lesson was accepted. Their number in a call changes no bit."""

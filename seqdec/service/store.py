@@ -78,9 +78,9 @@ class Reward(NamedTuple):
     context: bytes | None
     """None where it was erased"""
     action: Any
-    reward: Stored
     propensity: float
     """NaN of imported ones, which another policy decided"""
+    reward: Stored
 
 
 class Place(NamedTuple):
@@ -209,7 +209,7 @@ class Store:
         self._latest = (
             batch,
             [
-                Reward(row.context, row.action, one, own_propensity(row.number, row.propensity))
+                Reward(row.context, row.action, own_propensity(row.number, row.propensity), one)
                 for (row, *_), one in zip(rows, plain, strict=True)
             ],
         )
@@ -354,7 +354,7 @@ class Store:
             (
                 number,
                 [
-                    Reward(decision[3], decision[5], reward[3], own_propensity(decision[0], decision[6]))
+                    Reward(decision[3], decision[5], own_propensity(decision[0], decision[6]), reward[3])
                     for reward, decision in pairs
                 ],
             )
