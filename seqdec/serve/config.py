@@ -285,6 +285,27 @@ def _by_arm(called: str, given: Any, arms: Sequence[Any], otherwise: float) -> A
     return [given.get(name, otherwise) for name in names]
 
 
+class Conservative(Strict):
+    """A share of an arm's rewards that may be lost at most, in sum; as `agents.conservative`."""
+
+    arm: Label
+    late: Annotated[int, Field(ge=0)]
+    loss: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    share: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    level: Annotated[float, Field(gt=0, lt=1)] = 0.95
+
+    def of(self, arms: Sequence[Any], bounds: tuple[float, float] | None) -> dict[str, Any]:
+        """Keywords, for arms and the range of rewards. Raises ValueError for an unknown arm, or rewards below 0."""
+        if self.arm not in arms:
+            raise ValueError(f"the arm of conservative must be one of {list(arms)}; got {self.arm!r}")
+        if bounds is None or not 0 <= bounds[0] < bounds[1]:
+            raise ValueError("conservative needs rewards from 0 on: declare rewards.low, of at least 0, and high")
+        if self.loss + self.share >= 1:
+            raise ValueError(f"loss and share of conservative must be below 1 together; got {self.loss + self.share:g}")
+        own = self.model_dump(exclude={"arm"})
+        return {"control": list(arms).index(self.arm), "largest_reward": bounds[1], **own}
+
+
 class Reported(Strict):
     """What the report compares, declared before one looks; as `OnlineAgent.report`."""
 
@@ -332,6 +353,8 @@ class Declaration(Strict):
     """of what the agents play"""
     shares: Shares | None = None
     """bounds of the probabilities of arms, of what the agents play"""
+    conservative: Conservative | None = None
+    """bound of what the agents may lose against an arm"""
     off: dict[str, dict[str, Level | list[Level]]] = {}
     """by arm, the columns and their levels, any of which takes the arm out of a decision"""
     report: Reported = Reported()
@@ -357,6 +380,10 @@ class Declaration(Strict):
             raise ValueError("shares, off and segments of the report are of arms; here actions are items or points")
         if self.shares is not None:
             self.shares.of(self.arms or ())
+        if self.conservative is not None:
+            if self.arms is None or self.apprentice or self.shares is not None:
+                raise ValueError("conservative is for agents that play arms, without shares, and not for an apprentice")
+            self.conservative.of(self.arms, self.rewards.bounds)
         if self.off or self.report.segments:
             encoder = self.context and self.context.made()
             if not encoder:

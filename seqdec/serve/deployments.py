@@ -176,6 +176,10 @@ class Deployment:
     def check_may_remove(self) -> None:
         """Raises ConflictError where arms have shares of their own: another arm could get the place of one."""
         shares = self.declaration.shares
+        if self.declaration.conservative is not None:
+            raise ConflictError(
+                f"the deployment {self.name} has a bound against an arm: leave arms out by mask, or by off"
+            )
         if shares is not None and (isinstance(shares.floor, dict) or isinstance(shares.ceiling, dict)):
             raise ConflictError(f"the deployment {self.name} has shares by arm: leave arms out by mask, or by off")
 
@@ -243,11 +247,13 @@ def opened(declared: Declaration, folder: Path | None, *, relearn: bool = False)
     names, beside = rewards.names, declared.challenger
     defaults = {name: one.default for name, one in names.items() if one.default is not None}
     places, floor = declared.model_dump_json(include={"context", "items", "box"}), declared.explore
-    bounds = None if declared.shares is None else declared.shares.of(declared.arms or ())
+    arms, careful = declared.arms or (), declared.conservative
+    bounds = None if declared.shares is None else declared.shares.of(arms)
+    careful = None if careful is None else careful.of(arms, rewards.bounds)
 
     def maker(player: Declaration | Player) -> Callable[[HasSpaces], Any]:
-        text = f"{player.agent} {player.settings} {floor!r} {bounds!r} {places}"
-        return lambda given: _agent(_Design(f"{given.action_space} {text}", player, floor, bounds, given))
+        text = f"{player.agent} {player.settings} {floor!r} {bounds!r} {careful!r} {places}"
+        return lambda given: _agent(_Design(f"{given.action_space} {text}", player, floor, bounds, careful, given))
 
     return OnlineAgent(
         maker(declared),
@@ -278,6 +284,7 @@ class _Design:
     player: Declaration | Player = field(compare=False)
     floor: Floor | None = field(compare=False)
     bounds: tuple[Any, Any] | None = field(compare=False)
+    careful: dict[str, Any] | None = field(compare=False)
     given: HasSpaces = field(compare=False)
 
 
@@ -287,7 +294,9 @@ def _agent(design: _Design) -> Any:
     made = agents.make(design.player.agent, design.given, **design.player.settings)
     if design.floor is not None:
         made = agents.exploring(made, share=design.floor.share, power=design.floor.power)
-    return made if design.bounds is None else agents.guarded(made, floor=design.bounds[0], ceiling=design.bounds[1])
+    if design.bounds is not None:
+        made = agents.guarded(made, floor=design.bounds[0], ceiling=design.bounds[1])
+    return made if design.careful is None else agents.conservative(made, **design.careful)
 
 
 def _log(path: Path) -> Log:

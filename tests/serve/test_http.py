@@ -329,6 +329,27 @@ def test_shares_and_arms_that_are_off_are_kept(served: Running) -> None:
     client.call("/v1/kept/archive", {})
 
 
+def test_a_conservative_deployment_begins_with_control(served: Running) -> None:
+    client = served.client()
+    declaration: Any = {"arms": ["new", "today"], "agent": "linear", "rewards": {"low": 0, "high": 2}}
+    declaration |= {"conservative": {"arm": "today", "late": 50, "loss": 0.2}}
+    for part, message in (
+        ({"conservative": {"arm": "other", "late": 50}}, "'other'"),
+        ({"conservative": {"arm": "today"}}, "late"),
+        ({"conservative": {"arm": "today", "late": 5, "loss": 0.5, "share": 0.6}}, "below 1 together"),
+        ({"rewards": {"low": -1, "high": 2}}, "rewards from 0 on"),
+        ({"rewards": {}}, "rewards from 0 on"),
+        ({"shares": {"floor": 0.1}}, "without shares"),
+    ):
+        status, said = refused(client, "/v1", {"name": "careful", "declaration": {**declaration, **part}})
+        assert status == 422 and message in said, said
+    client.call("/v1", {"name": "careful", "declaration": declaration})
+    found = {one["action"]: one["probability"] for one in client.call("/v1/careful/explain", {})["actions"]}
+    assert found["today"] >= 0.8 - 1e-6 and found["new"] <= 0.2 + 1e-6
+    assert refused(client, "/v1/careful/remove_arm", {"name": "today"})[0] == 409
+    client.call("/v1/careful/archive", {})
+
+
 def test_deployments_are_created_archived_and_restored(served: Running) -> None:
     client = served.client()
     declaration = {"arms": ["a", "b"], "context": {"size": 2}, "agent": "linear"}
