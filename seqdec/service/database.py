@@ -26,7 +26,7 @@ in the table base on, whose parts count once the fact names their places.
 import json
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from seqdec.core import Schema
@@ -57,6 +57,8 @@ COLUMNS = {
     table: ", ".join(f"{table}.{column.split()[0]}" for column in (*columns, "checksum"))
     for table, columns in TABLES.items()
 }
+REPLACED = {"facts", "arms", "items", "deferred", "base"}
+"""Tables whose rows change."""
 WIDTHS = {table: len(columns) + 1 for table, columns in TABLES.items()}
 _WITH_DECISION = f"SELECT {COLUMNS['rewards']}, {COLUMNS['decisions']} FROM rewards LEFT JOIN decisions USING (number)"
 
@@ -145,8 +147,12 @@ class Database:
         """Rows of a statement in the SQL that all databases have, with ? for parameters."""
         raise NotImplementedError
 
-    def write(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Insert rows, or replace those of some tables; without their checksums."""
+    def among(self, column: str, values: Collection[int]) -> tuple[str, Sequence[Any]]:
+        """A condition, and its parameters."""
+        raise NotImplementedError
+
+    def write(self, table: str, rows: Sequence[Sequence[Any]], *, replaces: bool = False) -> None:
+        """Insert rows, given without their checksums; `replaces`: in place of others, as always in `REPLACED`."""
         raise NotImplementedError
 
     def scan(self, table: str) -> Iterator[Sequence[Any]]:

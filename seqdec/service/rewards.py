@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +24,6 @@ from seqdec.service.store import (
     REPORTED,
     WITHDRAWN,
     Logged,
-    Place,
     Store,
     Stored,
     check_keys,
@@ -118,7 +117,7 @@ class Rewards:
         self._rule, self._store, self._learner = rule, store, learner
         self._window = None if rule.after is None else nanoseconds(rule.after)
         self._lifetime = min(1e9 * seconds for seconds in (expire_after, rule.after, math.inf) if seconds is not None)
-        self._ended = Place() if rule.after is None else store.settled()
+        self._ended: Any = None
         self.counts: Counter[str] = Counter()
 
     @property
@@ -134,17 +133,28 @@ class Rewards:
         return [(*place_of(token), parse(reward), _digest(*key)) for token, reward, *key in map(_report, given)]
 
     def report(self, asked: Sequence[tuple[int, bytes, Parts, bytes | None]]) -> list[Result]:
-        """Log and learn what is new; returns the result of each."""
+        """Log and learn what is new; returns the result of each. A shared store's rewards are learned later."""
+        with self._store.locked({number for number, *_ in asked}) as found:
+            results, new = self._logged(asked, found)
+        if new and not self._store.is_shared:
+            for index, result in zip(new, self._learner.catch_up(), strict=True):
+                results[index] = result
+        self.counts.update(result for result in results if result != "withdrawn")
+        return results
+
+    def _logged(
+        self, asked: Sequence[tuple[int, bytes, Parts, bytes | None]], known: Mapping[int, Logged]
+    ) -> tuple[list[Result], list[int]]:
+        """Log what is new about these decisions; results, and places of rewards to learn at once."""
         results: list[Result] = ["repeated"] * len(asked)
-        new: dict[int, tuple[int, Logged]] = {}
+        new: dict[int, int] = {}
         collected: list[tuple[int, Parts, bytes | None]] = []
-        keyed: dict[int, set[bytes]] = {}
         activated: set[int] = set()
-        known: dict[int, set[str]] = {}
         rule, oldest = self._rule, self._store.now() - self._lifetime
         keeps_first = rule.aggregation == "first"
+        keys, names = self._reported(known)
         for index, (number, nonce, parts, key) in enumerate(asked):
-            found = self._store.find(number)
+            found = known.get(number)
             if found is None or found.nonce != nonce:
                 results[index] = "unknown"
             elif found.source == WITHDRAWN:
@@ -152,61 +162,67 @@ class Rewards:
             elif found.source == REPORTED or number in new:
                 results[index] = "repeated"
             elif found.source is not None or (found.begun is not None and found.begun < oldest):
-                results[index] = "repeated" if self._is_known(number, parts, key) else "expired"
+                was_given = key in keys[number] or (keeps_first and names[number].issuperset(parts))
+                results[index] = "repeated" if was_given else "expired"
             elif rule.after is None:
-                new[number] = index, found
-            elif key is None or key not in keyed.setdefault(number, self._store.reported(number)):
-                if keeps_first and number not in known:
-                    known[number] = {name for report in self._store.reports(number) for name in decoded(report)}
-                names = known.get(number, set())
-                if fresh := {name: part for name, part in parts.items() if name not in names}:
-                    results[index] = "collected"
-                    collected.append((number, fresh, key))
-                    if found.begun is None:
-                        activated.add(number)
-                    names.update(fresh)
-                    if key is not None:
-                        keyed[number].add(key)
+                new[number] = index
+                results[index] = "collected"
+            elif key not in keys[number]:
+                old = names[number] if keeps_first else set()
+                fresh = {name: part for name, part in parts.items() if name not in old}
+                if not fresh:
+                    continue
+                results[index] = "collected"
+                collected.append((number, fresh, key))
+                if found.begun is None:
+                    activated.add(number)
+                names[number].update(fresh)
+                if key is not None:
+                    keys[number].add(key)
         if collected:
             reports = [(number, encoded(fresh), key) for number, fresh, key in collected]
             self._store.append_reports(reports, sorted(activated))
         if new:
-            self._store.append_rewards([(found, encoded(asked[at][2]), REPORTED) for at, found in new.values()])
-            for (index, _), result in zip(new.values(), self._learner.catch_up(), strict=True):
-                results[index] = result
-        self.counts.update(result for result in results if result != "withdrawn")
-        return results
+            rows = [(known[number], encoded(asked[at][2]), REPORTED) for number, at in new.items()]
+            self._store.append_rewards(rows)
+        return results, list(new.values())
 
-    def _is_known(self, number: int, parts: Parts, key: bytes | None) -> bool:
-        """Whether a report was given before: its key or, where the first counts, all of its names."""
-        if key is not None and key in self._store.reported(number):
-            return True
-        before = {name for report in self._store.reports(number) for name in decoded(report)}
-        return self._rule.aggregation == "first" and before.issuperset(parts)
+    def _reported(self, numbers: Collection[int]) -> tuple[dict[int, set[bytes]], dict[int, set[str]]]:
+        """Digests of the keys of the decisions' reports, and names of the parts in them."""
+        keys: dict[int, set[bytes]] = {number: set() for number in numbers}
+        names: dict[int, set[str]] = {number: set() for number in numbers}
+        for number, given in self._store.reports(numbers).items() if self.collects else ():
+            for reward, digest in given:
+                names[number].update(decoded(reward))
+                if digest is not None:
+                    keys[number].add(digest)
+        return keys, names
 
     def activate(self, number: int, nonce: bytes) -> Result:
         """Log that a decision takes rewards from now on, if it does not yet."""
-        found = self._store.find(number)
-        if found is None or found.nonce != nonce:
-            self.counts["unknown"] += 1
-            return "unknown"
-        if found.source == WITHDRAWN:
-            return "withdrawn"
-        if found.begun is None:
-            self._store.activate(number)
-            self.counts["activated"] += 1
-        return "activated"
+        with self._store.locked([number]) as known:
+            found = known.get(number)
+            if found is None or found.nonce != nonce:
+                self.counts["unknown"] += 1
+                return "unknown"
+            if found.source == WITHDRAWN:
+                return "withdrawn"
+            if found.begun is None:
+                self._store.activate(number)
+                self.counts["activated"] += 1
+            return "activated"
 
     def withdraw(self, number: int, nonce: bytes) -> Result:
         """Log that a decision is never learned, unless it has a reward."""
-        found = self._store.find(number)
         result: Result = "repeated"
-        if found is None or found.nonce != nonce:
-            result = "unknown"
-        elif found.source in (None, WITHDRAWN):
-            result = "withdrawn"
-            if found.source is None:
-                self._store.withdraw([number])
+        with self._store.locked([number]) as known:
+            found = known.get(number)
+            if found is None or found.nonce != nonce:
+                result = "unknown"
+            elif found.source in (None, WITHDRAWN):
+                result = "withdrawn"
+                if found.source is None:
+                    self._store.withdraw([number])
         if found is None or found.source != WITHDRAWN:
             self.counts[result] += 1
         return result
@@ -217,28 +233,41 @@ class Rewards:
             return
         before, done = self._store.now() - self._window, False
         while not done:
-            due, last = self._store.unrewarded(self._ended, before, _FEW if few else _MANY)
+            due, last = self._store.unrewarded(self._place(), before, _FEW if few else _MANY)
+            sources = self._settled([found.number for found in due]) if due else []
+            if sources and not self._store.is_shared:
+                results = zip(sources, self._learner.catch_up(), strict=True)
+                self.counts.update(DEFAULT if source == DEFAULT else result for source, result in results)
+            done, self._ended = last == self._ended or few, last
+
+    def _settled(self, numbers: Sequence[int]) -> list[str]:
+        """Log the rewards of decisions whose time is over; their sources."""
+        with self._store.locked(numbers) as found:
             rows: list[tuple[Logged, Stored, str]] = []
-            incomplete = 0
-            for found in due:
-                reports = list(map(decoded, self._store.reports(found.number)))
-                parts = self._rule.combined(reports)
+            waiting = [found[number] for number in numbers if number in found and found[number].source is None]
+            reports = self._store.reports([one.number for one in waiting])
+            for one in waiting:
+                given = [decoded(reward) for reward, _ in reports.get(one.number, ())]
+                parts = self._rule.combined(given)
                 if parts is not None:
-                    rows.append((found, encoded(parts), COLLECTED if reports else DEFAULT))
-                elif reports:
-                    incomplete += 1
+                    rows.append((one, encoded(parts), COLLECTED if given else DEFAULT))
+                elif given:
+                    self.counts["incomplete"] += 1
             if rows:
                 self._store.append_rewards(rows)
-                results = zip(rows, self._learner.catch_up(), strict=True)
-                self.counts.update(DEFAULT if source == DEFAULT else result for (_, _, source), result in results)
-            if incomplete:
-                self.counts["incomplete"] += incomplete
-            done, self._ended = last == self._ended or few, last
+        return [source for *_, source in rows]
+
+    def _place(self) -> Any:
+        """Up to which decisions were looked at."""
+        if self._ended is None:
+            self._ended = self._store.settled()
+        return self._ended
 
     def is_more_due(self) -> bool:
         assert self._window is not None
-        _, last = self._store.unrewarded(self._ended, self._store.now() - self._window, 1)
-        return last != self._ended
+        place = self._place()
+        _, last = self._store.unrewarded(place, self._store.now() - self._window, 1)
+        return last != place
 
 
 def make_rule(rewards: str, after: float | None, default: Any, weights: Any) -> Rule:
@@ -342,6 +371,7 @@ def place_of(token: Any) -> tuple[int, bytes]:
         raise TypeError(f"a token is the text that `decide` returned; got {token!r:.60}")
     number, _, nonce = token.partition("-")
     try:
-        return int(number) if number.isascii() and number.isdigit() and len(number) < 19 else 0, bytes.fromhex(nonce)
+        place = int(number) if number.isascii() and number.isdigit() and len(number) < 20 else 0
+        return place if place < 2**63 else 0, bytes.fromhex(nonce)
     except ValueError:
         return 0, b""

@@ -2,12 +2,12 @@
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from seqdec.service.database import COLUMNS, TABLES, WIDTHS, DamagedError, Database, checksum
+from seqdec.service.database import COLUMNS, REPLACED, TABLES, WIDTHS, DamagedError, Database, checksum
 
 FILE = "decisions.sqlite"
 _SCHEMA = [
@@ -18,11 +18,6 @@ _SCHEMA = [
     "CREATE INDEX IF NOT EXISTS activations_of ON deferred (activated) WHERE activated IS NOT NULL",
     "CREATE INDEX IF NOT EXISTS keys_of ON decisions (key) WHERE key IS NOT NULL",
 ]  # fmt: skip
-_REPLACED = {"facts", "arms", "items", "deferred", "base"}
-_WRITE = {
-    table: f"INSERT{' OR REPLACE' if table in _REPLACED else ''} INTO {table} VALUES ({', '.join('?' * width)})"
-    for table, width in WIDTHS.items()
-}
 
 
 def wal(path: Path) -> Path:
@@ -47,11 +42,16 @@ class SQLite(Database):
         except sqlite3.Error as error:
             raise self._error(error) from error
 
-    def write(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
+    def among(self, column: str, values: Collection[int]) -> tuple[str, Sequence[Any]]:
+        return f"{column} IN ({', '.join('?' * len(values))})", tuple(values)
+
+    def write(self, table: str, rows: Sequence[Sequence[Any]], *, replaces: bool = False) -> None:
         self.check_place()
+        verb = "INSERT OR REPLACE" if replaces or table in REPLACED else "INSERT"
+        statement = f"{verb} INTO {table} VALUES ({', '.join('?' * WIDTHS[table])})"
         try:
             for row in rows:
-                self.connection.execute(_WRITE[table], (*row, checksum(row)))
+                self.connection.execute(statement, (*row, checksum(row)))
         except sqlite3.Error as error:
             raise self._error(error) from error
 

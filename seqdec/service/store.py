@@ -4,13 +4,13 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from seqdec.core import Schema
-from seqdec.service.database import COLUMNS, WIDTHS, Arm, Base, DamagedError, Inserted, Unit, lowest_of
+from seqdec.service.database import COLUMNS, WIDTHS, Arm, Base, DamagedError, Database, Inserted, Unit, lowest_of
 from seqdec.service.sqlite import opened
 
 REPORTED, DEFAULT, COLLECTED, HISTORY = "reported", "default", "collected", "history"
@@ -28,8 +28,25 @@ _PORTION, _BYTES = 128, 2**18
 
 Stored = float | str
 """A stored reward: a number, or named ones as a JSON object."""
+_PLACES, _BLOCKS = 28, 20
+"""Bits of a decision's number for its place in a block, and for the block in a day."""
+DAY = 86_400 * 10**9
+"""Nanoseconds."""
+
 Transact = Callable[..., Any]
 """(function, *arguments, urgent=False): an exclusive call (`seqdec.service.transactions`)."""
+
+
+class KeysTakenError(Exception):
+    """Another process has decided for these keys of clients; nothing was written."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        super().__init__(f"other decisions have the keys {', '.join(map(repr, keys))}")
+        self.keys = keys
+
+
+class FencedError(Exception):
+    """Another process has become the learner; nothing was written."""
 
 
 class Entry(NamedTuple):
@@ -49,6 +66,8 @@ class Entry(NamedTuple):
     """probabilities of all arms as float32, if known"""
     shadow: bytes | None = None
     """those of the agent where another rule decided; 1 for its choice if it does not compute them"""
+    belief: int | None = None
+    """batch of the model that decided, where several processes decide"""
 
 
 class Logged(NamedTuple):
@@ -92,6 +111,29 @@ class Place(NamedTuple):
     """the others' time"""
 
 
+class Number(NamedTuple):
+    """Parts of a decision's number.
+
+    Each process numbers the decisions of a day in a block of its own, from place 1 on. A log in SQLite, of one process,
+    has one block: day 0, block 0.
+    """
+
+    day: int
+    """since 1970, UTC"""
+    block: int
+    place: int
+
+
+def split_number(number: int) -> Number:
+    """Inverse of `first_of(day, block) + place`."""
+    return Number(number >> _BLOCKS + _PLACES, number >> _PLACES & (1 << _BLOCKS) - 1, number & (1 << _PLACES) - 1)
+
+
+def first_of(day: int, block: int = 0) -> int:
+    """The number before the first one of a block."""
+    return (day << _BLOCKS | block) << _PLACES
+
+
 def token_of(number: int, nonce: bytes | None) -> str | None:
     """The caller's name of a decision."""
     return None if nonce is None else f"{number}-{nonce.hex()}"
@@ -129,24 +171,14 @@ class Store:
     Each method that writes is one transaction. Raises as `Database`.
     """
 
-    decisions: int
-    """number of valid ones"""
-    rewards: int
-    """number of valid ones"""
-    batches: int
-    """rewards given at once, learned together"""
-    base: Base | None
+    is_shared = False
+    """whether other processes write too, and one of them numbers the rewards"""
     waited: float
     """seconds from the last decision to the opening"""
 
     def __init__(self, folder: Path | None, *, fsync: bool = False) -> None:
-        self._time, self._clock, self._at, self._jumped = 0, time.time_ns(), _running(), None
-        self.database = opened(folder, fsync=fsync)
-        self.path, self.arms = self.database.path, self.database.arms
-        self.check_place, self.facts, self.close = self.database.check_place, self.database.facts, self.database.close
-        self.flush, self.content = self.database.flush, self.database.content
-        self.shrink, self.settle_erasure = self.database.shrink, self.database.settle_erasure
-        self.waited = 0.0
+        database = opened(folder, fsync=fsync)
+        self._use(database)
         try:
             self.recover()
             self.waited = (time.time_ns() - self._time) / 1e9 if self._time else 0.0
@@ -155,10 +187,41 @@ class Store:
             while self.drop_bases(_DROPPED):
                 pass
             if folder is not None:
-                self.database.stay()
+                database.stay()
         except BaseException:
             self.close()
             raise
+
+    def _use(self, database: Database) -> None:
+        self._time, self._clock, self._at, self._jumped = 0, time.time_ns(), _running(), None
+        self.database, self._is_within, self.waited = database, False, 0.0
+        self.path, self.arms, self.facts, self.close = database.path, database.arms, database.facts, database.close
+        self.check_place, self.flush, self.content = database.check_place, database.flush, database.content
+        self.shrink, self.settle_erasure = database.shrink, database.settle_erasure
+
+    @property
+    def decisions(self) -> int:
+        """Number of valid ones."""
+        return self._decided
+
+    @property
+    def rewards(self) -> int:
+        """Number of valid ones."""
+        return self._rewarded
+
+    @property
+    def batches(self) -> int:
+        """Rewards given at once, learned together."""
+        return self._batches
+
+    @property
+    def base(self) -> Base | None:
+        return self._base
+
+    @property
+    def inserted(self) -> list[Inserted]:
+        """Imported logs."""
+        return self._inserted
 
     def now(self) -> int:
         """Time in ns, later than every decision before, also where the clock jumps back.
@@ -184,27 +247,31 @@ class Store:
     @property
     def last(self) -> int:
         """Number of the last decision."""
-        return self.decisions + lowest_of(self._inserted)
+        return self.decisions + lowest_of(self.inserted)
+
+    def next_number(self) -> int:
+        """Number of the next decision."""
+        return self.last + 1
 
     def append_decisions(self, entries: Sequence[Entry], units: Sequence[Unit] = (), *, active: bool = True) -> int:
         """Commit decisions, with the unit of each, if there are any; returns the first number."""
-        first = self.last + 1
+        first = self.next_number()
         deferred = [] if active else [(number, None) for number in range(first, first + len(entries))]
         of = [(number, one.digest, int(one.is_control), one.share) for number, one in enumerate(units, first)]
         self._commit(("decisions", self._decisions(entries, first)), ("deferred", deferred), ("units", of))
-        self.decisions += len(entries)
+        self._decided += len(entries)
         return first
 
     def append_rewards(self, rows: Sequence[tuple[Logged, Stored, str]]) -> None:
         """Commit rewards with their sources, as one batch."""
-        batch, first = self.batches + 1, self.rewards + lowest_of(self._inserted) + 1
+        batch, first = self.batches + 1, self.rewards + lowest_of(self.inserted) + 1
         written = [
             (sequence, decision.number, batch, reward, self.now(), source)
             for sequence, (decision, reward, source) in enumerate(rows, first)
         ]
         self._commit(("rewards", written))
-        self.rewards += len(rows)
-        self.batches = batch
+        self._rewarded += len(rows)
+        self._batches = batch
         plain = (reward + 0.0 if isinstance(reward, float) else reward for _, reward, _ in rows)
         self._latest = (
             batch,
@@ -224,8 +291,16 @@ class Store:
         self._commit(("deferred", [(number, self.now())]))
 
     def find(self, number: int) -> Logged | None:
-        rows = self._found(number)
-        return self._logged(rows[0]) if rows else None
+        return self.find_many([number]).get(number)
+
+    def find_many(self, numbers: Collection[int]) -> dict[int, Logged]:
+        """The decisions that there are, by number."""
+        return {row[0]: self._logged(row) for row in self._found(numbers)}
+
+    @contextmanager
+    def locked(self, numbers: Collection[int]) -> Iterator[dict[int, Logged]]:
+        """`find_many`; in a shared store a transaction in which no other caller has these decisions."""
+        yield self.find_many(numbers)
 
     def keyed(self, key: str) -> Logged | None:
         """The decision with a client's key."""
@@ -240,7 +315,7 @@ class Store:
         """Decisions with a key, with one that begins with it and "/", or with that token."""
         found = self.find(number)
         condition = "SELECT number FROM decisions WHERE number >= ? AND (key = ? OR key >= ? AND key < ?)"
-        rows = self.database.execute(condition, (lowest_of(self._inserted), name, f"{name}/", f"{name}0"))  # "0": next
+        rows = self.database.execute(condition, (lowest_of(self.inserted), name, f"{name}/", f"{name}0"))  # "0": next
         return [key for (key,) in rows] + ([number] if found and found.nonce == nonce else [])
 
     def older(self, moment: int, after: int, most: int, whole: bool) -> tuple[list[int], int | None]:
@@ -249,7 +324,7 @@ class Store:
         None instead of the last number: no other is as old.
         """
         condition = "WHERE number > ? AND number >= ? ORDER BY number LIMIT ?"
-        given = (after, lowest_of(self._inserted), most)
+        given = (after, lowest_of(self.inserted), most)
         rows = self.database.execute(f"SELECT number, time, context IS NOT NULL FROM decisions {condition}", given)
         over = not rows or (rows[-1][0] > 0 and rows[-1][1] >= moment)  # from 1 on times increase
         found = [number for number, time, has_context in rows if time < moment and (has_context or not whole)]
@@ -257,14 +332,14 @@ class Store:
 
     def erase(self, numbers: Sequence[int]) -> int:
         """Commit that decisions lose what belongs to a person, and are not learned any more; returns how many did."""
-        rows = [self._parts(row) for number in numbers for row in self._found(number)]
-        known = [(row, _source(*fate)) for row, *fate, _ in rows if row[3] is not None]
-        with self._transaction():
-            for row, _ in known:
-                for table in ("decisions", "units"):
-                    self.database.execute(f"DELETE FROM {table} WHERE number = ?", row[:1])
-            self.database.write("decisions", [(*row[:2], *[None] * 3, *row[5:7], *[None] * 3) for row, _ in known])
-            self.database.write("withdrawn", [(row[0], self.now()) for row, source in known if source is None])
+        with self.locked(numbers):
+            rows = [self._parts(row) for row in self._found(numbers)]
+            known = [(row, _source(*fate)) for row, *fate, _ in rows if row[3] is not None]
+            with self._transaction():
+                self._delete("units", [row[0] for row, _ in known])
+                erased = [(*row[:2], *[None] * 3, *row[5:7], *[None] * 3) for row, _ in known]
+                self.database.write("decisions", erased, replaces=True)
+                self.database.write("withdrawn", [(row[0], self.now()) for row, source in known if source is None])
         self._latest = None
         return len(known)
 
@@ -284,7 +359,7 @@ class Store:
         ends = max(sequence or 0, known[0]), self.checksum_of(batch), max(number, known[1]), max(before, known[2])
         base = Base(batch, *ends, imported or known[3], *parts)
         self._commit(("facts", _as_rows({"base": base})))
-        self.base = base
+        self._base = base
 
     def drop_bases(self, most: int) -> int:
         """Delete at most `most` parts of other bases than the present one; returns how many."""
@@ -305,24 +380,25 @@ class Store:
         """
         assert self.base is not None
         gone = []
-        for row in (row for number in numbers for row in self._found(number)):
+        for row in self._found(numbers):
             decision, reward, _, deferred = self._parts(row)
             is_learned = reward is None or reward[2] <= self.base.batch
             if is_learned and (deferred is None or (deferred[1] or 0) < before):
-                gone.append(decision[:1])
+                gone.append(decision[0])
         with self._transaction():
             for table in ("reports", "withdrawn", "deferred", "units", "rewards", "decisions"):
-                for number in gone:
-                    self.database.execute(f"DELETE FROM {table} WHERE number = ?", number)
+                self._delete(table, gone)
         self._latest = None
         return len(gone)
 
-    def reports(self, number: int) -> list[Stored]:
-        return [row[2] for row in self.database.rows("reports", "WHERE number = ? ORDER BY sequence", (number,))]
-
-    def reported(self, number: int) -> set[bytes]:
-        """Digests of the keys of a decision's reports."""
-        return {row[4] for row in self.database.rows("reports", "WHERE number = ? AND digest IS NOT NULL", (number,))}
+    def reports(self, numbers: Collection[int]) -> dict[int, list[tuple[Stored, bytes | None]]]:
+        """Rewards, with the digests of their keys, in the order of their reports, by number of the decision."""
+        condition, given = self.database.among("number", numbers)
+        found: dict[int, list[tuple[Stored, bytes | None]]] = {}
+        rows = self.database.rows("reports", f"WHERE {condition} ORDER BY sequence", given)
+        for _, number, reward, _, digest in rows:
+            found.setdefault(number, []).append((reward, digest))
+        return found
 
     def unrewarded(self, place: Place, before: int, most: int) -> tuple[list[Logged], Place]:
         """Of the next decisions, at most `most` of a kind, that began before that time: those without a reward."""
@@ -363,13 +439,14 @@ class Store:
 
     def pairs_after(self, batch: int, most: int) -> list[tuple[int, list[tuple[Sequence[Any], Sequence[Any]]]]]:
         """At most `most` next batches: number, and rows of its rewards with their decisions."""
+        known = self.batches
         after, last, shift = self._stored(batch, most)
         pairs = self.database.rewarded("WHERE batch > ? AND batch <= ? ORDER BY batch, sequence", (after, last))
         if any(reward[0] != pairs[0][0][0] + place for place, (reward, _) in enumerate(pairs)):
             raise DamagedError(f"{self.path} is damaged: its rewards have a gap; restore it from a copy")
         grouped = itertools.groupby(pairs, lambda pair: pair[0][2])
         batches = [(number + shift, list(group)) for number, group in grouped]
-        if not batches and batch < self.batches:
+        if not batches and batch < known:
             raise DamagedError(
                 f"{self.path} is damaged: batch {batch + 1} of its rewards is missing; restore it from a copy"
             )
@@ -387,7 +464,7 @@ class Store:
     def latest(self, count: int) -> list[bytes]:
         """Contexts of the last decisions, imported ones after others."""
         condition = "WHERE number >= ? AND context IS NOT NULL ORDER BY number DESC LIMIT ?"
-        return [row[3] for row in self.database.rows("decisions", condition, (lowest_of(self._inserted), count))]
+        return [row[3] for row in self.database.rows("decisions", condition, (lowest_of(self.inserted), count))]
 
     def describe(self, facts: Mapping[str, Any], arms: Mapping[int, Arm]) -> None:
         rows = [(key, arm.output, int(arm.removed)) for key, arm in arms.items()]
@@ -416,7 +493,7 @@ class Store:
         self, place: int, entries: Sequence[Entry], rewards: Sequence[Stored], times: Sequence[int] | None, rows: int
     ) -> None:
         """Commit rows of an import, whose `times` may be unknown; they do not count yet."""
-        first = lowest_of(self._inserted) - rows + place
+        first = lowest_of(self.inserted) - rows + place
         decisions = self._decisions(entries, first)
         if times is not None:
             decisions = [(row[0], moment, *row[2:]) for row, moment in zip(decisions, times, strict=True)]
@@ -425,14 +502,14 @@ class Store:
 
     def show_history(self, rows: int, taught: Schema) -> None:
         """Make a staged log count, whose numbers stand for `taught`."""
-        inserted = [*self._inserted, Inserted(self.batches + 1, lowest_of(self._inserted) - rows, rows)]
+        inserted = [*self.inserted, Inserted(self.batches + 1, lowest_of(self.inserted) - rows, rows)]
         self._commit(("facts", _as_rows({"inserted": inserted, "taught": taught})))
         self.recover()
 
     def drop_staged(self, most: int) -> int:
         """Delete at most `most` rows of an unfinished import; returns how many."""
         found = self.database.execute(
-            "SELECT number FROM decisions WHERE number < ? ORDER BY number LIMIT ?", (lowest_of(self._inserted), most)
+            "SELECT number FROM decisions WHERE number < ? ORDER BY number LIMIT ?", (lowest_of(self.inserted), most)
         )
         if found:
             with self._transaction():
@@ -442,26 +519,32 @@ class Store:
 
     def recover(self) -> None:
         """Undo what was not committed, and recount, after an exception."""
+        self._is_within = False
         self.database.rollback()
         self._latest: tuple[int, list[Reward]] | None = None
-        self.base = base = self.database.base()
+        self._base = base = self.database.base()
         decided, rewarded = ((base.number, base.before), (base.sequence, base.batch)) if base else ((0, 0), (0, 0))
         number, latest = max(decided, self._last("number, time", "decisions", "number"))
         sequence, batch = max(rewarded, self._last("sequence, batch", "rewards", "sequence"))
         self._inserted = self.database.inserted()
-        self.decisions, self.rewards = (last - lowest_of(self._inserted) for last in (number, sequence))
-        self.batches = max([batch, base.batch if base else 0, *(log.last for log in self._inserted)])
+        self._decided, self._rewarded = (last - lowest_of(self._inserted) for last in (number, sequence))
+        self._batches = max([batch, base.batch if base else 0, *(log.last for log in self._inserted)])
         self._time = max(self._time, latest)
 
-    def _found(self, number: int) -> list[Any]:
-        return self.database.execute(f"{_WITH_FATE} WHERE decisions.number = ?", (number,))
+    def _found(self, numbers: Collection[int]) -> list[Any]:
+        condition, given = self.database.among("decisions.number", numbers)
+        return self.database.execute(f"{_WITH_FATE} WHERE {condition}", given)
+
+    def _delete(self, table: str, numbers: Collection[int]) -> None:
+        condition, given = self.database.among("number", numbers)
+        self.database.execute(f"DELETE FROM {table} WHERE {condition}", given)
 
     def _parts(self, row: Sequence[Any]) -> list[Any]:
         """Rows of `_PARTS`, None where there is none."""
         parts, start = [], 0
         for table in _PARTS:
             part = row[start : start + WIDTHS[table]]
-            parts.append(None if part[0] is None else self.database.verified(table, part))
+            parts.append(None if part[-1] is None else self.database.verified(table, part))
             start += WIDTHS[table]
         return parts
 
@@ -473,7 +556,7 @@ class Store:
 
     def _stored(self, batch: int, most: int) -> tuple[int, int, int]:
         """Number after which the next batches are stored, up to which, and the shift to theirs."""
-        for log in self._inserted:
+        for log in self.inserted:
             if batch + 1 < log.batch:
                 return batch, min(batch + most, log.batch - 1), 0
             if batch < log.last:
@@ -487,7 +570,7 @@ class Store:
         self._time += max(len(entries) - 1, 0)
         return [
             # SQLite makes NULL of a NaN
-            (first + place, moment + place, *entry[:4], None if math.isnan(entry[4]) else entry[4], *entry[5:])
+            (first + place, moment + place, *entry[:4], None if math.isnan(entry[4]) else entry[4], *entry[5:8])
             for place, entry in enumerate(entries)
         ]
 
@@ -503,13 +586,18 @@ class Store:
 
     @contextmanager
     def _transaction(self, *, explicit: bool = True) -> Iterator[None]:
-        """All or nothing; a single statement need not be `explicit`."""
+        """All or nothing, or a part of the transaction around it; a single statement need not be `explicit`."""
+        if self._is_within:
+            yield
+            return
         try:
             if explicit:
                 self.database.begin()
+                self._is_within = True
             yield
             if explicit:
                 self.database.commit()
+                self._is_within = False
         except BaseException:
             self.recover()
             raise

@@ -96,8 +96,7 @@ def test_reports_and_facts() -> None:
     log = filled(None)
     log.append_reports([(4, 1.0, None), (6, '{"click": 1.0}', b"key")], ())
     log.append_reports([(4, 2.0, None)], ())
-    assert log.reported(6) == {b"key"} and log.reported(4) == set()
-    assert log.reports(4) == [1.0, 2.0] and log.reports(6) == ['{"click": 1.0}']
+    assert log.reports([4, 5, 6]) == {4: [(1.0, None), (2.0, None)], 6: [('{"click": 1.0}', b"key")]}
     assert log.facts() == {} and log.arms() == {}
     log.describe({"format": FORMAT, "record": [], "seed": 3}, {0: Arm("a", 0, False), 1: Arm("b", None, True)})
     assert log.facts()["seed"] == 3 and log.arms() == {0: Arm("a", 0, False), 1: Arm("b", None, True)}
@@ -160,7 +159,7 @@ FLIPPED: list[tuple[str, str, list[Callable[[Path], Any]]]] = [
     ("decisions", "time nonce context action logging checksum", [FIRST]),
     ("rewards", "sequence number batch reward time source checksum", [BATCHES, read_log]),
     ("rewards", "sequence batch reward time source checksum", [read_history]),
-    ("reports", "sequence reward time checksum", [stored(lambda log: log.reports(2)), read_history]),
+    ("reports", "sequence reward time checksum", [stored(lambda log: log.reports([2])), read_history]),
     ("withdrawn", "time checksum", [read_history]),
     ("base", "content checksum", [stored(lambda log: log.base and log.database.content_of(log.base))]),
 ]
