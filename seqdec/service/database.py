@@ -142,6 +142,8 @@ class Database:
 
     path: Any
     """where it is, for messages"""
+    newest = "number DESC"
+    """the latest decisions first"""
 
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """Rows of a statement in the SQL that all databases have, with ? for parameters."""
@@ -270,21 +272,28 @@ class Database:
         for table in filter(self.has, TABLES):  # not all are in older formats
             for row in self.scan(table):
                 self.verified(table, row)
+        self.check_gaps()
+        if base := self.base():
+            self.content_of(base)
+
+    def check_gaps(self) -> None:
+        """Raise ValueError where rows are gone."""
         base = self.base()
         after = (base.number, base.sequence) if base else (0, 0)  # others may have been removed
         for table, key, first in zip(("decisions", "rewards"), ("number", "sequence"), after, strict=True):
-            counted = f"SELECT count(*), coalesce(max({key}), ?1) - ?1 FROM {table} WHERE {key} > ?1"
-            if len(set(*self.execute(counted, (first,)))) > 1:
-                raise DamagedError(f"{self.path} is damaged: its table {table} lacks rows; restore it from a copy")
-        if base:
-            self.content_of(base)
+            counted = f"SELECT count(*), coalesce(max({key}) - ?, 0) FROM {table} WHERE {key} > ?"
+            if len(set(*self.execute(counted, (first, first)))) > 1:
+                raise self._lacks_rows(table)
 
     def content_of(self, base: Base) -> bytes:
         """The bytes of a base. Raises ValueError where parts are missing."""
         rows = self.rows("base", "WHERE place BETWEEN ? AND ? ORDER BY place", base.places)
         if len(rows) != 1 + base.places[1] - base.places[0]:
-            raise DamagedError(f"{self.path} is damaged: its table base lacks rows; restore it from a copy")
+            raise self._lacks_rows("base")
         return b"".join(content for _, content in rows)
+
+    def _lacks_rows(self, table: str) -> DamagedError:
+        return DamagedError(f"{self.path} is damaged: its table {table} lacks rows; restore it from a copy")
 
     def _fact(self, name: str, default: Any) -> Any:
         rows = self.rows("facts", "WHERE name = ?", (name,))

@@ -750,7 +750,7 @@ class OnlineAgent:
         """Decide, or return the first decisions of these keys; where there is a rule, for it."""
         if not keys:
             return self._logged(self._chosen(asked, rule, units), keys, active, units)
-        stored = {key: found for key in dict.fromkeys(keys) if (found := self._store.keyed(key)) is not None}
+        stored = self._store.keyed(dict.fromkeys(keys))
         known = {key: _decision(found, self._actions.shown(found.action)) for key, found in stored.items()}
         played = {key: found.action for key, found in stored.items()}
         new = {key: place for place, key in reversed(list(enumerate(keys))) if key not in stored}

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import shutil
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -29,6 +30,7 @@ from seqdec.service.database import COLUMNS, WIDTHS, Database, lowest_of
 from seqdec.service.identity import feature_names, part_of
 from seqdec.service.items import Inventory, unpack_mask
 from seqdec.service.merging import hashes_of, known
+from seqdec.service.postgres import Postgres, reading
 from seqdec.service.rewards import Rule, encoded
 from seqdec.service.sqlite import FILE, SQLite, wal
 from seqdec.service.store import COLLECTED, INACTIVE, WITHDRAWN, Entry, Store, Transact, portion, token_of
@@ -133,6 +135,10 @@ def _removed(database: Database, log: Log) -> np.ndarray:
 @contextmanager
 def opened(store: Store, transact: Transact) -> Iterator[Database]:
     """The log as it is now, while calls go on."""
+    if isinstance(store.path, Postgres):
+        with reading(store.path) as shared:
+            yield shared
+        return
     store.check_place()
     content = transact(store.content)
     with read_only(store.path) if content is None else closing(from_bytes(content)) as database:
@@ -141,6 +147,11 @@ def opened(store: Store, transact: Transact) -> Iterator[Database]:
 
 def back_up(store: Store, transact: Transact, snapshot: Path | None, to: Path) -> None:
     """Write a new folder with the log, as it is now, and the last snapshot; all or nothing."""
+    if store.is_shared:
+        raise ValueError(
+            f"a backup of {store.path} is made by pg_dump, or by the archive of the database's WAL; seqdec store copy "
+            "writes its log to a folder"
+        )
     if to.exists():
         raise FileExistsError(f"{to} exists: a backup needs a folder of its own, such as one named by the date")
     part = to.with_name(f".{to.name}.{os.getpid()}")
@@ -371,8 +382,8 @@ def history_of(database: Database, most: int | None = None) -> "pd.DataFrame":
     waiting = {number: INACTIVE for number, _ in database.rows("deferred", "WHERE activated IS NULL")}
     found = database.execute(
         f"SELECT {COLUMNS['decisions']}, {COLUMNS['rewards']} FROM decisions LEFT JOIN rewards "
-        "USING (number) WHERE decisions.number >= ? ORDER BY decisions.number DESC LIMIT ?",
-        (lowest_of(database.inserted()), -1 if most is None else most),
+        f"USING (number) WHERE decisions.number >= ? ORDER BY decisions.{database.newest} LIMIT ?",
+        (lowest_of(database.inserted()), sys.maxsize if most is None else most),
     )[::-1]
     width = WIDTHS["decisions"]
     rows = [(database.verified("decisions", row[:width]), _reward_of(database, row[0], row[width:])) for row in found]
@@ -436,7 +447,7 @@ def history_of(database: Database, most: int | None = None) -> "pd.DataFrame":
 def latest_rewarded(database: Database, most: int) -> tuple[list[bytes], list[Any], np.ndarray]:
     """Contexts, actions and rewards of the latest own decisions with all of them."""
     weights = database.facts().get("reward_weights")
-    condition = "WHERE rewards.number >= 0 AND context IS NOT NULL ORDER BY rewards.number DESC LIMIT ?"
+    condition = f"WHERE rewards.number >= 0 AND context IS NOT NULL ORDER BY decisions.{database.newest} LIMIT ?"
     found = database.rewarded(condition, (most,))
     worths = np.array([rewards.worth(reward[3], weights) for reward, _ in found], float)
     return [decision[3] for _, decision in found], [decision[5] for _, decision in found], worths
@@ -444,7 +455,7 @@ def latest_rewarded(database: Database, most: int) -> tuple[list[bytes], list[An
 
 def _reward_of(database: Database, number: int, row: Sequence[Any]) -> tuple[Any, Any, Any]:
     """Reward of a decision, its time and its source; all None without a reward."""
-    if row[0] is None:
+    if all(value is None for value in (row[0], *row[2:])):
         return None, None, None
     _, _, _, reward, moment, source = database.verified("rewards", (row[0], number, *row[2:]))
     return reward, moment, source
@@ -466,11 +477,11 @@ def is_database(path: str | os.PathLike[str]) -> bool:
         return file.read(len(_SQLITE)) == _SQLITE
 
 
-def read_log(path: str | os.PathLike[str]) -> Log:
+def read_log(path: str | os.PathLike[str] | Postgres) -> Log:
     """Decisions of an `OnlineAgent` with their rewards, for off-policy evaluation, also while it is in use.
 
     Args:
-        path: the agent's folder, the database in it, or a copy; read only.
+        path: the agent's folder, the database in it, or a copy; read only. Of several processes: `Postgres`.
 
     Raises FileNotFoundError where there is no log, ValueError where it is damaged, has no reward yet, or its actions
     are points of a Box.
@@ -478,7 +489,7 @@ def read_log(path: str | os.PathLike[str]) -> Log:
     return _read(path, log_of)
 
 
-def read_history(path: str | os.PathLike[str]) -> "pd.DataFrame":
+def read_history(path: str | os.PathLike[str] | Postgres) -> "pd.DataFrame":
     """All decisions of an `OnlineAgent` as a table, also without a reward, and while it is in use.
 
     Columns: number (below 0 for a `warm_start`), time (UTC), token, key (if the client gave one), action (action_0, ...
@@ -490,17 +501,17 @@ def read_history(path: str | os.PathLike[str]) -> "pd.DataFrame":
     return _read(path, history_of)
 
 
-def read_latest(path: str | os.PathLike[str], most: int) -> "pd.DataFrame":
+def read_latest(path: str | os.PathLike[str] | Postgres, most: int) -> "pd.DataFrame":
     """The latest decisions, as in `read_history`."""
     return _read(path, lambda database: history_of(database, most))
 
 
-def check(path: str | os.PathLike[str]) -> None:
+def check(path: str | os.PathLike[str] | Postgres) -> None:
     """Read the whole log of an `OnlineAgent`. Raises as `read_log`, also for damaged rows and indexes seldom read."""
     _read(path, Database.check)
 
 
-def read_encoder(path: str | os.PathLike[str], part: Literal["item", "user"] | None = None) -> Encoder:
+def read_encoder(path: str | os.PathLike[str] | Postgres, part: Literal["item", "user"] | None = None) -> Encoder:
     """The encoder of an `OnlineAgent`, or of its catalog's items or users; also while it is in use.
 
     `path` and errors as in `read_log`; also ValueError for an encoder without a JSON form (`Encoder.of`).
@@ -518,7 +529,10 @@ def read_encoder(path: str | os.PathLike[str], part: Literal["item", "user"] | N
     raise ValueError(f"the agent of {path} had {kind}")
 
 
-def _read(path: str | os.PathLike[str], get: Callable[[Database], T]) -> T:
+def _read(path: str | os.PathLike[str] | Postgres, get: Callable[[Database], T]) -> T:
+    if isinstance(path, Postgres):
+        with reading(path) as database:
+            return get(database)
     place = located(path)
     file = place / FILE if place.is_dir() else place
     if not file.is_file():

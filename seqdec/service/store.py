@@ -15,10 +15,10 @@ from seqdec.service.sqlite import opened
 
 REPORTED, DEFAULT, COLLECTED, HISTORY = "reported", "default", "collected", "history"
 WITHDRAWN, INACTIVE = "withdrawn", "inactive"
-_PARTS = ("decisions", "rewards", "withdrawn", "deferred")
-_JOINS = "".join(f" LEFT JOIN {table} ON {table}.number = decisions.number" for table in _PARTS[1:])
-_WITH_FATE = f"SELECT {', '.join(COLUMNS[table] for table in _PARTS)} FROM decisions{_JOINS}"
-"""Decisions with what became of them."""
+PARTS = ("decisions", "rewards", "withdrawn", "deferred")
+"""A decision, and what became of it."""
+_JOINS = "".join(f" LEFT JOIN {table} ON {table}.number = decisions.number" for table in PARTS[1:])
+_WITH_FATE = f"SELECT {', '.join(COLUMNS[table] for table in PARTS)} FROM decisions{_JOINS}"
 _DROPPED = 10_000
 LONGEST_KEY = 200
 _JUMP, _DOUBT = 86_400 * 10**9, 3600 * 10**9
@@ -302,10 +302,13 @@ class Store:
         """`find_many`; in a shared store a transaction in which no other caller has these decisions."""
         yield self.find_many(numbers)
 
-    def keyed(self, key: str) -> Logged | None:
-        """The decision with a client's key."""
-        rows = self.database.execute(f"{_WITH_FATE} WHERE decisions.key = ? AND decisions.number > 0", (key,))
-        return self._logged(rows[0]) if rows else None
+    def keyed(self, keys: Collection[str]) -> dict[str, Logged]:
+        """The decisions with these keys of clients, by key."""
+        found: dict[str, Logged] = {}
+        for key in keys:
+            for row in self.database.execute(f"{_WITH_FATE} WHERE decisions.key = ? AND decisions.number > 0", (key,)):
+                found[key] = self._logged(row)
+        return found
 
     def withdraw(self, numbers: Sequence[int]) -> None:
         """Commit that decisions without a reward are never learned."""
@@ -326,7 +329,7 @@ class Store:
         condition = "WHERE number > ? AND number >= ? ORDER BY number LIMIT ?"
         given = (after, lowest_of(self.inserted), most)
         rows = self.database.execute(f"SELECT number, time, context IS NOT NULL FROM decisions {condition}", given)
-        over = not rows or (rows[-1][0] > 0 and rows[-1][1] >= moment)  # from 1 on times increase
+        over = not rows or self._is_over(rows[-1][0], rows[-1][1], moment)
         found = [number for number, time, has_context in rows if time < moment and (has_context or not whole)]
         return found, None if over else rows[-1][0]
 
@@ -400,7 +403,7 @@ class Store:
             found.setdefault(number, []).append((reward, digest))
         return found
 
-    def unrewarded(self, place: Place, before: int, most: int) -> tuple[list[Logged], Place]:
+    def unrewarded(self, place: Any, before: int, most: int) -> tuple[list[Logged], Any]:
         """Of the next decisions, at most `most` of a kind, that began before that time: those without a reward."""
         condition = "WHERE decisions.number > ? ORDER BY decisions.number LIMIT ?"
         rows = self.database.execute(f"{_WITH_FATE} {condition}", (place.number, most))
@@ -412,8 +415,8 @@ class Store:
         place = Place(early[-1][0] if early else place.number, later[-1].begun or 0 if later else place.activated)
         return [one for one in (*found, *later) if one.source is None], place
 
-    def settled(self) -> Place:
-        """Up to which decisions were learned because their time was over."""
+    def settled(self) -> Any:
+        """The place up to which decisions were learned because their time was over, for `unrewarded`."""
         ended = f"source IN ('{DEFAULT}', '{COLLECTED}')"
         ((number,),) = self.database.execute(
             f"SELECT max(number) FROM rewards WHERE {ended} AND number NOT IN (SELECT number FROM deferred)"
@@ -463,7 +466,7 @@ class Store:
 
     def latest(self, count: int) -> list[bytes]:
         """Contexts of the last decisions, imported ones after others."""
-        condition = "WHERE number >= ? AND context IS NOT NULL ORDER BY number DESC LIMIT ?"
+        condition = f"WHERE number >= ? AND context IS NOT NULL ORDER BY {self.database.newest} LIMIT ?"
         return [row[3] for row in self.database.rows("decisions", condition, (lowest_of(self.inserted), count))]
 
     def describe(self, facts: Mapping[str, Any], arms: Mapping[int, Arm]) -> None:
@@ -504,7 +507,7 @@ class Store:
         """Make a staged log count, whose numbers stand for `taught`."""
         inserted = [*self.inserted, Inserted(self.batches + 1, lowest_of(self.inserted) - rows, rows)]
         self._commit(("facts", _as_rows({"inserted": inserted, "taught": taught})))
-        self.recover()
+        self._recount()
 
     def drop_staged(self, most: int) -> int:
         """Delete at most `most` rows of an unfinished import; returns how many."""
@@ -521,6 +524,9 @@ class Store:
         """Undo what was not committed, and recount, after an exception."""
         self._is_within = False
         self.database.rollback()
+        self._recount()
+
+    def _recount(self) -> None:
         self._latest: tuple[int, list[Reward]] | None = None
         self._base = base = self.database.base()
         decided, rewarded = ((base.number, base.before), (base.sequence, base.batch)) if base else ((0, 0), (0, 0))
@@ -535,16 +541,20 @@ class Store:
         condition, given = self.database.among("decisions.number", numbers)
         return self.database.execute(f"{_WITH_FATE} WHERE {condition}", given)
 
+    def _is_over(self, number: int, time: int, moment: int) -> bool:
+        """Whether no later decision is from before a moment."""
+        return number > 0 and time >= moment  # from 1 on times increase
+
     def _delete(self, table: str, numbers: Collection[int]) -> None:
         condition, given = self.database.among("number", numbers)
         self.database.execute(f"DELETE FROM {table} WHERE {condition}", given)
 
     def _parts(self, row: Sequence[Any]) -> list[Any]:
-        """Rows of `_PARTS`, None where there is none."""
+        """Rows of `PARTS`, None where there is none."""
         parts, start = [], 0
-        for table in _PARTS:
+        for table in PARTS:
             part = row[start : start + WIDTHS[table]]
-            parts.append(None if part[-1] is None else self.database.verified(table, part))
+            parts.append(None if all(value is None for value in part) else self.database.verified(table, part))
             start += WIDTHS[table]
         return parts
 

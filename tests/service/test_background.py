@@ -325,7 +325,7 @@ def test_a_decision_learns_little_of_what_is_due(clock: Clock) -> None:
         one.decide(X[0])
         assert one._rewards.counts["default"] == expected
     assert one.counts["default"] == 20
-    assert one._rewards._ended.number == 20
+    assert one._rewards._place().number == 20
 
 
 def test_decisions_go_on_while_what_is_due_is_learned(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,7 +345,7 @@ def test_decisions_with_rewards_are_looked_at_once(clock: Clock) -> None:
     one = service(**CLICKS)
     one.learn_many([(decision.token, 1.0) for decision in one.decide_many(X[:4])])
     clock.seconds += 61
-    assert one.counts["rewards"] == 4 and one._rewards._ended.number == 4
+    assert one.counts["rewards"] == 4 and one._rewards._place().number == 4
 
 
 def test_a_log_is_learned_once(tmp_path: Path) -> None:

@@ -55,9 +55,9 @@ def test_a_decision_is_in_time_until_its_seconds_are_over(clock: Clock, tmp_path
     with service(tmp_path, **CLICKS) as again:  # the time in which none was open counts
         assert again.counts["default"] == 1
         assert again.learn(second.token, 1.0) == "expired"
-        assert again._rewards._ended.number == 2
+        assert again._rewards._place().number == 2
     with service(tmp_path, **CLICKS) as again:
-        assert again._rewards._ended.number == 2
+        assert again._rewards._place().number == 2
 
 
 def test_a_decision_without_a_default_learns_nothing(clock: Clock, tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_more_decisions_than_a_word_counts() -> None:
     one.learn(one.decide(X[0]).token, 1.0)
     row = one._store.database.connection.execute("SELECT number FROM decisions").fetchone()
     assert row == (1,)
-    one._store.decisions = 2**32 - 3
+    one._store._decided = 2**32 - 3
     for _ in range(3):
         decision = one.decide(X[0])
         assert one.learn(decision.token, 1.0) == "learned"
