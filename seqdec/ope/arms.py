@@ -140,7 +140,8 @@ def differences(
     """
     of_a, of_b = law[:, a], law[:, b]
     both = np.divide(of_a * of_b, of_a + of_b, out=np.zeros(len(law)), where=of_a + of_b > 0)
-    h, c = before(both, 0.5 / law.shape[1], _NEAR), before(reward, 0.5)
+    sums, rows = sums_before(both, _NEAR)
+    h, c = sums / np.maximum(rows, 1), before(reward, 0.5)
     told = np.minimum(of_a, of_b) > _SCARCE * h
     to_a, to_b = (np.divide(h, chance, out=np.zeros(len(h)), where=told) for chance in (of_a, of_b))
     x = (to_a * (action == a) - to_b * (action == b)) * (reward - c)
@@ -149,8 +150,10 @@ def differences(
     down, up = down + unknown, up + unknown
     low = lower(x - unknown, -down, miss, guess=np.clip(guess, -down, up), at=at)
     high = -lower(-x - unknown, -up, miss, guess=np.clip(-guess, -up, down), at=at)
-    sums = np.array([x.cumsum()[at] / (at + 1), low, high]) / (h.cumsum()[at] / (at + 1))
-    value, low, high = np.clip(sums, -1.0, 1.0)
+    mean = h.cumsum()[at] / (at + 1)
+    found = np.array([x.cumsum()[at] / (at + 1), low, high])
+    ratio = np.divide(found, mean, out=np.tile([[0.0], [-1.0], [1.0]], len(at)), where=mean > 0)
+    value, low, high = np.clip(ratio, -1.0, 1.0)
     return np.array([np.clip(value, low, high), low, high])
 
 
