@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from arms import at_once
 from harness import command, table
 from scipy.special import ndtr
 from tqdm import tqdm
@@ -83,13 +84,6 @@ def counted(unit: np.ndarray, most: int, within: int) -> tuple[np.ndarray, np.nd
     return here, np.flatnonzero(first + within < ROWS)  # units are numbered in the order of their first decisions
 
 
-def ends_at_once(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean of the first rows, and half of the usual interval of 95%."""
-    count = np.arange(1, len(x) + 1)
-    mean, square = x.cumsum() / count, (x**2).cumsum() / count
-    return mean, 1.96 * np.sqrt(np.maximum(square - mean**2, 0) / count)
-
-
 def main(runs: int = 1000, seed: int = 0) -> None:
     """All worlds, by three kinds of rows."""
     row = table("world", "rows", "outside", "decided", "outside of ends for one time", "width by theirs")
@@ -113,7 +107,7 @@ def main(runs: int = 1000, seed: int = 0) -> None:
                 outside += bool((low > exact + 1e-9).any() or (high < exact - 1e-9).any())
                 decided += bool((low > 0).any() or (high < 0).any())
                 x = np.where(group, 1 / (1 - SHARE), -1 / SHARE) * (worth - worth.mean())
-                mean, half = ends_at_once(x)
+                mean, half = at_once(x)
                 fixed += bool((np.abs(mean - exact) > half)[np.cumsum(~group) >= FEW].any())
                 widths.append((high - low)[-1] / (2 * half[-1]))
             shares = (f"{count / runs:.1%}" for count in (outside, decided, fixed))

@@ -26,7 +26,7 @@ def test_no_arm_is_better_at_any_time_where_none_is(
     monkeypatch.setattr(arms, "ROWS", len(AT))
     world = next(one for one in arms.WORLDS if one.name == name)
     outside = 0
-    for action, reward, chance, _ in zip(*arms.streamed(world, floor, 100, 0), strict=True):
+    for action, reward, chance, *_ in zip(*arms.streamed(world, floor, 100, 0), strict=True):
         _, low, high = differences(action, reward, np.stack([chance, 1 - chance], axis=1), 0, 1, 0.025, AT)
         outside += bool((low > 0).any() or (high < 0).any())
     assert outside <= 10  # of 100, more than 5 with a probability of 1%
