@@ -2,7 +2,7 @@
 
 Five arms, contexts of ten numbers, rewards linear in them with noise of deviation .5, 4,000 decisions. Each decision is
 made by any of the deciders. The one that learns looks for rewards every 50 ms, as the others look for its beliefs, each
-at another moment; it publishes at a tenth more lessons, or after a second (`seqdec.service.cluster`). "At once": one
+at another moment; it publishes at a tenth more lessons, or after a second. "At once": one
 process that learns each reward before the next decision. LinTS and LinUCB (two deviations) are of Bayesian regressions.
 
     python benchmarks/deciders.py [--seeds 20]
