@@ -1,6 +1,7 @@
 """What several test files share."""
 
 import gc
+import itertools
 import os
 import time
 from collections import Counter
@@ -15,8 +16,12 @@ import pytest
 import seqdec
 from seqdec import progress
 from seqdec.runtime import UNFUSED, UNOPTIMIZED
+from seqdec.service.postgres import Postgres
+from tests.databases import Cluster, cluster
 from tests.service.services import Clock
 from tests.tables import write_open_bandit, write_tables
+
+_SCHEMAS = itertools.count()
 
 
 def pytest_configure() -> None:
@@ -116,3 +121,21 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(time, "time_ns", made)
     return made
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Cluster]:
+    """A PostgreSQL of this process."""
+    try:
+        running = cluster()
+        made = running.__enter__()
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    yield made
+    running.__exit__(None, None, None)
+
+
+@pytest.fixture
+def place(postgres: Cluster) -> Postgres:
+    """Of a log in a schema of its own, not made yet."""
+    return Postgres(postgres.url, f"log {next(_SCHEMAS)}")

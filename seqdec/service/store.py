@@ -362,7 +362,7 @@ class Store:
         ends = max(sequence or 0, known[0]), self.checksum_of(batch), max(number, known[1]), max(before, known[2])
         base = Base(batch, *ends, imported or known[3], *parts)
         self._commit(("facts", _as_rows({"base": base})))
-        self._base = base
+        self._recount()
 
     def drop_bases(self, most: int) -> int:
         """Delete at most `most` parts of other bases than the present one; returns how many."""
