@@ -189,7 +189,7 @@ class PostgresDatabase(Database):
             self.run(statement)
 
     def scan(self, table: str) -> Iterator[Sequence[Any]]:
-        self.execute("SELECT 1")  # begins the transaction
+        self.execute("SELECT 1")  # begins the transaction of `snapshot`
         statement = self._translated(f"SELECT {COLUMNS[table]} FROM {table}")
         with self._connection.cursor("scan") as cursor:
             cursor.execute(statement, binary=True)
@@ -208,9 +208,14 @@ class PostgresDatabase(Database):
     def begin(self) -> None:
         self._begin("BEGIN", _PATIENCE, _IDLE)
 
-    def begin_snapshot(self) -> None:
-        """Begin to read the log as it is now, for as long as it takes."""
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """The log is read as it is now, for as long as it takes."""
         self._begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", 0, 0)
+        try:
+            yield
+        finally:
+            self.rollback()
 
     def commit(self) -> None:
         if self._opening and not self._written:
@@ -573,8 +578,7 @@ class SharedStore(Store):
 @contextmanager
 def reading(place: Postgres) -> Iterator[PostgresDatabase]:
     """The log as it is now, read only, while others write. Raises OSError or ValueError."""
-    with closing(PostgresDatabase(place)) as database:
-        database.begin_snapshot()
+    with closing(PostgresDatabase(place)) as database, database.snapshot():
         if not database.described():
             raise ValueError(f"{place} is not the log of an OnlineAgent")
         yield database

@@ -4,7 +4,7 @@ import shutil
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +180,8 @@ def test_what_is_removed_is_gone_and_the_rest_is_counted_as_before(opened: Opene
     again = opened()
     assert (again.decisions, again.rewards, again.batches) == counts
     assert again.base and again.database.content_of(again.base) == b"ab"
-    again.database.check()
+    with again.database.snapshot() if isinstance(again, SharedStore) else nullcontext():
+        again.database.check()
 
 
 def test_what_belongs_to_a_person_is_erased(opened: Opened) -> None:
