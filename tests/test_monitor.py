@@ -97,10 +97,6 @@ def test_a_summary_finds_arms_rewards_and_drift(folder: Path) -> None:
     assert 0.8 < arms.loc[1, "low"] < arms.loc[1, "high"] == 1  # never of width 0
     assert arms.loc[0, "low"] == 0 < arms.loc[0, "high"] < 0.2
     assert (periods["low"] < periods["reward"]).all() and (periods["reward"] < periods["high"]).all()
-    daily: Any = summary(history, 5, anytime=True).arms
-    assert (daily["low"] <= arms["low"]).all() and daily.loc[1, "low"] > 0.4
-    with pytest.raises(ValueError, match="reward_range"):
-        summary(history.assign(reward=2 * history["reward"]), anytime=True)
     shifts: Any = found.drift
     assert shifts.index[0] == "age" and shifts.loc["age", "beyond chance"] and shifts.loc["age", "shift"] > 5
     assert not shifts.drop("age")["beyond chance"].any()
@@ -111,19 +107,15 @@ def test_a_summary_finds_arms_rewards_and_drift(folder: Path) -> None:
 @pytest.mark.parametrize("rows", [400])
 def test_the_reward_of_an_arm_holds_in_logs_of_an_agent_that_learns(rows: int) -> None:
     actions, rewards, laws, means = adaptive(300, rows, 1)
-    plain, weighted, held, always = [], [], [], []
+    plain, weighted, held = [], [], []
     for action, reward, law in zip(actions, rewards, laws, strict=True):
         chance = np.take_along_axis(law, action[:, None], 1)[:, 0]
-        found = [_arm(action == arm, reward, chance, 3, (0.0, 1.0), False) for arm in range(3)]
+        found = [_arm(action == arm, reward, chance, 3, (0.0, 1.0)) for arm in range(3)]
         plain.append([reward[action == arm].mean() for arm in range(3)])
         weighted.append([value for value, _, _ in found])
         held.append([low <= mean <= high for (_, low, high), mean in zip(found, means, strict=True)])
-    for action, reward, law in zip(actions[:40], rewards, laws, strict=False):
-        chance = np.take_along_axis(law, action[:, None], 1)[:, 0]
-        ends = [_arm(action == arm, reward, chance, 3, (0.0, 1.0), True)[1:] for arm in range(3)]
-        always.append([low <= mean <= high for (low, high), mean in zip(ends, means, strict=True)])
     bias, before = (np.abs(np.mean(part, axis=0) - means) for part in (weighted, plain))
-    assert np.mean(held, axis=0).min() > 0.93 and np.mean(always) > 0.97
+    assert np.mean(held, axis=0).min() > 0.93
     assert bias.max() < 0.6 * before.max()
 
 
@@ -136,6 +128,10 @@ def test_the_command_prints_tables_and_makes_a_page(folder: Path, tmp_path: Path
     assert pd.read_csv(tmp_path / "out" / "arms.csv")["decisions"].sum() == 200
     assert cli.main(["report", str(tmp_path / "out")]) == 0
     assert "200 decisions from" in capsys.readouterr().out
+    assert cli.main(["monitor", str(folder), "--anytime", "--out", str(tmp_path / "daily")]) == 0
+    said = capsys.readouterr().out
+    assert "Which arm earns most? Arm 1 is best: better than the next, " in said and "control" not in said
+    assert "Arm 1 is best" in (tmp_path / "daily" / "monitor.html").read_text(encoding="utf-8")
 
 
 def test_what_was_withdrawn_or_erased_is_left_out(tmp_path: Path, capsys: Any) -> None:

@@ -20,10 +20,13 @@ from seqdec.commands.base import Choice, Located, check_minimum, check_path, num
 from seqdec.commands.folder import read_manifest, save_figure, save_table, write_manifest
 from seqdec.persistence import read_table, write_table
 from seqdec.service import diagnostics
-from seqdec.service.logs import check, is_database, read_history
+from seqdec.service.logs import check, is_database, read_database, read_history
+from seqdec.service.report import report_of
 from seqdec.service.summary import Summary, summary
 
 _SHOWN = 12
+_REPORT = "report"
+"""Name in `attrs` of a history of the answers at any time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +43,7 @@ class Monitor(Located):
     reward_range: str | None = None
     """Least and largest possible reward, separated by a comma; by default 0,1 if no other rewards occur."""
     anytime: bool = False
-    """Make the intervals of the arms hold however often the growing log is read."""
+    """Also say which arm is best and what the agent has earned over its control group, as often as the log is read."""
     out: Path = Path("results/monitor")
     """Folder for the tables, the figure and the page."""
 
@@ -58,7 +61,10 @@ class Monitor(Located):
         history = diagnostics.played(read_history(self.folder))
         if history.empty:
             raise ValueError(f"the log of {self.folder} has no decisions yet")
-        summary(history, self.periods, number_range("reward_range", self.reward_range), self.anytime)  # refuses
+        bounds = number_range("reward_range", self.reward_range)
+        summary(history, self.periods, bounds)  # refuses
+        if self.anytime:
+            history.attrs[_REPORT] = read_database(self.folder, lambda log: report_of(log, reward_range=bounds)).facts
         yield history
 
     def save(self, parts: list[pd.DataFrame]) -> None:
@@ -70,7 +76,8 @@ class Monitor(Located):
         options = read_manifest(folder)["options"]
         history = read_table(folder / "history.parquet")[0]
         bounds = number_range("reward_range", options["reward_range"])
-        found = summary(history, options["periods"], bounds, options["anytime"])
+        found = summary(history, options["periods"], bounds)
+        found = found._replace(facts=(*history.attrs.get(_REPORT, ()), *found.facts))
         for name, table in (("periods", found.periods), ("arms", found.arms), ("drift", found.drift)):
             if table is not None:
                 save_table(folder / f"{name}.csv", table)

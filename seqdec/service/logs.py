@@ -486,7 +486,7 @@ def read_log(path: str | os.PathLike[str] | Postgres) -> Log:
     Raises FileNotFoundError where there is no log, ValueError where it is damaged, has no reward yet, or its actions
     are points of a Box.
     """
-    return _read(path, log_of)
+    return read_database(path, log_of)
 
 
 def read_history(path: str | os.PathLike[str] | Postgres) -> "pd.DataFrame":
@@ -498,17 +498,17 @@ def read_history(path: str | os.PathLike[str] | Postgres) -> "pd.DataFrame":
     context: the encoder's features or context_0, ...; where it was erased neither token nor key nor context. `attrs`
     says of the log: its encoder, window of rewards and present arms. `path` and errors as in `read_log`.
     """
-    return _read(path, history_of)
+    return read_database(path, history_of)
 
 
 def read_latest(path: str | os.PathLike[str] | Postgres, most: int) -> "pd.DataFrame":
     """The latest decisions, as in `read_history`."""
-    return _read(path, lambda database: history_of(database, most))
+    return read_database(path, lambda database: history_of(database, most))
 
 
 def check(path: str | os.PathLike[str] | Postgres) -> None:
     """Read the whole log of an `OnlineAgent`. Raises as `read_log`, also for damaged rows and indexes seldom read."""
-    _read(path, Database.check)
+    read_database(path, Database.check)
 
 
 def read_encoder(path: str | os.PathLike[str] | Postgres, part: Literal["item", "user"] | None = None) -> Encoder:
@@ -516,7 +516,7 @@ def read_encoder(path: str | os.PathLike[str] | Postgres, part: Literal["item", 
 
     `path` and errors as in `read_log`; also ValueError for an encoder without a JSON form (`Encoder.of`).
     """
-    found = _read(path, lambda database: database.facts().get("encoder"))
+    found = read_database(path, lambda database: database.facts().get("encoder"))
     text = found if part is None else part_of(found, part)
     if isinstance(text, str):
         return Encoder.from_json(text)
@@ -529,7 +529,8 @@ def read_encoder(path: str | os.PathLike[str] | Postgres, part: Literal["item", 
     raise ValueError(f"the agent of {path} had {kind}")
 
 
-def _read(path: str | os.PathLike[str] | Postgres, get: Callable[[Database], T]) -> T:
+def read_database(path: str | os.PathLike[str] | Postgres, get: Callable[[Database], T]) -> T:
+    """What a function finds in a log. Raises as `read_log`."""
     if isinstance(path, Postgres):
         with reading(path) as database:
             return get(database)

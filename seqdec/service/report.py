@@ -75,11 +75,10 @@ class Report(NamedTuple):
     control: Answer | None
     challenger: Answer | None
 
-    def __str__(self) -> str:
-        parts = [f"{one.question}\n{one.verdict}" for one in self if one is not None]
-        if self.arms is not None and self.arms.arms is not None:
-            parts.append(self.arms.arms.round(4).to_string())
-        return "\n\n".join(parts)
+    @property
+    def facts(self) -> list[str]:
+        """Questions with their answers."""
+        return [f"{one.question} {one.verdict}" for one in self if one is not None]
 
 
 class Units(NamedTuple):

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from seqdec.ope import Terms, sequences
+from seqdec.ope import Terms
 from seqdec.ope.arms import stable_terms
 from seqdec.ope.diagnostics import range_of
-from seqdec.ope.intervals import Ends, Interval, interval, unseen
+from seqdec.ope.intervals import Ends, interval, unseen
 from seqdec.service import diagnostics
 from seqdec.service.logs import LOG
 from seqdec.service.store import COLLECTED, REPORTED
@@ -42,13 +42,10 @@ class Summary(NamedTuple):
     """by context number, as in `diagnostics.drift`"""
 
 
-def summary(
-    history: Any, periods: int = 20, reward_range: tuple[float, float] | None = None, anytime: bool = False
-) -> Summary:
+def summary(history: Any, periods: int = 20, reward_range: tuple[float, float] | None = None) -> Summary:
     """The tables of a log with at least one decision.
 
-    `anytime`: intervals of the arms hold at all lengths of the log at once (`seqdec.ope.sequences`). Raises ValueError
-    for rewards outside the range, and with `anytime` for an unknown range or propensity.
+    Raises ValueError for rewards outside the range.
     """
     rows, reward, source = len(history), history["reward"], history["source"]
     cuts = np.array_split(np.arange(rows), min(periods, rows))
@@ -79,7 +76,7 @@ def summary(
         middle, late = np.quantile(delay, [0.5, 0.95])
         said = f"in the median, 95% of them within {diagnostics.spoken(late)}"
         facts.append(f"a reported reward comes after {diagnostics.spoken(middle)} {said}")
-    arms = _arms(history, first, last, bounds, anytime) if "action" in history else None
+    arms = _arms(history, first, last, bounds) if "action" in history else None
     if arms is not None:
         facts += _of_choices(history, first, last)
     drift = diagnostics.drift(history)
@@ -133,14 +130,12 @@ def _mean(rewards: Any, bounds: Ends | None) -> tuple[float, float, float]:
     return float(known.mean()), found.low, found.high
 
 
-def _arms(history: Any, first: Any, last: Any, bounds: Ends | None, anytime: bool) -> pd.DataFrame:
+def _arms(history: Any, first: Any, last: Any, bounds: Ends | None) -> pd.DataFrame:
     known = history[history["reward"].notna()]
     action, reward, chance = (known[name].to_numpy() for name in ("action", "reward", "propensity"))
-    if anytime and (bounds is None or not np.isfinite(chance.astype(float)).all()):
-        raise ValueError("anytime needs known propensities, and rewards of 0 and 1 or reward_range")
     rows, kinds = {}, history["action"].nunique()
     for arm, part in history.groupby("action"):
-        value, low, high = _arm(action == arm, reward.astype(float), chance.astype(float), kinds, bounds, anytime)
+        value, low, high = _arm(action == arm, reward.astype(float), chance.astype(float), kinds, bounds)
         rows[arm] = {
             "decisions": len(part),
             "first share": float((first["action"] == arm).mean()),
@@ -155,21 +150,13 @@ def _arms(history: Any, first: Any, last: Any, bounds: Ends | None, anytime: boo
 
 
 def _arm(
-    played: np.ndarray, reward: np.ndarray, chance: np.ndarray, kinds: int, bounds: Ends | None, anytime: bool
+    played: np.ndarray, reward: np.ndarray, chance: np.ndarray, kinds: int, bounds: Ends | None
 ) -> tuple[float, float, float]:
     """Mean reward of an arm and its ends, from decisions with a reward."""
     if not played.any():
         return np.nan, np.nan, np.nan
     own = stable_terms(played, reward, chance, kinds)
     stable = own.denominator
-    if anytime and bounds is not None:
-        r = (reward - bounds[0]) / (bounds[1] - bounds[0])
-        at = np.array([len(r) - 1])
-        weights = np.divide(1.0, chance, out=np.zeros(len(chance)), where=played)
-        low = max(sequences.lower(weights * r, 0.0, _MISS / 2, at=at)[0], 0.0)
-        high = min(1 - sequences.lower(weights * (1 - r), 0.0, _MISS / 2, at=at)[0], 1.0)
-        found = Interval(*(bounds[0] + (bounds[1] - bounds[0]) * end for end in (low, high)))
-    else:
-        usual = float((stable**2).mean() / stable.mean() ** 2)
-        found = interval(own, unseen(own, usual, bounds), reward_range=bounds)
+    usual = float((stable**2).mean() / stable.mean() ** 2)
+    found = interval(own, unseen(own, usual, bounds), reward_range=bounds)
     return own.value, min(found.low, own.value), max(found.high, own.value)
