@@ -83,6 +83,42 @@ def test_segments_are_compared_at_a_level_for_all_together() -> None:
     pd.testing.assert_frame_equal(segments.loc["new"], table(log[:2000], level=1 - 0.05 / 3))
 
 
+def test_segments_may_overlap_and_those_without_rows_count_for_the_level() -> None:
+    log = draw([0.5, 0.6])
+    parts = {"first": np.arange(4000) < 2000, "most": np.arange(4000) < 3000, "none": np.zeros(4000, bool)}
+    segments: Any = ope.compare_arms(log, by=parts).segments
+    assert list(segments.index.unique(0)) == ["first", "most"]
+    pd.testing.assert_frame_equal(segments.loc["most"], table(log[:3000], level=1 - 0.05 / 4))
+    with pytest.raises(ValueError, match=r"by\['x'\] must be a bool for each row, \(4000,\)"):
+        ope.compare_arms(log, by={"x": [True]})
+
+
+def test_decisions_that_may_not_play_an_arm_do_not_count_for_it() -> None:
+    """As before an arm was added: without them the ends are those of the decisions with both."""
+    log = draw([0.5, 0.6, 0.7], rows=3000)
+    late, only = np.arange(3000) >= 1000, np.array([0.5, 0.5, 0.0])
+    both = np.array([True, True, False])
+    early = np.where(log.action < 2, log.action, 0)
+    mixed = log.replace(
+        action=np.where(late, log.action, early),
+        mask=np.where(late[:, None], True, both),
+        logging=np.where(late[:, None], log.logging, only),
+        propensity=np.where(late, log.propensity, 0.5),
+    )
+    columns = ["difference", "low", "high"]
+    found = table(mixed, baseline="a").loc["c", columns]
+    assert found.tolist() == pytest.approx(table(log[late], baseline="a").loc["c", columns].tolist())
+
+
+def test_a_small_share_does_not_widen_the_ends_for_good() -> None:
+    """The first rows, before the shares are known, bound what one row can say."""
+    rng = np.random.default_rng(0)
+    rare = (rng.random(2000) < 0.1) * 1
+    law = np.tile([0.9, 0.1], (2000, 1))
+    _, low, high = differences(rare, rng.random(2000) * 0.1, law, 0, 1, 0.025, np.array([1999]))
+    assert (high - low)[0] < 0.12
+
+
 def test_an_arm_that_is_never_played_is_not_known() -> None:
     log = draw([0.5, 0.5], [1, 0], rows=50)
     found = ope.compare_arms(log)

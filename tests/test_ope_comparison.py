@@ -168,6 +168,15 @@ def test_an_anytime_interval_holds_at_every_row_of_logs_of_an_agent_that_learns(
     assert left <= 10
 
 
+def test_a_known_law_makes_an_anytime_interval_narrower() -> None:
+    """By the mean of the rewards before, which is subtracted."""
+    log, _ = draw(3, rows=4000)
+    log = log.replace(reward=0.4 + 0.2 * log.reward)
+    given = [ope.evidence(one, repeated(TARGET, one), seed=0) for one in (log, log.replace(logging=repeated(LAW, log)))]
+    plain, known = (sequences.of_difference(one, (0.0, 1.0), 0.95).iloc[-1] for one in given)
+    assert known["high"] - known["low"] < 0.85 * (plain["high"] - plain["low"])
+
+
 def test_an_anytime_comparison_needs_exact_propensities_and_a_range() -> None:
     log, _ = draw(6, rows=4000)
     target = repeated(np.array([0, 0, 0, 1.0, 0]), log)
