@@ -47,6 +47,22 @@ def base_assessed(q):
     return Assessment(q, q, q)
 
 
+def test_arms_are_played_as_often_as_they_are_logged_within_the_bounds() -> None:
+    """An agent that plays its best arm only, in contexts whose masks forbid some."""
+    agent, count = agents.guarded(agents.linear(ARMS, policy="greedy"), **BOUNDS), 20_000
+    rng, state = np.random.default_rng(0), agent.init(jax.random.key(0))
+    masks = np.array([[1, 1, 1, 1], [1, 1, 0, 1], [0, 1, 1, 1]], bool)[rng.integers(3, size=count)]
+    x = rng.choice([-0.5, 0.5], (count, 2)).astype(np.float32)
+    act = jax.jit(jax.vmap(agent.act, in_axes=(0, None, 0)))
+    action = act(jax.random.split(jax.random.key(1), count), state, Masked(jnp.asarray(x), jnp.asarray(masks)))
+    law, played = np.asarray(action.probabilities, float), np.eye(4)[np.asarray(action.value)]
+    low, high = np.array([0.1, 0.05, 0, 0]) * masks, np.array([1, 0.3, 0.4, 1]) * masks
+    assert (law >= low - 1e-6).all() and (law <= high + 1e-6).all() and not played[~masks].any()
+    for rows in (masks.all(axis=1), ~masks[:, 0], x[:, 0] > 0):
+        error = (played - law)[rows].sum(axis=0) / np.sqrt(1 + (law * (1 - law))[rows].sum(axis=0))
+        assert np.abs(error).max() < 4
+
+
 @pytest.mark.parametrize(
     ("bounds", "message"),
     [

@@ -177,6 +177,19 @@ def test_a_known_law_makes_an_anytime_interval_narrower() -> None:
     assert known["high"] - known["low"] < 0.85 * (plain["high"] - plain["low"])
 
 
+def test_an_anytime_interval_waits_for_an_arm_that_is_hardly_played() -> None:
+    """It earns much less, which rows without it do not show."""
+    rng, left = np.random.default_rng(0), 0
+    law, target = np.array([0.98, 0.02]), np.array([0.0, 1.0])
+    for _ in range(100):
+        action = (rng.random(100) < 0.02) * 1
+        reward = (rng.random(100) < np.where(action == 0, 0.95, 0.05)) * 1.0
+        log = ope.make_log(action=action, reward=reward, propensity=law[action], logging=np.tile(law, (100, 1)))
+        found = sequences.of_difference(ope.evidence(log, repeated(target, log), seed=0), (0.0, 1.0), 0.95)
+        left += bool((found["low"] > 0.98 * -0.9).any())
+    assert left <= 10
+
+
 def test_an_anytime_comparison_needs_exact_propensities_and_a_range() -> None:
     log, _ = draw(6, rows=4000)
     target = repeated(np.array([0, 0, 0, 1.0, 0]), log)

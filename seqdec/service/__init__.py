@@ -5,5 +5,17 @@ from seqdec.service.explanation import Explanation
 from seqdec.service.facade import Decision, OnlineAgent
 from seqdec.service.items import Catalog
 from seqdec.service.logs import read_encoder, read_history, read_log
+from seqdec.service.report import Answer, Report
 
-__all__ = ["Catalog", "Control", "Decision", "Explanation", "OnlineAgent", "read_encoder", "read_history", "read_log"]
+__all__ = [
+    "Answer",
+    "Catalog",
+    "Control",
+    "Decision",
+    "Explanation",
+    "OnlineAgent",
+    "Report",
+    "read_encoder",
+    "read_history",
+    "read_log",
+]
