@@ -46,7 +46,7 @@ from seqdec.ope.estimators.continuous import ContinuousLog, make_continuous_log
 from seqdec.ope.estimators.sessions import EpisodeLog, effective_sessions, predict_returns
 from seqdec.ope.estimators.slates import SlateLog, make_slate_log
 from seqdec.ope.evaluation import MARK, evaluate
-from seqdec.ope.files import LogFile, scan_log
+from seqdec.ope.files import LogFile, LogFolder, scan_log
 from seqdec.ope.formats import from_bandit_feedback
 from seqdec.ope.gradients import OBJECTIVES, learn
 from seqdec.ope.intervals import Interval, Terms, interval
@@ -88,6 +88,7 @@ __all__ = [
     "KernelIPS",
     "Log",
     "LogFile",
+    "LogFolder",
     "Overlap",
     "Replay",
     "Selection",

@@ -17,10 +17,11 @@ from seqdec.ope.estimators import DM, PDIS, SNDR, SNIPS, KernelDR, KernelIPS, Se
 from seqdec.ope.estimators.continuous import ContinuousLog
 from seqdec.ope.estimators.sessions import EpisodeLog
 from seqdec.ope.estimators.slates import SlateLog
-from seqdec.ope.evaluation import chosen_of, table_of
-from seqdec.ope.files import LogFile
-from seqdec.ope.intervals import Ends, Terms
+from seqdec.ope.evaluation import chosen_of, rows_of, table_of, terms_of, unseen_of
+from seqdec.ope.files import LogFile, LogFolder
+from seqdec.ope.intervals import Ends, Terms, unseen
 from seqdec.ope.log import Log
+from seqdec.ope.partitions import Sums
 from seqdec.ope.windows import changes, in_windows, starts_of
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class Comparison:
 
 
 def compare(
-    log: Log | LogFile | ContinuousLog | SlateLog | EpisodeLog,
+    log: Log | LogFile | LogFolder | ContinuousLog | SlateLog | EpisodeLog,
     target: Any,
     predicted: Any = None,
     *,
@@ -144,6 +145,13 @@ def compare(
     checks.number("level", level, 0, 1, exclusive=True)
     given = evidence(log, target, predicted, seed=seed)
     logged = isinstance(baseline, str) and baseline == LOGGED
+    if isinstance(given, Sums):
+        if not logged or window is not None or anytime:
+            raise ValueError(
+                "a folder of files is compared with itself, in the whole: leave out baseline, window, anytime"
+            )
+        given.check([], groups)
+        return _of_sums(given, given.known(reward_range), level, samples)
     pair = paired.Pair(given, None if logged else _baseline(log, baseline, predicted, seed))
     rows, reward = given.log, paired.rewards(given.log)
     known, member = range_of(reward_range, rows.reward), groups_of(groups, len(rows))
@@ -189,6 +197,35 @@ def compare(
     decision, verdict = _verdict(pair, equal, difference, future, now, doubt, known)
     verdict = "; ".join([verdict, *_caveats(rows, terms[name], reward, windows, starts, member)]) + "."
     return Comparison(verdict, decision, difference, future, now, estimator, windows, sequence, table, seen)
+
+
+def _of_sums(given: Sums, known: Ends, level: float, samples: int) -> Comparison:
+    """As `compare`, of a folder, without a look for changes over time."""
+    import pandas as pd
+
+    pair, found = paired.Pair(given, None), reach(given)
+    unbiased = {one.name: one for one in (SNIPS(), SNDR()) if given.predicted is not None or one == SNIPS()}
+    terms = {name: given.difference(one) for name, one in unbiased.items()}
+    name = min(terms, key=lambda one: np.nan_to_num(terms[one].std_error, nan=np.inf))
+    settings = cast(Any, {"level": level, "samples": samples})
+    table = table_of(given, chosen_of(None, given), found, known, None, **settings)
+    bootstrap = settings | {"seed": given.seed, "limits": False}
+    future, mean, own = _row(table, name), given.mean, terms_of(unbiased[name], given)
+    before = given.row(unseen(mean, 1.0, known, weighted=False))
+    now = Estimate(mean.value, *paired.ends(mean, before, None, bootstrap | {"reward_range": known}))
+    rows = paired.against_log(
+        lambda w: unseen_of(unbiased[name], own, given, w, known), before, found.weight, mean.value, known
+    )
+    low, high = paired.ends(terms[name], rows, None, bootstrap)
+    low, high = pair.beyond((low, high), (future.value, now.value), known)
+    value, equal = terms[name].value, given.rows >= ENOUGH and np.abs(given.weights - 1).max() <= checks.TOLERANCE
+    difference = Estimate(0.0, 0.0, 0.0) if equal else Estimate(value, min(low, value), max(high, value))
+    seen = overlap_of(given.sample, known, None, given.support)
+    doubt = "" if equal else _doubt(given.sample, seen, difference, known, anytime=False)
+    decision, verdict = _verdict(pair, equal, difference, future, now, doubt, known)
+    verdict = "; ".join([verdict, *["the propensities are estimates"] * given.log.estimated]) + "."
+    windows = pd.DataFrame(columns=["start", "rows", "reward", "difference", "low", "high"])
+    return Comparison(verdict, decision, difference, future, now, name, windows, None, table, seen)
 
 
 def _baseline(log: Any, given: Any, predicted: Any, seed: int) -> Any:
@@ -239,7 +276,7 @@ def _verdict(
         size = Estimate(value, low, high) if low > 0 else Estimate(-value, -high, -low)
         values = f"{future.value:.{digits}f} against {now.value:.{digits}f} of {whose}"
         return DECISIONS[low < 0], f"{'Better' if low > 0 else 'Worse'} by {size}: {values}"
-    count = len(pair.given.log)
+    count = rows_of(pair.given)
     half, beyond = (high - low) / 2, value - low if value > 0 else high - value
     clipped = known is not None and half > 0.9 * (known[1] - known[0])  # the interval of a few rows, not of its errors
     if count >= ENOUGH and not clipped and abs(value) > 0.03 * half:

@@ -69,13 +69,20 @@ def overlap(log: Any, target: Any, *, reward_range: Ends | None = None, groups: 
 
     Arguments and errors as in `seqdec.ope.evaluate`.
     """
-    given = evidence(log, target, seed=0)
+    return overlap_seen(evidence(log, target, seed=0), reward_range, groups)
+
+
+@functools.singledispatch
+def overlap_seen(given: Any, reward_range: Ends | None, groups: Any) -> Overlap:
+    """Of the evidence."""
     return overlap_of(given, range_of(reward_range, given.log.reward), groups_of(groups, len(given.log)))
 
 
-def overlap_of(given: Any, known: Ends | None, member: np.ndarray | None) -> Overlap:
-    """Of the evidence, the range of its rewards and the groups of its rows."""
-    log, found, count, nan = given.log, reach(given), len(given.log), float("nan")
+def overlap_of(given: Any, known: Ends | None, member: np.ndarray | None, support: "Support | None" = None) -> Overlap:
+    """Of the evidence, the range of its rewards and the groups of its rows; `support`: of the log that it samples."""
+    log, found = given.log, reach(given) if support is None else reach_of(given, support)
+    weights = weights_of(found.weights) if support is None else support.weights
+    count, times, nan = weights.rows, weights.rows / len(log), float("nan")
     w, off, telling = found.weights, 0.0, np.inf
     if not log.known_propensities:
         unknown = (
@@ -88,7 +95,7 @@ def overlap_of(given: Any, known: Ends | None, member: np.ndarray | None) -> Ove
     worth, weakest = _worth(count, effective), effective / count
     words = [_ESTIMATED] * log.estimated + [*found.warnings]
     if isinstance(log, Log):
-        off, weakest, telling = _miscalibration(log), _weakest(log, w), _telling(log.reward, w)
+        off, weakest, telling = _miscalibration(log), _weakest(log, w), times * _telling(log.reward, w)
         words += repeats(log) if member is None else ()
     few = bool(w.any() and effective < ENOUGH)
     hardly = few and effective < 0.5 * count
@@ -98,7 +105,7 @@ def overlap_of(given: Any, known: Ends | None, member: np.ndarray | None) -> Ove
             if hardly
             else f"the log is short: {worth}; intervals are rough"
         )
-    largest, size = float(np.abs(w).max()), float(np.abs(w).sum())
+    largest, size = weights.largest, times * float(np.abs(w).sum())
     if largest > 0.1 * size and effective < 0.5 * count:
         words.append(f"one row has {largest / size if size else 1:.0%} of all weight")
     if w.any() and off > SIGMAS:
@@ -106,14 +113,14 @@ def overlap_of(given: Any, known: Ends | None, member: np.ndarray | None) -> Ove
             f"the propensities of an action are too small for its share of the rows, by {off:.1f} standard errors: "
             "they are not those of the logging policy"
         )
-    reward = log.reward.reshape(count, -1).sum(axis=1)
+    reward = log.reward.reshape(len(log), -1).sum(axis=1)
     verdict = _verdict(found, reward, telling, off, worth, few, hardly, known, member)
     return Overlap(
         count,
         float(effective),
         largest,
-        float(w.mean()),
-        standard_error(w),
+        weights.mean,
+        weights.error,
         found.unsupported,
         float(weakest),
         off,
@@ -180,47 +187,109 @@ class Reach(NamedTuple):
     """sources of bias"""
 
 
+class Weights(NamedTuple):
+    """Of the weights of all rows."""
+
+    rows: int
+    mean: float
+    error: float
+    """of the mean"""
+    square: float
+    """mean square"""
+    largest: float
+
+    @property
+    def effective(self) -> float:
+        """Rows with equal weights that are worth as much."""
+        return self.rows * self.mean**2 / self.square if self.square else 0.0
+
+    @property
+    def margin(self) -> float:
+        """Distance of the mean from 1 that chance may explain, also under a few large weights."""
+        return 4 * self.error + 3 * self.largest / self.rows + checks.TOLERANCE
+
+
+class Support(NamedTuple):
+    """What all rows tell about the reach of a policy."""
+
+    weights: Weights
+    played: np.ndarray
+    """(k,) rows of each action"""
+    others: float
+    """sum of 1 - p"""
+    certain: float
+    """share of the decisions that would be others where the logged one was certain"""
+    never: float | None
+    """share of the decisions that the logging law never makes; None if it is unknown"""
+
+
+def weights_of(w: np.ndarray) -> Weights:
+    """Of weights (n,)."""
+    return Weights(len(w), float(w.mean()), standard_error(w), float(np.mean(w**2)), float(np.abs(w).max()))
+
+
+def support_of(given: Any) -> Support:
+    """Of evidence of discrete actions with propensities."""
+    log, w, law = given.log, given.weights, given.target.probabilities
+    known = log.logging is not None and len(law) > 0
+    return Support(
+        weights_of(w),
+        np.bincount(log.action, minlength=log.num_actions),
+        float((1 - log.propensity).sum()),
+        float(np.where(log.propensity > 1 - checks.TOLERANCE, 1 - w * log.propensity, 0.0).mean()),
+        float(np.where(log.logging > 0, 0.0, law).sum(axis=1).mean()) if known else None,
+    )
+
+
 @functools.singledispatch
 def reach(given: Any) -> Reach:
     """By the whole logging law if it is known, else by the weights."""
-    log, w, law, usual = given.log, given.weights, given.target.probabilities, given.usual_weight
-    unplayed = _unplayed(log)
+    if not given.log.known_propensities:
+        return Reach(
+            given.weights, unsupported=float(given.law[np.setdiff1d(np.arange(len(given.law)), given.log.action)].sum())
+        )
+    return reach_of(given, support_of(given))
+
+
+def reach_of(given: Any, support: Support) -> Reach:
+    """Of the rows of the support, of which `given` may be a sample."""
+    log, w, usual, known = given.log, given.weights, given.usual_weight, support.weights
+    unplayed = np.flatnonzero(support.played == 0)
     never = float(given.law[unplayed].sum())
-    if not log.known_propensities:
-        return Reach(w, unsupported=never)
     listed = ", ".join(map(log.name, unplayed[:5])) + (", ..." if len(unplayed) > 5 else "")
-    if log.logging is not None and len(law):
-        share = float(np.where(log.logging > 0, 0.0, law).sum(axis=1).mean())
-        off = bool(w.mean() - 1 > _margin(w))
-        found = Reach(w, len(w) / usual if w.any() else 0.0, usual, share, share, off)
+    if support.never is not None:
+        off = known.mean - 1 > known.margin
+        effective = known.rows / usual if known.largest else 0.0
+        found = Reach(w, effective, usual, support.never, support.never, off)
     else:
-        certain = float(np.where(log.propensity > 1 - checks.TOLERANCE, 1 - w * log.propensity, 0.0).mean())
-        lacking = 1 - float(w.mean())
-        plays = float((1 - log.propensity).sum()) / max(log.num_actions - 1, 1)  # of each action, if equally often
+        certain, lacking = support.certain, 1 - known.mean
+        plays = support.others / max(log.num_actions - 1, 1)  # of each action, if equally often
         chance = lacking <= never / 2 and never <= 5 * np.exp(-plays)
         unsupported = max(certain if certain > checks.TOLERANCE else 0.0, 0.0 if chance else never)
-        if lacking - certain > _margin(w):
+        if lacking - certain > known.margin:
             unsupported = max(unsupported, lacking)
-        found = by_weights(w, unsupported)
-        effective = min(found.effective, len(w) / usual if usual else np.inf)
-        found = found._replace(effective=effective, weight=max(usual, float(np.mean(w**2))))
+        found = by_weights(w, unsupported, known)
+        effective = min(found.effective, known.rows / usual if usual else np.inf)
+        found = found._replace(effective=effective, weight=max(usual, known.square))
     unseen = found.unsupported > 0 and never > 0.5 * found.unsupported
-    return _told(found._replace(beyond=f"actions that no row has ({listed})" if unseen else _BEYOND))
+    return _told(found._replace(beyond=f"actions that no row has ({listed})" if unseen else _BEYOND), known)
 
 
-def by_weights(w: np.ndarray, unsupported: float) -> Reach:
-    """By weights (n,) and an unsupported share of the decisions."""
+def by_weights(w: np.ndarray, unsupported: float, known: Weights | None = None) -> Reach:
+    """By weights (n,), of all rows or a sample of `known`, and an unsupported share of the decisions."""
+    known = known or weights_of(w)
     light = tails(Terms(w, np.ones_like(w)))[1].light  # else the error is too small where the heaviest rows lack
-    lacking = 1 - float(w.mean()) - (2 * np.nan_to_num(standard_error(w)) if light else 0.0)
+    lacking = 1 - known.mean - (2 * np.nan_to_num(known.error) if light else 0.0)
     missing = max(unsupported, float(lacking) if lacking > checks.TOLERANCE else 0.0)
-    off = bool(abs(w.mean() - 1) > _margin(w))
-    return _told(Reach(w, _effective(w), float("nan"), unsupported, missing, off, "unlike all that were logged"))
+    off = abs(known.mean - 1) > known.margin
+    found = Reach(w, known.effective, float("nan"), unsupported, missing, off, "unlike all that were logged")
+    return _told(found, known)
 
 
-def _told(found: Reach) -> Reach:
+def _told(found: Reach, known: Weights) -> Reach:
     """With the sources of bias in words."""
-    w, told = found.weights, ()
-    if not w.any():
+    told = ()
+    if not known.largest:
         told = (
             "the log has no support for the policy: in no row would the policy play what was logged; estimators by "
             "weights are unknown (NaN), doubly robust ones rest on the model alone",
@@ -228,10 +297,10 @@ def _told(found: Reach) -> Reach:
     elif found.off and (found.unsupported <= RARE or found.beyond == _BEYOND):
         why = (
             "the propensities are too small: they are not those of the logging policy"
-            if w.mean() > 1
+            if known.mean > 1
             else "the log supports only a part of the policy, perhaps by chance, or the propensities are too large"
         )
-        told = (f"the mean weight is {w.mean():.3f} and should be 1 within {_margin(w):.3f}: {why}",)
+        told = (f"the mean weight is {known.mean:.3f} and should be 1 within {known.margin:.3f}: {why}",)
     elif found.unsupported > RARE:
         told = (
             f"the log supports only a part of the policy: {found.unsupported:.1%} of its decisions are {found.beyond}: "
@@ -329,10 +398,6 @@ def _alike(values: np.ndarray) -> float:
     return float(shares @ shares)
 
 
-def _unplayed(log: Log) -> np.ndarray:
-    return np.setdiff1d(np.arange(log.num_actions), log.action)
-
-
 def _telling(reward: np.ndarray, w: np.ndarray) -> float:
     """Effective number of rows whose reward is not the one that most rows have."""
     if not w.any():
@@ -341,11 +406,6 @@ def _telling(reward: np.ndarray, w: np.ndarray) -> float:
     usual = times.argmax()
     rows = np.where(place == usual, 0.0, w[w > 0]) if times[usual] > 0.5 * len(place) else w[w > 0]
     return _effective(rows)
-
-
-def _margin(w: np.ndarray) -> float:
-    """Distance of the mean weight from 1 that chance may explain, also under a few large weights."""
-    return 4 * standard_error(w) + 3 * float(np.abs(w).max()) / len(w) + checks.TOLERANCE
 
 
 def _worth(count: int, effective: float) -> str:

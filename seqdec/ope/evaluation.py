@@ -10,9 +10,11 @@ from seqdec.boundary import checks
 from seqdec.ope import intervals
 from seqdec.ope.contract import Estimator, check_needs, evidence, missing, named
 from seqdec.ope.diagnostics import ENOUGH, RARE, Reach, extremes, groups_of, range_of, reach, repeats
-from seqdec.ope.estimators import SNIPS, STANDARD, Auto, parsed
+from seqdec.ope.estimators import SNDR, SNIPS, STANDARD, Auto, parsed
 from seqdec.ope.intervals import Terms
 from seqdec.ope.log import Log
+from seqdec.ope.partitions import Sums
+from seqdec.ope.partitions import standard as standard_sums
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,12 +75,29 @@ def evaluate(
     samples = checks.count("samples", samples, 2)
     checks.number("level", level, 0, 1, exclusive=True)
     given = evidence(log, target, predicted, seed=seed)
-    known = range_of(reward_range, given.log.reward)
-    member = groups_of(groups, len(given.log))
+    known, member = bounds_of(given, reward_range, groups)
     chosen, found = chosen_of(estimators, given), reach(given)
     for text in (*found.warnings, *(repeats(given.log) if isinstance(given.log, Log) and member is None else ())):
         warnings.warn(text, stacklevel=2)
     return table_of(given, chosen, found, known, member, level=level, samples=samples)
+
+
+def bounds_of(given: Any, reward_range: Any, groups: Any) -> tuple[intervals.Ends | None, np.ndarray | None]:
+    """The range of the rewards, and the groups of the rows."""
+    if isinstance(given, Sums):
+        given.check([], groups)
+        return given.known(reward_range), None
+    return range_of(reward_range, given.log.reward), groups_of(groups, len(given.log))
+
+
+def rows_of(given: Any) -> int:
+    """Rows of the log."""
+    return given.rows if isinstance(given, Sums) else len(given.log)
+
+
+def terms_of(one: Estimator, given: Any) -> Terms:
+    """Contributions of rows, or of blocks of them."""
+    return given.terms(*given.form(one)) if isinstance(given, Sums) else one.terms(given)
 
 
 def table_of(
@@ -94,7 +113,7 @@ def table_of(
     """The table of `evaluate`, from the evidence, its reach, the range of the rewards and the groups of the rows."""
     import pandas as pd
 
-    terms = {name: one.terms(given) for name, one in chosen.items()}
+    terms = {name: terms_of(one, given) for name, one in chosen.items()}
     points = intervals.points(terms.values())
     ends = _intervals(chosen, terms, given, found, known, member, level, samples)
     rows = [
@@ -114,6 +133,8 @@ def table_of(
 def chosen_of(estimators: Sequence[Estimator | str] | str | None, given: Any) -> dict[str, Estimator]:
     """Estimators by name, whose needs the evidence meets. Raises TypeError or ValueError."""
     absent = missing(given)
+    if isinstance(given, Sums) and estimators is None:
+        estimators = standard_sums(given.predicted)
     if estimators is None:
         standard = [one for one in STANDARD if isinstance(given.log, one.log)]
         chosen = [one for one in standard if not any(need in absent for need in one.needs)]
@@ -125,6 +146,8 @@ def chosen_of(estimators: Sequence[Estimator | str] | str | None, given: Any) ->
     for one in made:
         if not isinstance(one, Estimator):
             raise TypeError(f"estimators must be a list of estimators or their names; got {one!r:.80}")
+        if isinstance(given, Sums):
+            given.check([one], None)
         check_needs(one, given)
     if not made:
         raise ValueError("estimators must name at least one, such as [seqdec.ope.DR()]; got an empty list")
@@ -143,7 +166,7 @@ def _intervals(
 ) -> list[tuple[float, float, str]]:
     """Intervals of the estimates, and whose they are, with what limits them."""
     absent, reward = missing(given), given.log.reward.reshape(len(given.log.reward), -1).sum(axis=1)
-    weak = not np.isnan(found.weight) and (found.missing > RARE or len(reward) < ENOUGH * found.weight)
+    weak = not np.isnan(found.weight) and (found.missing > RARE or rows_of(given) < ENOUGH * found.weight)
     bases = []
     for one in chosen.values():
         others = _WEAK if weak else one.references(given)
@@ -154,8 +177,8 @@ def _intervals(
     for owner, base in zip(owners, bases, strict=True):
         if owner in estimates:
             continue
-        own = terms[owner] if owner in terms else base.terms(given)
-        unseen = intervals.unseen(own, weight_of(own, found, reward), worst)
+        own = terms[owner] if owner in terms else terms_of(base, given)
+        unseen = unseen_of(base, own, given, weight_of(own, found, reward), worst)
         if member is not None:
             size = len(reward) / (member.max() + 1)
             own, unseen = own.grouped(member), [Terms(*(size * part for part in row)) for row in unseen]
@@ -177,6 +200,13 @@ def _intervals(
         words += [interval.words] if interval.words else []
         rows.append((interval.low, interval.high, "; ".join(words)))
     return rows
+
+
+def unseen_of(base: Estimator, own: Terms, given: Any, weight: float, worst: intervals.Ends) -> list[Terms]:
+    """Terms of the unseen row at either end."""
+    if not isinstance(given, Sums):
+        return intervals.unseen(own, weight, worst)
+    return given.row(intervals.unseen(own, weight, worst, weighted=isinstance(base, SNIPS | SNDR)))
 
 
 def weight_of(own: Terms, found: Reach, reward: np.ndarray) -> float:

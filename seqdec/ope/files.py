@@ -1,7 +1,8 @@
-"""Logs in parquet files, read in batches."""
+"""Logs in parquet files, read in batches, and in folders of such files."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -41,6 +42,11 @@ class LogFile(NamedTuple):
         return described(
             f"Log of {counted(self.rows, 'decision')} in {self.file}", f"read in batches of {self.batch_size:,}"
         )
+
+    @property
+    def num_actions(self) -> int:
+        """Number of actions k."""
+        return self.options["num_actions"] if "num_actions" in self.options else len(self.options["action_names"])
 
     def batches(self) -> Iterator[Log]:
         """Validated logs of at most `batch_size` rows, in the order of the file.
@@ -82,19 +88,40 @@ class LogFile(NamedTuple):
         return self.options.get("time") is not None or "timestamp" in table
 
 
+class LogFolder(NamedTuple):
+    """A log in a folder of parquet files, from `scan_log`."""
+
+    files: tuple[LogFile, ...]
+    """in the order of their names"""
+    executor: Executor | None = None
+    """that evaluates them; None: this process, one after the other"""
+
+    def __repr__(self) -> str:
+        folder, files = os.path.dirname(self.files[0].file), counted(len(self.files), "file")
+        return described(f"Log of {counted(self.rows, 'decision')} in {files} of {folder}")
+
+    @property
+    def rows(self) -> int:
+        """Rows of all files."""
+        return sum(file.rows for file in self.files)
+
+
 def scan_log(
     path: str | os.PathLike[str],
     *,
+    executor: Executor | None = None,
     batch_size: int = 100_000,
     action: str = "action",
     action_names: Sequence[Label] | None = None,
     num_actions: int | None = None,
     **columns: Any,
-) -> LogFile:
-    """The log in a parquet file, for `evaluate`; reads only its actions.
+) -> LogFile | LogFolder:
+    """The log in a parquet file, or in the files of a folder, for `evaluate` and `compare`; reads only its actions.
 
     Args:
-        path: of the file.
+        path: of the file; or of a folder with files *.parquet, also in folders within it.
+        executor: that evaluates the files of a folder, such as `seqdec.executors.Local()` or `Ray()`, or any of
+            `concurrent.futures`.
         batch_size: rows in memory at a time.
         action: column of the actions.
         action_names: names of all actions; None: as in `Log.from_pandas`, of the whole file.
@@ -108,16 +135,23 @@ def scan_log(
     import pandas as pd
 
     path, batch_size = located(path), checks.count("batch_size", batch_size)
-    names, facts = _schema(path)
-    required(named(pd.DataFrame(columns=names)), "action", action)
-    count, levels, categorical = 0, {}, False
-    for table in _tables(path, batch_size, [action]):
-        column = table[action]
-        categorical = isinstance(column.dtype, pd.CategoricalDtype)
-        levels |= dict.fromkeys(column.cat.categories if categorical else column.unique())
-        count += len(column)
-    if not count:
-        raise ValueError(f"{path} has no rows: a log needs at least one")
+    paths = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+    if not paths:
+        raise FileNotFoundError(f"{path} has no file *.parquet; {_REMEDY}")
+    if executor is not None and not path.is_dir():
+        raise ValueError(f"executor is for the files of a folder; {path} is a file: leave it out")
+    names, facts = _schema(paths[0])
+    counts, levels, categorical = [], {}, False
+    for one in paths:
+        required(named(pd.DataFrame(columns=_schema(one)[0])), "action", action)
+        counts.append(0)
+        for table in _tables(one, batch_size, [action]):
+            column = table[action]
+            categorical = isinstance(column.dtype, pd.CategoricalDtype)
+            levels |= dict.fromkeys(column.cat.categories if categorical else column.unique())
+            counts[-1] += len(column)
+        if not counts[-1]:
+            raise ValueError(f"{one} has no rows: a log needs at least one")
     numbered, bracketed = actions_in(names)
     if action_names is None and num_actions is None and action == "action":
         action_names = facts.get("action_names")
@@ -126,17 +160,19 @@ def scan_log(
     column = pd.Series(pd.Categorical(levels, list(levels)) if categorical else [*levels])
     _, labels = labeled(column, action_names, numbered if num_actions is None else num_actions)
     own = {"num_actions": len(labels)} if isinstance(labels, range) else {"action_names": labels}
-    return LogFile(str(path), count, batch_size, {"action": action, **own, **columns}, facts.get("encoder"))
+    options, encoder = {"action": action, **own, **columns}, facts.get("encoder")
+    files = [LogFile(str(one), count, batch_size, options, encoder) for one, count in zip(paths, counts, strict=True)]
+    return LogFolder(tuple(files), executor) if path.is_dir() else files[0]
 
 
 Numbers = Callable[[Log], Any] | Sequence[str]
 """(batch) -> (m, k) numbers, or their columns"""
 
 
-@evidence.register
-def _of_file(log: LogFile, target: Numbers, predicted: Numbers | None = None, *, seed: int) -> Evidence:
-    kept, law, usual = [], np.zeros(()), 0.0
-    own = None
+def evidence_of(
+    log: LogFile, target: Numbers, predicted: Numbers | None, *, seed: int
+) -> Iterator[tuple[int, Evidence]]:
+    """First row and evidence of each batch; rows without times are numbered in the file."""
     for start, table, part in log.tables():
         with log.naming(start, len(table)):
             own = evidence(
@@ -145,10 +181,19 @@ def _of_file(log: LogFile, target: Numbers, predicted: Numbers | None = None, *,
                 None if predicted is None else _numbers("predicted", predicted, table, part),
                 seed=seed,
             )
-        times = part.timestamp if log.timed(table) else np.arange(start, start + len(table))
-        columns = part.action, part.reward, part.propensity, times
-        kept.append((*columns, own.weights, own.direct, own.residual))
-        law, usual = law + len(table) * own.law, usual + len(table) * own.usual_weight
+        if not log.timed(table):
+            own = own._replace(log=own.log.replace(timestamp=np.arange(start, start + len(table))))
+        yield start, own
+
+
+@evidence.register
+def _of_file(log: LogFile, target: Numbers, predicted: Numbers | None = None, *, seed: int) -> Evidence:
+    kept, law, usual = [], np.zeros(()), 0.0
+    own = None
+    for _, own in evidence_of(log, target, predicted, seed=seed):
+        part, rows = own.log, len(own.weights)
+        kept.append((part.action, part.reward, part.propensity, part.timestamp, own.weights, own.direct, own.residual))
+        law, usual = law + rows * own.law, usual + rows * own.usual_weight
     assert own is not None, "scan_log refuses files without rows"
     parts = (np.concatenate(parts) for parts in zip(*kept, strict=True))
     action, reward, propensity, timestamp, weights, direct, residual = parts

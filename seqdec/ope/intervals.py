@@ -175,15 +175,15 @@ def several(
     return [one if there else Interval(math.nan, math.nan) for one, there in zip(found, known, strict=True)]
 
 
-def unseen(own: Terms, weight: float, rewards: Ends | None) -> list[Terms]:
+def unseen(own: Terms, weight: float, rewards: Ends | None, *, weighted: bool | None = None) -> list[Terms]:
     """Terms of a row of a weight, and of the rewards at either end; None: of the mean contribution at that end.
 
-    Its influence is weight (reward - value).
+    Its influence is weight (reward - value). `weighted`: whether the last denominator sums weights; None: if it varies.
     """
     numerator, denominator = own.columns
     above, below, influence, value = numerator.mean(axis=0), denominator.mean(axis=0), own.influence, own.value
     times = np.ones_like(below)
-    if np.ptp(denominator[:, -1]):
+    if np.ptp(denominator[:, -1]) if weighted is None else weighted:
         times[-1] = weight
     rows = []
     for end, side in enumerate((-1, 1)):

@@ -6,6 +6,7 @@ Its error is that of the difference of the two influence functions: the noise th
 """
 
 import itertools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,11 +52,8 @@ class Pair(NamedTuple):
         worst = extremes(reward, known)
         own, usual = sides[0], weight_of(sides[0], reach(self.given), reward)
         if self.other is None:
-            spread, before = max(usual - 1, 0.0) ** 0.5, intervals.unseen(sides[1], 1.0, worst)
-            options = [(w, end) for w in (max(usual, 1 + spread), max(1 - spread, 0.0)) for end in (0, 1)]
-            moved = [(w - 1) * (worst[end] - reward.mean()) for w, end in options]
-            chosen = [options[int(np.argmin(moved))], options[int(np.argmax(moved))]]
-            rows = [_minus(intervals.unseen(own, w, worst)[end], before[end]) for w, end in chosen]
+            before = intervals.unseen(sides[1], 1.0, worst)
+            rows = against_log(lambda w: intervals.unseen(own, w, worst), before, usual, reward.mean(), worst)
         else:
             before = intervals.unseen(sides[1], weight_of(sides[1], reach(self.other), reward), worst)
             rows = list(itertools.starmap(_minus, zip(intervals.unseen(own, usual, worst), before[::-1], strict=True)))
@@ -74,6 +72,17 @@ class Pair(NamedTuple):
     def _sides(self, estimator: Estimator) -> tuple[Terms, Terms]:
         own = estimator.terms(self.given)
         return own, mean_reward(self.given.log) if self.other is None else estimator.terms(self.other)
+
+
+def against_log(
+    unseen: Callable[[float], list[Terms]], before: list[Terms], usual: float, mean: float, worst: Ends
+) -> list[Terms]:
+    """Rows of the difference to the log that are worst for the target, and best; `unseen`: of a weight, by end."""
+    spread = max(usual - 1, 0.0) ** 0.5
+    options = [(w, end) for w in (max(usual, 1 + spread), max(1 - spread, 0.0)) for end in (0, 1)]
+    moved = [(w - 1) * (worst[end] - mean) for w, end in options]
+    chosen = [options[int(np.argmin(moved))], options[int(np.argmax(moved))]]
+    return [_minus(unseen(w)[end], before[end]) for w, end in chosen]
 
 
 def rewards(log: Any) -> np.ndarray:
