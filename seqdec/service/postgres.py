@@ -1,13 +1,14 @@
 """A log in PostgreSQL, which several processes write at once: deciders, and one learner that numbers the rewards.
 
-A transaction begins in the round trip of its first statement, and ends in that of what it wrote. Nothing is set in a
-session beyond a transaction, so that a pooler of transactions may stand between.
+What a transaction writes is sent with its end. Nothing is set in a session beyond a transaction, so that a pooler of
+transactions may stand between.
 """
 
 import itertools
 import json
 import os
 import re
+import shlex
 import socket
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -145,7 +146,7 @@ class PostgresDatabase(Database):
         self._settings = _DEFAULTS | settings(place.url)
         self._statements: dict[str, str] = {}
         self._connection: Any = None
-        self._opening: list[Statement] = []
+        self._opening = ""
         self._written: list[Statement] = []
         self._is_within, self._is_closed = False, False
 
@@ -153,27 +154,29 @@ class PostgresDatabase(Database):
         return self.run((statement, parameters))[0]
 
     def run(self, *statements: Statement, commits: bool = False, repeats: bool = False) -> list[list[Any]]:
-        """Rows of each of several statements, in one round trip.
+        """Rows of each of several statements; in one round trip outside a transaction, and where they end it.
 
         Where the connection turns out to be lost, what only reads, or begins a transaction and does not end it, is
         repeated once; so is what `repeats` without harm.
         """
-        sent = [*self._opening, *self._written, *statements, *([("COMMIT", ())] if commits else [])]
-        begins = bool(self._opening)
-        is_harmless = (begins and not commits) or all(statement.lstrip().startswith("SELECT") for statement, _ in sent)
-        may_repeat = (begins or not self._is_within) and (repeats or is_harmless)
+        reads = all(statement.lstrip().startswith("SELECT") for statement, _ in statements) and not self._is_within
+        begins = bool(self._opening) and not commits
+        may_repeat = reads or begins or (repeats and not (self._is_within and not self._opening))
+        sent, was_lost = [*self._written, *statements], self._is_lost()
         try:
-            found = self._sent(sent)
+            found = self._sent(sent, commits)
         except _driver().Error as error:
-            if not (may_repeat and self._is_lost()):
+            has_begun = begins and not self._opening
+            if was_lost or has_begun or not (may_repeat and self._is_lost()):
                 raise self._error(error) from error
             try:
-                found = self._sent(sent)
+                found = self._sent(sent, commits)
             except _driver().Error as again:
                 raise self._error(again) from again
-        self._opening, self._written = [], []
-        self._is_within = self._is_within and not commits
-        return found[len(sent) - commits - len(statements) : len(sent) - commits]
+        self._written = []
+        if commits:
+            self._opening, self._is_within = "", False
+        return found[len(sent) - len(statements) :]
 
     def among(self, column: str, values: Collection[int]) -> tuple[str, Sequence[Any]]:
         return f"{column} = ANY(?::bigint[])", [list(values)]
@@ -224,7 +227,7 @@ class PostgresDatabase(Database):
             self.run(commits=True)
 
     def rollback(self) -> None:
-        self._opening, self._written, self._is_within = [], [], False
+        self._opening, self._written, self._is_within = "", [], False
         if self._is_lost():
             self._drop()
             return
@@ -271,22 +274,28 @@ class PostgresDatabase(Database):
         return f"{self._name}.{quoted(name)}"
 
     def _begin(self, statement: str, patience: int, idle: int) -> None:
-        limits = "set_config('statement_timeout', ?, true), set_config('idle_in_transaction_session_timeout', ?, true)"
-        self._opening = [(statement, ()), (f"SELECT {limits}", (str(patience), str(idle)))]
-        self._is_within = True
+        limits = {"statement_timeout": patience, "idle_in_transaction_session_timeout": idle}
+        set_ = ", ".join(f"set_config('{name}', '{limit}', true)" for name, limit in limits.items())
+        self._opening, self._is_within = f"{statement}; SELECT {set_}", True
 
-    def _sent(self, statements: Sequence[Statement]) -> list[list[Any]]:
+    def _sent(self, statements: Sequence[Statement], commits: bool) -> list[list[Any]]:
         if self._is_closed:
             raise RuntimeError(f"{self.path} is closed")
         if self._is_lost():
             if self._is_within and not self._opening:
                 raise _driver().OperationalError("the connection was lost in a transaction")
             self._connection = connected(self._settings)
-        if len(statements) == 1:
-            return [_rows(self._run(*statements[0]))]
-        with self._connection.pipeline():
-            cursors = [self._run(*statement) for statement in statements]
-        return list(map(_rows, cursors))
+        if commits or (len(statements) > 1 and not self._is_within):
+            parts = [(part, ()) for part in self._opening.split("; ") if part]
+            with self._connection.pipeline():
+                cursors = [self._run(*statement) for statement in (*parts, *statements, *[("COMMIT", ())] * commits)]
+            return [_rows(cursor) for cursor in cursors[len(parts) : len(cursors) - commits]]
+        # psycopg ends a pipeline in such a way that PostgreSQL does not wait for the end of a transaction that is left
+        # open: idle_in_transaction_session_timeout would do nothing.
+        if self._opening:
+            self._connection.execute(self._opening)
+            self._opening = ""
+        return [_rows(self._run(*statement)) for statement in statements]
 
     def _run(self, statement: str, parameters: Sequence[Any]) -> Any:
         return self._connection.execute(self._translated(statement), parameters, binary=True)
@@ -645,7 +654,7 @@ def _version(database: PostgresDatabase, steps: Sequence[str]) -> int:
 
 
 def _remedy(place: Postgres) -> str:
-    return f"as a role that may make tables, run seqdec store init URL --schema {place.schema} --role ROLE"
+    return f"as a role that may make tables, run seqdec store init URL --schema {shlex.quote(place.schema)} --role ROLE"
 
 
 def _insert(table: str, *, replaces: bool) -> str:

@@ -73,7 +73,11 @@ BEGIN
         RETURN;
     END IF;
     PERFORM pg_advisory_xact_lock(hashtext('seqdec'), hashtext({literal}));
-    IF to_regclass('decisions_' || suffix) IS NOT NULL THEN
+    -- Not by to_regclass, which remembers what there was before it waited.
+    IF EXISTS (
+        SELECT FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+        WHERE nspname = {literal} AND relname = 'decisions_' || suffix
+    ) THEN
         RETURN;
     END IF;
     FOREACH name IN ARRAY ARRAY['decisions', 'rewards', 'reports', 'withdrawn', 'deferred', 'units'] LOOP
