@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Laws = Mapping[int, bytes]
 """Probabilities of all arms as float32, by number of the decision."""
+Pairs = Sequence[tuple[Sequence[Any], Sequence[Any]]]
+"""Rewards with their decisions, as the log has them."""
 LOG = "log"
 """Name in `attrs` of a history of what the log says of itself.
 
@@ -297,9 +299,11 @@ class Joined(NamedTuple):
     """places in the order of learning"""
 
 
-def joined(database: Database) -> Joined:
-    """Decisions with known reward and propensity. Raises ValueError where there is none."""
-    pairs = database.rewarded("WHERE rewards.number >= ? ORDER BY rewards.number", (lowest_of(database.inserted()),))
+def joined(database: Database, pairs: Pairs | None = None) -> Joined:
+    """Decisions with known reward and propensity, of some or all. Raises ValueError where there is none."""
+    if pairs is None:
+        first = lowest_of(database.inserted())
+        pairs = database.rewarded("WHERE rewards.number >= ? ORDER BY rewards.number", (first,))
     # Without those whose context was erased.
     rows = [(*decision, reward[3], reward[0]) for reward, decision in pairs if None not in (decision[3], decision[6])]
     rows.sort(key=lambda row: row[1])

@@ -28,7 +28,7 @@ from seqdec.ope.log import Log, make_log
 from seqdec.registry import unknown
 from seqdec.service import rewards
 from seqdec.service.database import Database
-from seqdec.service.logs import Laws, joined, policy_of
+from seqdec.service.logs import Laws, Pairs, joined, policy_of
 from seqdec.service.store import Unit
 
 if TYPE_CHECKING:
@@ -104,8 +104,11 @@ def report_of(
     encoder = _encoder(database) if segments else None
     if encoder is not None:
         check_segments(encoder, segments)
+    if not database.arms():
+        return Report(None, None, None)
     groups = database.units()
-    own = functools.cache(lambda: _own(database, groups, is_exact=is_exact))
+    pairs = database.rewarded("WHERE rewards.number > 0 ORDER BY rewards.sequence", ())
+    own = functools.cache(lambda: _own(database, pairs, groups, is_exact=is_exact))
 
     def arms() -> Answer:
         log = own()[0]
@@ -115,8 +118,8 @@ def report_of(
         return Answer(QUESTIONS["arms"], found.verdict, found.best is not None, len(log), **tables)
 
     return Report(
-        _answered("arms", arms) if database.arms() else None,
-        _answered("control", lambda: _earned(database, groups, reward_range, units)) if groups else None,
+        _answered("arms", arms),
+        _answered("control", lambda: _earned(database, pairs, groups, reward_range, units)) if groups else None,
         None if laws is None else _answered("challenger", lambda: _challenged(*own(), laws, reward_range)),
     )
 
@@ -159,16 +162,14 @@ def _answered(name: str, answer: Callable[[], Answer]) -> Answer:
         return Answer(QUESTIONS[name], f"Cannot decide: {error}.", decided=False)
 
 
-def _own(database: Database, groups: Mapping[int, Unit], *, is_exact: bool) -> tuple[Log, list[int]]:
+def _own(database: Database, pairs: Pairs, groups: Mapping[int, Unit], *, is_exact: bool) -> tuple[Log, list[int]]:
     """The agent's own decisions, and their numbers, in the order of learning. Raises ValueError."""
     if not is_exact:
         raise ValueError(_ESTIMATED)
-    log, numbers, shadows, sequences = joined(database)
+    log, numbers, shadows, sequences = joined(database, pairs)
     others = {number for number, unit in groups.items() if unit.is_control}
     places = [
-        place
-        for place in np.argsort(sequences).tolist()
-        if numbers[place] > 0 and shadows[place] is None and numbers[place] not in others
+        place for place in np.argsort(sequences).tolist() if shadows[place] is None and numbers[place] not in others
     ]
     if not places:
         raise ValueError("no decision of the agent has a reward yet")
@@ -186,12 +187,11 @@ def _challenged(log: Log, numbers: Sequence[int], laws: Laws, bounds: Ends | Non
     return Answer(QUESTIONS["challenger"], found.verdict, decided, len(places), found.difference)
 
 
-def _earned(database: Database, groups: Mapping[int, Unit], bounds: Ends | None, units: Units) -> Answer:
+def _earned(database: Database, pairs: Pairs, groups: Mapping[int, Unit], bounds: Ends | None, units: Units) -> Answer:
     """Of the agent over its control group."""
     window, weights = (database.facts().get(name) for name in ("reward_after", "reward_weights"))
     if units.most > 1 and window is None:
         raise ValueError("several decisions of a unit count once all their rewards are known: give rewards a window")
-    pairs = database.rewarded("WHERE rewards.number > 0 ORDER BY rewards.sequence", ())
     rows = [(groups[reward[1]], reward, decision[1]) for reward, decision in pairs if reward[1] in groups]
     activated: dict[Any, Any] = dict(database.rows("deferred"))  # pyright: ignore
     begun = [activated.get(reward[1]) or time for _, reward, time in rows]
