@@ -30,10 +30,20 @@ class Client:
         self._url, self._timeout, self._local = urlsplit(url), timeout, threading.local()
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
 
-    def decide(self, deployment: str, context: Any = None, *, key: str | None = None, **options: Any) -> dict[str, Any]:
-        """Action, propensity and token; options: mask, items, active. The same key gets the first answer."""
+    def decide(
+        self, deployment: str, context: Any = None, *, key: str | None = None, fallback: Any = None, **options: Any
+    ) -> dict[str, Any]:
+        """Action, propensity and token; options: mask, items, active. The same key gets the first answer.
+
+        While no server answers, or with 503, the action is `fallback`, if there is one, with None as the others.
+        """
         body = {"context": context, "key": key or uuid.uuid4().hex, **options}
-        return self.call(f"/v1/{quote(deployment, '')}/decide", body)
+        try:
+            return self.call(f"/v1/{quote(deployment, '')}/decide", body)
+        except (OSError, RefusedError) as error:
+            if fallback is None or (isinstance(error, RefusedError) and error.status != 503):
+                raise
+            return {"action": fallback, "propensity": None, "token": None}
 
     def learn(self, deployment: str, token: str, reward: Any, *, id: str | None = None) -> str:
         """What happened to the reward of a decision. The same id is counted once."""

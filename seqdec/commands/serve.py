@@ -57,6 +57,8 @@ class Serve:
 
     file: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE")] = Path("seqdec.toml")
     """Settings, in TOML."""
+    port: int | None = None
+    """Listen on this port, not on that of the settings: of several servers on one machine."""
     init: bool = False
     """Write FILE, an example with two deployments, and end."""
     new_key: bool = False
@@ -81,4 +83,4 @@ class Serve:
         if self.new_key:
             key, digest = new_key()
             return print(f"key, for the caller:        {key}\nsha256, for the settings:   {digest}")
-        serve.run(serve.read(file), trust=trust)
+        serve.run(serve.read(file, self.port), trust=trust)

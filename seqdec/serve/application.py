@@ -1,13 +1,13 @@
 """The application: routes of `seqdec.serve.calls`, whose errors are answers, with metrics and limits."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import socket
 import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any, NamedTuple
 
 import orjson
@@ -49,7 +49,8 @@ def run(found: Found, *, trust: bool = False) -> None:
     for name in ("seqdec.serve", "uvicorn"):
         logging.getLogger(name).setLevel(logging.INFO)
     found.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with locked(found.folder):  # else every deployment would be in use, and stay closed when it is not any more
+    # Else every deployment would be in use, and stay closed when it is not any more.
+    with nullcontext() if found.settings.server.store else locked(found.folder):
         compilation_cache(found.folder / "programs")
         running = server(application(found, trust=trust), found.settings.server)
         running.leaves = True
@@ -71,14 +72,16 @@ def application(found: Found, *, trust: bool = False) -> ASGIApp:
     service = Service(settings, Deployments(found, trust=trust), asyncio.Semaphore(_TURNS))
     access, metrics = Access(settings, found.folder / "audit.jsonl"), Metrics(service)
 
-    @contextlib.asynccontextmanager
+    @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[None]:
         with one_blas_thread(), short_turns():
             opening = asyncio.create_task(service.deployments.open())
+            following = asyncio.create_task(service.deployments.follow())
             if settings.server.wait:
                 await opening
             yield
             opening.cancel()
+            following.cancel()
             closing = ThreadPoolExecutor(1)  # of its own: other calls may have all threads of the loop
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(closing, service.deployments.close, settings.server.grace)
@@ -98,7 +101,8 @@ def application(found: Found, *, trust: bool = False) -> ASGIApp:
             access.check(caller, "read", None)
         except RefusedError as error:
             return _refused(error.status, str(error), error.headers)
-        return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
+        text = await asyncio.to_thread(metrics.text)  # which asks the logs
+        return Response(text, media_type=CONTENT_TYPE_LATEST)
 
     routes = [*map(route, CALLS), Route("/openapi.json", shown), Route("/metrics", measured)]
     router = Router([*routes, *browser.routes(service, access)], redirect_slashes=False, lifespan=lifespan)
@@ -225,6 +229,7 @@ class Metrics:
         self._waiting = Gauge("seqdec_waiting", "Decisions and reports that wait", ["deployment", "of"], **known)
         self._counts = Gauge("seqdec_count", "Of OnlineAgent.counts", ["deployment", "of"], **known)
         self._open = Gauge("seqdec_open", "Whether a deployment answers", ["deployment"], **known)
+        self._lag = Gauge("seqdec_lag_seconds", "Since the first reward not yet learned", ["deployment"], **known)
         self._seen: dict[tuple[str, int], Any] = {}
 
     def count(self, call: str, status: int, seconds: float) -> None:
@@ -241,6 +246,8 @@ class Metrics:
             if deployment.state == "open":
                 self._waiting.labels(name, "decisions").set(deployment.decisions.waiting)
                 self._waiting.labels(name, "reports").set(deployment.reports.waiting)
-                for event, number in deployment.agent.counts.items():
-                    self._counts.labels(name, event).set(number)
+                with suppress(OSError, RuntimeError, UnavailableError):  # the other figures are true all the same
+                    for event, number in deployment.agent.counts.items():
+                        self._counts.labels(name, event).set(number)
+                    self._lag.labels(name).set(deployment.agent.lag)
         return generate_latest(self._registry)

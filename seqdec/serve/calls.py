@@ -17,6 +17,7 @@ from seqdec.serve.access import Right
 from seqdec.serve.config import Settings
 from seqdec.serve.deployments import Against, Asked, ConflictError, Deployment, Deployments, UnavailableError
 from seqdec.service import OnlineAgent
+from seqdec.service.postgres import Postgres
 
 
 class Call(NamedTuple):
@@ -103,7 +104,7 @@ async def explain(service: Service, deployment: Deployment, ask: messages.Questi
 
 async def diagnostics(service: Service, deployment: Deployment, message: None) -> Any:
     """What to look at in the latest decisions, and how the arms do."""
-    return await service.slowly(_diagnosed, service.deployments.folder(deployment), deployment.agent)
+    return await service.slowly(_diagnosed, service.deployments.place(deployment), deployment.agent)
 
 
 async def comparison(service: Service, deployment: Deployment, message: None) -> Any:
@@ -314,11 +315,11 @@ async def compared(service: Service, deployment: Deployment, against: Against) -
     }
 
 
-def _diagnosed(folder: Path, agent: OnlineAgent) -> Any:
+def _diagnosed(place: Path | Postgres, agent: OnlineAgent) -> Any:
     from seqdec.serve import reports  # pandas is slow to import
 
     with short_turns():
-        return reports.of_agent(folder, agent)
+        return reports.of_agent(place, agent)
 
 
 def _reported(deployment: Deployment) -> Any:

@@ -435,6 +435,8 @@ class Server(Strict):
 
     folder: str = "data"
     """of logs and snapshots; relative to the file"""
+    store: Annotated[str, StringConstraints(pattern=r"^postgres(ql)?://")] | None = None
+    """a PostgreSQL database for the logs, of any number of servers; the folder has the rest: programs, the audit"""
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, lt=2**16)] = 8000
     hosts: list[str] = []
@@ -491,12 +493,14 @@ class Found(NamedTuple):
     """to learn first, by deployment"""
 
 
-def read(path: Path) -> Found:
-    """The settings in a TOML file. Raises ValueError, naming the key, and FileNotFoundError."""
+def read(path: Path, port: int | None = None) -> Found:
+    """The settings in a TOML file, perhaps with another port. Raises ValueError, naming the key, FileNotFoundError."""
     try:
         table = tomllib.loads(read_text(path))
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path} is not TOML: {error}") from error
+    if port is not None:
+        table["server"] = {**table.get("server", {}), "port": port}
     logs: dict[str, Path] = {}
     declared = table.get("deployments")
     for name, one in declared.items() if isinstance(declared, dict) else ():

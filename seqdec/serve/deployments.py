@@ -1,8 +1,6 @@
 """Deployments: an `OnlineAgent` each, made of a declaration.
 
-FOLDER/deployments/NAME/declaration.json    what was declared, and whether it is archived or has taken over
-FOLDER/deployments/NAME/agent               folder of the OnlineAgent
-FOLDER/programs                             compiled programs
+Servers of one database agree on what is declared over HTTP, archived or has taken over: each looks every second.
 """
 
 import asyncio
@@ -22,17 +20,18 @@ from gymnasium import spaces
 from seqdec import agents
 from seqdec.core import HasSpaces, Spaces
 from seqdec.ope import Comparison, Log
-from seqdec.persistence import check_format, read_json, write_json
 from seqdec.registry import unknown
 from seqdec.serve.config import Declaration, Features, Floor, Found, Player, segments_in
+from seqdec.serve.kept import Folder, Kept, Place, Table
 from seqdec.serve.queue import Batches
 from seqdec.service import Catalog, Control, OnlineAgent, read_log
 from seqdec.service.identity import ChangedError
 from seqdec.service.logs import is_database
+from seqdec.service.postgres import Postgres
 from seqdec.service.report import Report, segments_of
 
-_FORMAT = "seqdec deployment 1"
-_DECLARATION, _AGENT, _DEPLOYMENTS = "declaration.json", "agent", "deployments"
+_LOOK = 1.0
+"""Seconds between looks for what other servers have done."""
 _MOST = 256
 """Rows of one transaction."""
 _NOTHING = np.zeros(1, np.float32)
@@ -95,11 +94,11 @@ class Deployment:
             raise UnavailableError(f"the deployment {self.name} is {self.state}{self.reason and f': {self.reason}'}")
         return self._agent
 
-    def open(self, folder: Path, past: Log | None, *, relearn: bool = False) -> None:
-        """Open the folder, and compile the first decision; in any thread. Raises as OnlineAgent."""
+    def open(self, place: Path | Postgres, past: Log | None, *, relearn: bool = False) -> None:
+        """Open the log, and compile the first decision; in any thread. Raises as OnlineAgent."""
         declared = self.declaration
         exchanged = declared.challenger is not None and self.took_over
-        agent = opened(declared.exchanged() if exchanged else declared, folder, relearn=relearn)
+        agent = opened(declared.exchanged() if exchanged else declared, place, relearn=relearn)
         try:
             if past is not None and not agent.counts["decisions"]:
                 agent.warm_start(past)
@@ -229,8 +228,8 @@ class Deployment:
         return self._agent.learn_many(rows)
 
 
-def opened(declared: Declaration, folder: Path | None, *, relearn: bool = False) -> OnlineAgent:
-    """The agent of a declaration, in memory without a folder."""
+def opened(declared: Declaration, place: Path | Postgres | None, *, relearn: bool = False) -> OnlineAgent:
+    """The agent of a declaration, in memory without a place."""
     rewards, context = declared.rewards, declared.context
     observed = _space(context) if context is not None else spaces.Box(0, 1, _NOTHING.shape)
     where: Any
@@ -261,7 +260,8 @@ def opened(declared: Declaration, folder: Path | None, *, relearn: bool = False)
         seed=declared.seed,
         arms=declared.arms,
         encoder=None if context is None or declared.items is not None else context.made(),
-        folder=folder,
+        folder=None if isinstance(place, Postgres) else place,
+        store=place if isinstance(place, Postgres) else None,
         expire_after=rewards.expire_after,
         rewards=rewards.combine,
         reward_after=rewards.window,
@@ -270,7 +270,7 @@ def opened(declared: Declaration, folder: Path | None, *, relearn: bool = False)
         control=None if declared.control is None else Control(declared.control.share, declared.control.arm),
         challenger=None if beside is None else maker(beside),
         batch_size=declared.batch_size,
-        fsync=declared.fsync,
+        fsync=declared.fsync and not isinstance(place, Postgres),
         relearn=relearn,
         retention=declared.retention,
     )
@@ -317,17 +317,15 @@ class Deployments(Mapping[str, Deployment]):
 
     def __init__(self, found: Found, *, trust: bool = False) -> None:
         """Those of the folder and of the settings, not yet open. Raises ValueError for a damaged or untrusted one."""
-        self._room, self._folder, self._logs = found.settings.server.waiting, found.folder / _DEPLOYMENTS, found.logs
+        server = found.settings.server
+        self._room, self._folder, self._logs, self._grace = server.waiting, found.folder, found.logs, server.grace
+        self._kept: Place = Folder(found.folder) if server.store is None else Table(server.store)
         self._trust, self._change, self._compiling = trust, asyncio.Lock(), asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         declared = dict(found.settings.deployments)
         self._known: dict[str, Deployment] = {}
-        for path in sorted(self._folder.glob(f"*/{_DECLARATION}")):
-            kept, name = read_json(path), path.parent.name
-            check_format(path, kept, _FORMAT)
-            declaration = declared.pop(name, None) or Declaration.model_validate(kept["declaration"])
-            past = {mark: kept[mark] for mark in ("archived", "took_over")}
-            self._known[name] = Deployment(name, declaration, **past)
+        for name, kept in self._kept.read().items():
+            self._known[name] = _made(name, kept, declared.pop(name, None))
         self._known.update({name: Deployment(name, one) for name, one in declared.items()})
         for name, deployment in self._known.items():
             try:
@@ -356,6 +354,33 @@ class Deployments(Mapping[str, Deployment]):
                 async with self._change:
                     if deployment.state == "opening":
                         await self._open(deployment)
+
+    async def follow(self) -> None:
+        """Do what other servers of the database have done, for ever."""
+        while self._kept.is_shared:
+            await asyncio.sleep(_LOOK)
+            try:
+                for name, kept in (await asyncio.to_thread(self._kept.read)).items():
+                    async with self._change:
+                        await self._agree(name, kept)
+            except Exception as error:  # such as while the database is away
+                log.error("what other servers do is not known: %s: %s", type(error).__name__, error)
+
+    async def _agree(self, name: str, kept: Kept) -> None:
+        deployment = self._known.get(name)
+        if deployment is None:
+            deployment = self._known[name] = _made(name, kept, None)
+            self._check(deployment.declaration)
+        elif deployment.state == "open":
+            is_other = kept.took_over is not deployment.took_over and deployment.declaration.challenger is not None
+            if kept.archived or is_other:
+                deployment.stop("archived" if kept.archived else "opening")
+                await asyncio.to_thread(deployment.close, self._grace)
+            deployment.took_over = kept.took_over
+        elif deployment.state == "archived" and not kept.archived:
+            deployment.state, deployment.took_over = "opening", kept.took_over
+        if deployment.state == "opening":
+            await self._open(deployment)
 
     async def create(self, name: str, declaration: Declaration) -> Deployment:
         """Raises ConflictError for a known name, ValueError or TypeError for what cannot be made."""
@@ -426,9 +451,9 @@ class Deployments(Mapping[str, Deployment]):
             elif relearn:
                 raise ConflictError(f"the deployment {name} is {deployment.state}: archive it before it learns again")
 
-    def folder(self, deployment: Deployment) -> Path:
-        """Of the agent."""
-        return self._place(deployment) / _AGENT
+    def place(self, deployment: Deployment) -> Path | Postgres:
+        """Of the agent's log."""
+        return self._kept.agent(deployment.name)
 
     def close(self, seconds: float) -> None:
         """Close all, side by side; leaves those that take longer."""
@@ -450,8 +475,7 @@ class Deployments(Mapping[str, Deployment]):
         try:
             path = self._logs.get(deployment.name)
             past = None if path is None else await asyncio.to_thread(_log, path)
-            self._place(deployment).mkdir(mode=0o700, parents=True, exist_ok=True)
-            await asyncio.to_thread(deployment.open, self.folder(deployment), past, relearn=relearn)
+            await asyncio.to_thread(deployment.open, self.place(deployment), past, relearn=relearn)
             self._write(deployment, archived=False)
         except Exception as error:
             deployment.state, deployment.reason = "failed", f"{type(error).__name__}: {self.said(error)}"
@@ -473,11 +497,15 @@ class Deployments(Mapping[str, Deployment]):
         if not self._trust:
             declaration.check_trusted()
 
-    def _place(self, deployment: Deployment) -> Path:
-        return self._folder / deployment.name
-
     def _write(self, deployment: Deployment, *, archived: bool, took_over: bool | None = None) -> None:
         declaration = deployment.declaration.model_dump(mode="json", exclude_unset=True)
-        took_over = deployment.took_over if took_over is None else took_over
-        content = {"format": _FORMAT, "archived": archived, "took_over": took_over, "declaration": declaration}
-        write_json(self._place(deployment) / _DECLARATION, content)
+        self._kept.write(
+            deployment.name,
+            Kept(declaration, archived, deployment.took_over if took_over is None else took_over),
+        )
+
+
+def _made(name: str, kept: Kept, declared: Declaration | None) -> Deployment:
+    """As kept, but for what is declared now."""
+    declaration = declared or Declaration.model_validate(kept.declaration)
+    return Deployment(name, declaration, archived=kept.archived, took_over=kept.took_over)

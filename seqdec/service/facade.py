@@ -13,7 +13,7 @@ import secrets
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
@@ -36,6 +36,7 @@ from seqdec.service import logs
 from seqdec.service import retention as erasure
 from seqdec.service.actions import NOTHING, Actions, Arms, Chosen, Points, Taken, label, no_catalog
 from seqdec.service.challenger import Challenger
+from seqdec.service.cluster import Cluster
 from seqdec.service.contexts import Contexts, described_record
 from seqdec.service.control import Control
 from seqdec.service.database import FORMAT, Unit
@@ -44,10 +45,12 @@ from seqdec.service.identity import check_arms, check_facts, described_encoder, 
 from seqdec.service.items import ROWS, Catalog, Id, Items
 from seqdec.service.learner import Learner, Result, beginning
 from seqdec.service.model import Maker, identity_of
+from seqdec.service.postgres import Postgres, SharedStore
 from seqdec.service.report import Report, Units, report_of
 from seqdec.service.retention import Retention
 from seqdec.service.rewards import Rewards, make_rule, place_of, worth
-from seqdec.service.store import Entry, Logged, Store, check_keys
+from seqdec.service.snapshots import SNAPSHOT, File, Published, Snapshots
+from seqdec.service.store import Entry, KeysTakenError, Logged, Store, check_keys, split_number
 from seqdec.service.transactions import Transactions
 
 if TYPE_CHECKING:
@@ -92,6 +95,9 @@ class OnlineAgent:
         encoder: of contexts that are rows of mixed columns, to `encoder.space`.
         folder, fsync, snapshot_every, relearn: of log and snapshots (None: in memory); wait for the disk in every
             call; batches of rewards between snapshots; learn again the log of another agent.
+        store: a schema of a PostgreSQL database in place of a folder, for any number of processes with equal arguments.
+            All decide, one of them learns, and the others use its last belief: `learn` returns "collected", for what is
+            learned a moment later. A commit waits for the disk as the database is set up.
         capacity, batch_size: outputs of the model (None: a quarter to spare, or none where the agent can be widened);
             rewards of one update.
         expire_after: seconds in which a decision takes rewards; None: no limit.
@@ -121,6 +127,7 @@ class OnlineAgent:
         arms: Sequence[Label] | None = None,
         encoder: Encoder | None = None,
         folder: str | os.PathLike[str] | None = None,
+        store: Postgres | None = None,
         expire_after: float | None = None,
         rewards: Literal["first", "sum", "last", "max"] = "first",
         reward_after: float | None = None,
@@ -142,6 +149,8 @@ class OnlineAgent:
         self._rule = make_rule(rewards, reward_after, reward_default, reward_weights)
         if retention is not None:
             self._check_age("retention", retention)
+        if store is not None and (folder is not None or fsync):
+            raise ValueError("store= takes the place of folder= and fsync=: give one of them")
         function, self._seed = _factory(make), checks.seed("seed", seed)
         self._spaces = spaces_of(spaces) if catalog is None else catalog.spaces(ROWS)  # pyright: ignore
         batch_size = checks.count("batch_size", batch_size)
@@ -181,14 +190,25 @@ class OnlineAgent:
                 if is_new:
                     self._folder.chmod(0o700)  # contexts are data of persons
                 self._held.enter_context(locked(self._folder))
-            self._store = Store(self._folder, fsync=fsync)
+            snapshots: Snapshots | None = None
+            if store is not None:
+                self._store = SharedStore(store)
+                snapshots = Published(self._store)
+                self._held.callback(snapshots.close)
+            else:
+                self._store = Store(self._folder, fsync=fsync)
+                snapshots = None if self._folder is None else File(self._folder, self._store)
             self._held.callback(self._store.close)
             value = functools.partial(worth, weights=self._rule.weights)
             self._learner = Learner(
-                self._store, self._actions, contexts, maker, value, facts, self._folder, snapshot_every
+                self._store, self._actions, contexts, maker, value, facts, snapshots, snapshot_every
             )
             self._rewards = Rewards(self._rule, expire_after, self._store, self._learner)
             self._transact = Transactions(self._store, self._learner, self._rewards)
+            self._cluster = None
+            if isinstance(self._store, SharedStore):
+                self._cluster = Cluster(self._store, self._learner, self._rewards, self._transact)
+                self._held.callback(self._cluster.close)
             self._open(facts, maker, outputs, relearn)
             self._control = control
             if control is not None:
@@ -205,15 +225,30 @@ class OnlineAgent:
             given = other, self._store, self._known_arms(), contexts, value, self._transact
             self._challenger = Challenger(*given)
         self._retention = None if retention is None else self._retained(retention)
-        self._threads = [thread for thread in (self._challenger, self._retention) if thread is not None]
+        every = self._challenger, self._retention, self._cluster
+        self._threads = [thread for thread in every if thread is not None]
+        if self._cluster is not None:
+            self._cluster.start()
         # of garbage, and at the end
         self._free = weakref.finalize(self, _end, self._transact.lock, self._held, *self._threads)
 
     def _open(self, facts: dict[str, Any], maker: Maker, outputs: int | None, relearn: bool) -> None:
+        """Begin or go on with the log; what changes it is the learner's."""
+        if self._cluster is None:
+            self._begun(facts, maker, outputs, relearn)
+        elif not self._begun(facts, maker, outputs, relearn, only_follow=True):
+            with self._cluster.opening():
+                self._begun(facts, maker, outputs, relearn)
+
+    def _begun(
+        self, facts: dict[str, Any], maker: Maker, outputs: int | None, relearn: bool, *, only_follow: bool = False
+    ) -> bool:
+        """Whether the log is open; with `only_follow`, not if it would have to be changed."""
         found = self._store.facts()
         if not found:
-            self._learner.begin(outputs)
-            return
+            if not only_follow:
+                self._learner.begin(outputs)
+            return not only_follow
         check_facts(self._store.path, found, facts)
         known = tuple(arm.name for arm in self._store.arms().values())
         check_arms(self._store.path, known, maker.arms, found["first"])
@@ -226,19 +261,25 @@ class OnlineAgent:
             )
         after = max(before, outputs or 0)
         again = changed or after > before
+        if only_follow and (again or maker.arms[len(known) :]):
+            return False
         if changed and (base := self._store.base):
             raise ValueError(beginning(self._store.path, base))
         agent = maker.agent(after) if after > before else agent
         self._learner.resume(agent, after, found["generation"] + again, relearn=again)
         for name in maker.arms[len(known) :]:
             self._learner.add_arm(self._transact.patient, self._known_arms(), name)
+        return True
 
     def __repr__(self) -> str:
         store, counts = self._store, self._rewards.counts
         where = "memory" if self._folder is None else str(self._folder)
-        written = f"{counted(store.decisions, 'decision')} and {counted(store.rewards, 'reward')} in the log"
-        if base := store.base:
-            written += f", from which those up to number {base.number:,} were removed"
+        if self._cluster is not None:
+            where, written = str(store.path), "learns" if self._learner.leads else "follows the process that learns"
+        else:
+            written = f"{counted(store.decisions, 'decision')} and {counted(store.rewards, 'reward')} in the log"
+            if base := store.base:
+                written += f", from which those up to number {base.number:,} were removed"
         here = ", ".join(f"{count:,} {result}" for result, count in counts.items())
         return described(
             f"OnlineAgent {self.agent.name} in {where}{'' if self._transact.is_open else ', closed'}",
@@ -277,6 +318,13 @@ class OnlineAgent:
         """
         store, counts = self._store, self._rewards.counts
         return self._transact(lambda: {"decisions": store.decisions, "rewards": store.rewards, **counts})
+
+    @property
+    def lag(self) -> float:
+        """Seconds since the first reward in the log that is not yet learned; 0 without one, and without `store`."""
+        if self._cluster is None:
+            return 0.0
+        return self._transact(self._cluster.lag, urgent=True)
 
     def warm_up(self, *, first: bool = False) -> None:
         """Compile all programs, while decisions go on and what learns waits.
@@ -383,7 +431,9 @@ class OnlineAgent:
                         self._decide, some, given[part], active, rule[part], of[part], urgent=True
                     )
         except BaseException:
-            numbers = [number for one in made if (number := place_of(one.token)[0]) > before]
+            blocks = {split_number(number)[:2] for number in (before, self._store.last)}  # of this process
+            numbers = [place_of(one.token)[0] for one in made]
+            numbers = [number for number in numbers if number > before and split_number(number)[:2] in blocks]
             for start in range(0, len(numbers), size):
                 self._transact.patient(self._store.erase, numbers[start : start + size], urgent=True)
             raise
@@ -460,7 +510,8 @@ class OnlineAgent:
         Many are learned in portions, between which other calls go on; an exception leaves the portions before learned.
         """
         parsed, results = self._rewards.parse(pairs), []
-        self._learner.is_warm.wait()
+        if self._cluster is None:
+            self._learner.is_warm.wait()
         size = self._portion
         if len(parsed) <= size + 1:  # of one reward alone `update` would be another program
             results = self._transact(self._rewards.report, parsed)
@@ -470,7 +521,8 @@ class OnlineAgent:
                     some = parsed[: size + (len(parsed) == size + 1)]
                     results += self._transact.patient(self._rewards.report, some)
                     parsed = parsed[len(some) :]
-        self._learner.snapshot_if_due(self._transact)
+        if self._cluster is None:
+            self._learner.snapshot_if_due(self._transact)
         return results
 
     def activate(self, token: str) -> Result:
@@ -508,7 +560,8 @@ class OnlineAgent:
         if older_than is not None:
             checks.positive("older_than", older_than)
         names = [(key, *place_of(key)) for key in check_keys(keys)]
-        return self._slowly(erasure.forget, self._store, self._learner, self._transact.patient, names, older_than)
+        with self._leading():
+            return self._slowly(erasure.forget, self._store, self._learner, self._transact.patient, names, older_than)
 
     def compact(self, older_than: float) -> int:
         """Remove decisions from so many seconds ago and before, with all that belongs to them; returns how many.
@@ -521,7 +574,8 @@ class OnlineAgent:
         damaged; OSError where the log cannot be written.
         """
         self._check_age("older_than", older_than)
-        return self._slowly(erasure.compact, self._store, self._learner, self._transact.patient, older_than)
+        with self._leading():
+            return self._slowly(erasure.compact, self._store, self._learner, self._transact.patient, older_than)
 
     def warm_start(self, log: Log) -> None:
         """Import a log and learn it row by row, all or nothing, while other calls go on. Ends with a snapshot.
@@ -540,11 +594,12 @@ class OnlineAgent:
         before, or it does not fit otherwise; OSError where it cannot be written.
         """
         check_log(log)
-        merged = self._slowly(logs.import_log, self._store, self._actions, self._transact.patient, log, self._rule)
-        self._count(merged._asdict())
-        if merged.known < len(log):
-            self._learner.follow(self._transact.patient)
-            self._learner.try_snapshot(self._transact)
+        with self._leading():
+            merged = self._slowly(logs.import_log, self._store, self._actions, self._transact.patient, log, self._rule)
+            self._count(merged._asdict())
+            if merged.known < len(log):
+                self._learner.follow(self._transact.patient)
+                self._learner.try_snapshot(self._transact)
 
     def add_arm(self, name: Label | None = None) -> Label:
         """Add an arm, or bring a removed one back; returns its name when it may be played.
@@ -558,7 +613,8 @@ class OnlineAgent:
         Raises TypeError where actions are not arms, or arms have names and this one has none; ValueError for the name
         of a present arm, or a number other than the next.
         """
-        return self._slowly(self._learner.add_arm, self._transact.patient, self._known_arms(), name)
+        with self._leading():
+            return self._slowly(self._learner.add_arm, self._transact.patient, self._known_arms(), name)
 
     def remove_arm(self, arm: Label) -> None:
         """Stop playing an arm; rewards of earlier decisions are still learned.
@@ -566,7 +622,8 @@ class OnlineAgent:
         Raises TypeError where actions are not arms, ValueError for an unknown arm or the only one.
         """
         arms = self._known_arms()
-        self._transact(lambda: self._learner.use(self._learner.model, arms.without(arm)))
+        with self._leading():
+            self._transact(lambda: self._learner.use(self._learner.model, arms.without(arm)))
 
     def add_items(self, items: Mapping[Any, Any]) -> None:
         """Add items to the catalog, or replace those with the same ids; all or none, while other calls go on.
@@ -576,7 +633,8 @@ class OnlineAgent:
 
         Raises TypeError or ValueError without a catalog, or for invalid ids or features; and OSError.
         """
-        clipped = self._slowly(self._items().add, self._store, self._learner.model, self._transact.patient, items)
+        with self._leading():
+            clipped = self._slowly(self._items().add, self._store, self._learner.model, self._transact.patient, items)
         self._count({"clipped": clipped})
 
     def remove_items(self, ids: Iterable[Id]) -> None:
@@ -584,11 +642,13 @@ class OnlineAgent:
 
         Raises TypeError without a catalog, ValueError for an unknown item, and OSError.
         """
-        self._slowly(self._items().remove, self._store, self._learner.model, self._transact.patient, ids)
+        with self._leading():
+            self._slowly(self._items().remove, self._store, self._learner.model, self._transact.patient, ids)
 
     def snapshot(self) -> None:
-        """Write the state to the folder; a start then learns only what came later."""
-        self._learner.snapshot(self._transact)
+        """Write the state to the folder or store; a start then learns only what came later."""
+        with self._leading():
+            self._learner.snapshot(self._transact)
 
     def backup(self, folder: str | os.PathLike[str]) -> None:
         """Write a snapshot, and a copy of it and the log to a new folder, while other calls go on.
@@ -598,8 +658,12 @@ class OnlineAgent:
         it cannot be written; nothing of it is left.
         """
         to = located(folder)
+        if self._cluster is not None:
+            raise TypeError(
+                "a database is backed up by its own means, such as pg_dump; `seqdec store copy` writes a folder"
+            )
         self._slowly(self._learner.snapshot, self._transact)
-        self._slowly(logs.back_up, self._store, self._transact, self._learner.path, to)
+        self._slowly(logs.back_up, self._store, self._transact, self._folder and self._folder / SNAPSHOT, to)
 
     def log(self) -> Log:
         """Decisions with known reward and propensity, for `seqdec.ope`. Raises ValueError where there is none."""
@@ -713,6 +777,8 @@ class OnlineAgent:
         store, learner, long = self._store, self._learner, self._long
 
         def removed(transact: Any) -> int:
+            if not learner.leads:
+                return 0
             with long, short_turns():
                 return erasure.compact(store, learner, transact, seconds)
 
@@ -748,6 +814,13 @@ class OnlineAgent:
         self, asked: Any, keys: Sequence[str], active: bool, rule: Sequence[Taken] = (), units: Sequence[Unit] = ()
     ) -> list[Decision]:
         """Decide, or return the first decisions of these keys; where there is a rule, for it."""
+        while True:
+            with suppress(KeysTakenError):  # another process has decided meanwhile
+                return self._decided(asked, keys, active, rule, units)
+
+    def _decided(
+        self, asked: Any, keys: Sequence[str], active: bool, rule: Sequence[Taken], units: Sequence[Unit]
+    ) -> list[Decision]:
         if not keys:
             return self._logged(self._chosen(asked, rule, units), keys, active, units)
         stored = self._store.keyed(dict.fromkeys(keys))
@@ -778,7 +851,7 @@ class OnlineAgent:
         return [known[key] for key in keys]
 
     def _chosen(self, asked: Any, rule: Sequence[Taken], units: Sequence[Unit]) -> Chosen:
-        first = self._store.decisions + 1
+        first = self._store.next_number()
         chosen = self._actions.choose(self._learner.model, first, asked)
         if rule:
             return self._known_arms().imitated(chosen, rule)
@@ -798,7 +871,7 @@ class OnlineAgent:
             for given in (chosen.probabilities, chosen.shadows or [None] * count)
         )
         parts = nonces, chosen.contexts, chosen.masks, chosen.written, chosen.propensities, keys or [None] * count
-        entries = list(map(Entry, *parts, laws, shadows))
+        entries = list(map(Entry, *parts, laws, shadows, [self._learner.model.belief.batch] * count))
         first = self._store.append_decisions(entries, units, active=active)
         if chosen.clipped:
             self._rewards.counts["clipped"] += chosen.clipped
@@ -820,6 +893,10 @@ class OnlineAgent:
                 gc.freeze()
         finally:
             ready.set()
+
+    def _leading(self) -> AbstractContextManager[None]:
+        """While this process learns, as it always does without others."""
+        return nullcontext() if self._cluster is None else self._cluster.leading()
 
     def _slowly(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """The result of a call that takes long, one at a time, while others go on."""
@@ -903,7 +980,7 @@ def _check_encoder(encoder: Any, space: gym_spaces.Space, catalog: Catalog | Non
         )
 
 
-def _end(lock: Any, held: ExitStack, *threads: Retention | Challenger) -> None:
+def _end(lock: Any, held: ExitStack, *threads: Retention | Challenger | Cluster) -> None:
     """`_close` after another thread's call; SQLite and JAX crash in threads that use them while the process ends.
 
     A call longer than `_PATIENCE` keeps what it uses.

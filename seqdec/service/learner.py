@@ -5,6 +5,7 @@ A wider model learns the same log beside it, and takes over in one transaction.
 
 import math
 import threading
+import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -24,11 +25,13 @@ from seqdec.runtime import short_turns
 from seqdec.service.actions import Actions, Arms, Plan
 from seqdec.service.contexts import Contexts
 from seqdec.service.database import Arm, Base
-from seqdec.service.model import Belief, Lessons, Maker, Model
+from seqdec.service.identity import has_changed
+from seqdec.service.model import Belief, Lessons, Maker, Model, identity_of
+from seqdec.service.postgres import SharedStore
+from seqdec.service.snapshots import Snapshots
 from seqdec.service.store import Store, Stored, Transact
-from seqdec.states import described, load, named_leaves, packed, save, unpacked
+from seqdec.states import described, named_leaves, packed, unpacked
 
-SNAPSHOT = "state.safetensors"
 _SPARE = 0.25
 """Share of spare outputs."""
 _BATCHES, _STEP = 256, 16
@@ -36,6 +39,8 @@ _BATCHES, _STEP = 256, 16
 _FEW, _SOME = 16, 64
 """Most batches learned when a wider model takes over; batches read at once before."""
 _MANY = 10_000
+_MORE, _PERIOD = 1.1, 1.0
+"""Rewards learned and seconds between beliefs for other processes: staleness costs at the start of a log only."""
 _UUID = 16
 """Bytes of a UUID."""
 Result = Literal[
@@ -44,7 +49,7 @@ Result = Literal[
 
 
 class Learner:
-    """The model that serves, with a snapshot in `folder` after `every` batches.
+    """The model that serves, with a snapshot after `every` batches.
 
     One thread at a time, except methods that take `transact` and run in steps. `worth`: stored reward -> number to
     learn; `facts`: what the log belongs to.
@@ -53,6 +58,8 @@ class Learner:
     model: Model
     log: str
     """UUID of the log"""
+    leads: bool
+    """whether it learns; of several processes with one log all but one follow its beliefs"""
 
     def __init__(
         self,
@@ -62,23 +69,22 @@ class Learner:
         maker: Maker,
         worth: Callable[[Stored], float],
         facts: Mapping[str, Any],
-        folder: Path | None,
+        snapshots: Snapshots | None,
         every: int,
     ) -> None:
         self._store, self._actions, self._contexts, self._maker = store, actions, contexts, maker
         self._worth, self._facts, self._every = worth, facts, every
-        self.path, self.log = None if folder is None else folder / SNAPSHOT, ""
+        self._snapshots, self.log, self.leads, self._seen = snapshots, "", not store.is_shared, ""
         self._saved, self._due, self.is_open, self._erased = (0, 0), every, True, 0
+        self._published = 0, 0.0
+        """rewards learned, and time"""
         self.writing, self.is_warm = threading.RLock(), threading.Event()
         self.is_warm.set()
 
     def begin(self, capacity: int | None) -> None:
         """Begin a log. Raises ValueError for a snapshot of another one."""
-        if self.path is not None and self.path.is_file():
-            raise ValueError(
-                f"{self.path} belongs to a log, but {self._store.path} is empty: restore it from a copy, or "
-                "delete the snapshot to begin a new log"
-            )
+        if self._snapshots is not None:
+            self._snapshots.check_none()
         agent, outputs = self._first_agent(capacity)
         arms = {key: Arm(name, key, removed=False) for key, name in enumerate(self._maker.arms)}
         self.log = uuid.uuid4().hex
@@ -95,6 +101,8 @@ class Learner:
         self._actions.restore(self._store, outputs)
         if relearn or not self._load():
             self._begin(self.model)
+        if not self.leads:
+            return
         self._catch_up(self.model, self._actions.lesson, shown=True)
         self._say_erased()
         self.use(self.model, self._store.arms())
@@ -107,6 +115,11 @@ class Learner:
 
     def recover(self) -> None:
         """Make the model that of the log, after an exception."""
+        if self.leads:
+            self._follow_facts()
+            self.catch_up()
+
+    def _follow_facts(self) -> None:
         facts = self._store.facts()
         self._actions.restore(self._store, facts["outputs"])
         if self.model.generation != facts["generation"]:
@@ -115,16 +128,64 @@ class Learner:
         elif self.model.is_lost:
             self.model.forget()
             self._restore()
-        self.catch_up()
+
+    def is_behind(self, batches: int = 0) -> bool:
+        """Whether more than so many batches are to be learned here."""
+        return self.leads and self._store.batches - self.model.belief.batch > batches
 
     def catch_up(self) -> list[Result]:
-        """Learn the rest of the log; returns the last batch's results."""
-        return self._catch_up(self.model, self._actions.lesson)
+        """Learn the rest of the log, if it learns; returns the last batch's results."""
+        return self._catch_up(self.model, self._actions.lesson) if self.leads else []
 
     def follow(self, transact: Transact) -> None:
         """Learn the rest of the log, in steps."""
         while transact(self._step, urgent=True):
             pass
+
+    def lead(self) -> None:
+        """Begin to learn, from the last belief on."""
+        self._check_own(self._store.facts())
+        self._store.recover()
+        self.leads = True
+        self._follow_facts()
+
+    def adopt(self, transact: Transact) -> None:
+        """Use the arms, items and last belief of the process that learns, if they are new.
+
+        Raises ChangedError where it learns another agent.
+        """
+        wanted = transact(self._adopted, None, urgent=True)
+        if wanted is not None:
+            model = self._maker.model(*wanted)
+            for _ in self._actions.warm_up(model):
+                pass
+            transact(self._adopted, model, urgent=True)
+
+    def _adopted(self, model: Model | None) -> tuple[int, int] | None:
+        """Outputs and generation of the model that is needed; None: nothing more is to do now."""
+        assert isinstance(self._store, SharedStore)
+        mark = self._store.mark()
+        if mark == self._seen:
+            return None
+        with self._store.consistent():
+            facts = self._store.facts()
+            self._check_own(facts)
+            own = self.model if self.model.generation == facts["generation"] else model
+            if own is None or own.generation != facts["generation"]:
+                return facts["outputs"], facts["generation"]
+            before, self.model = self.model, own
+            if self._load() or own is before:
+                self._actions.restore(self._store, own.outputs)
+                self._seen = mark
+            else:
+                self.model = before  # until its first belief is there
+        return None
+
+    def _check_own(self, facts: Mapping[str, Any]) -> None:
+        """Raises ChangedError where the log is another agent's by now."""
+        outputs, own = facts["outputs"], self.model.facts
+        own = own if outputs == self.model.outputs else identity_of(self._maker.agent(outputs))
+        has_changed(self._store.path, facts, {**self._facts, **own}, relearn=False)
 
     def add_arm(self, transact: Transact, arms: Arms, name: Label | None) -> Label:
         """Add an arm, in steps, in one thread at a time; returns its name."""
@@ -150,6 +211,15 @@ class Learner:
         if self.model.belief.batch >= self._due and transact(self._claim):
             self.try_snapshot(transact)
 
+    def publish(self, transact: Transact) -> None:
+        """Write a snapshot if it has learned a tenth more than the last one, or that is a second old."""
+        if (self.model.generation, self.model.belief.batch) == self._saved:
+            return
+        learned: int = transact(lambda: self._store.rewards, urgent=True)
+        if learned >= _MORE * self._published[0] or time.monotonic() >= self._published[1] + _PERIOD:
+            self.snapshot(transact)
+            self._published = learned, time.monotonic()
+
     def try_snapshot(self, transact: Transact) -> None:
         """Write a snapshot; a failed one is retried after the next rewards."""
         try:
@@ -167,7 +237,7 @@ class Learner:
 
     def finish(self) -> None:
         """Write a last snapshot; the caller holds both locks."""
-        if self._saved != (self.model.generation, self._store.batches):
+        if self.leads and self._saved != (self.model.generation, self._store.batches):
             self._write(*self._marked())
 
     def _catch_up(self, model: Model, lesson: Callable[[Any], Any], *, shown: bool = False) -> list[Result]:
@@ -184,7 +254,7 @@ class Learner:
         return results
 
     def _step(self) -> bool:
-        is_behind = self.model.belief.batch < self._store.batches
+        is_behind = self.is_behind()
         if is_behind:
             self._learn_some(self.model, self._actions.lesson, _STEP)
         return is_behind
@@ -285,26 +355,28 @@ class Learner:
 
     def _load(self) -> bool:
         """Whether the belief is that of the snapshot."""
-        if self.path is None or not self.path.is_file():
+        if self._snapshots is None:
             return False
         try:
-            found = load(self.path, self._marked()[0])
+            found = self._snapshots.read(self._marked()[0])
         except ValueError as error:
             warnings.warn(f"{error}; the belief is learned again from the log", RuntimeWarning, stacklevel=5)
+            return False
+        if found is None:
             return False
         batch, base = int(found["batch"]), self._store.base
         is_old = base is not None and batch < base.batch  # such as one from before the log was compacted
         if found["generation"] == self.model.generation:
             if batch > self._store.batches:
                 raise ValueError(
-                    f"{self.path} has learned {batch} batches, of which the log has {self._store.batches}: "
+                    f"{self._snapshots.path} has learned {batch} batches, of which the log has {self._store.batches}: "
                     f"restore {self._store.path} from a copy, or delete the snapshot"
                 )
             size = _UUID if is_old else None
             if not np.array_equal(found["log"][:size], self._mark(batch)[:size]):
                 raise ValueError(
-                    f"{self.path} is of another log than {self._store.path}: put the two of one service together, "
-                    "or delete the snapshot to learn the log again"
+                    f"{self._snapshots.path} is of another log than {self._store.path}: put the two of one service "
+                    "together, or delete the snapshot to learn the log again"
                 )
             if not is_old:
                 self.model.belief = Belief(found["state"], batch)
@@ -316,7 +388,7 @@ class Learner:
         model = self.model
         marks = {"batch": np.int64(model.belief.batch), "generation": np.int64(model.generation)}
         marks |= {"log": self._mark(model.belief.batch)}
-        state = model.belief.state if self.path is None else model.copied()
+        state = model.belief.state if self._snapshots is None else model.copied()
         return {"state": state, **marks}, model.agent
 
     def _mark(self, batch: int) -> np.ndarray:
@@ -327,12 +399,8 @@ class Learner:
         place = int(marked["generation"]), int(marked["batch"])
         if not self.is_open or place < self._saved:
             return  # a later one has been written
-        if self.path is not None:
-            self._store.flush()  # a snapshot must not outlast what it has learned
-            is_new = not self.path.exists()
-            save(self.path, marked, agent)
-            if is_new:
-                self.path.chmod(0o600)
+        if self._snapshots is not None:
+            self._snapshots.write(marked, agent)
         self._saved, self._due = place, place[1] + self._every
 
     def _claim(self) -> bool:

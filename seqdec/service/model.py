@@ -19,6 +19,7 @@ from seqdec.persistence import as_json
 from seqdec.runtime import UNFUSED, UNOPTIMIZED, step_options
 from seqdec.service import explanation
 from seqdec.service.identity import digest
+from seqdec.service.store import split_number
 
 T = TypeVar("T")
 _PADS = (1, 4, 16, 64, 256)
@@ -154,6 +155,7 @@ class Model:
         self.agent, self.outputs, self.generation = agent, outputs, generation
         self.facts = {**identity_of(agent), "outputs": outputs, "generation": generation}
         self._batch_size, self._seed = maker.batch_size, seed_bits(maker.seed)
+        self._block, self._own_seed = (0, 0), self._seed
         self._rows = max(1, min(_ROWS, _BYTES // max(1, maker.row_bytes)))
         self._programs = _programs(agent, outputs)
         self._act, self._pads = self._programs.act, _PADS
@@ -172,34 +174,40 @@ class Model:
     def decide(self, number: int, x: Any, masks: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Decide on contexts (n, ...) with masks (n, outputs), numbered from `number`.
 
-        The keys depend on the numbers alone, so that n changes actions at most by rounding.
+        The keys depend on the numbers alone, so that n changes actions at most by rounding. Of a number of a log that
+        several processes write (`seqdec.service.store`), the block of its process counts with the seed.
 
         Returns actions (n, ...), propensities (n,), and probabilities (n, outputs) or None.
         """
         state, count, act = self.belief.state, len(masks), self._act
+        day, block, place = split_number(number)
+        if (day, block) != self._block:
+            self._block, words = (day, block), [int(self._seed), day, block]
+            self._own_seed = np.random.SeedSequence(words).generate_state(1)[0] if day else self._seed
+        seed, number = self._own_seed, place if day else number
         if count == 1:
-            return self._decided(act, state, number, 1, x, masks)
+            return self._decided(act, state, seed, number, 1, x, masks)
         size = next((size for size in self._pads if size >= count), self._pads[-1])
         parts = []
         for start in range(0, count, size):
             some = jax.tree.map(lambda leaf: leaf[start : start + size], (x, masks))  # noqa: B023
-            parts.append(self._decided(act, state, number + start, size, *some))
+            parts.append(self._decided(act, state, seed, number + start, size, *some))
         values, propensities, every = (
             None if leaves[0] is None else np.concatenate(leaves)[:count] for leaves in zip(*parts, strict=True)
         )
         assert values is not None and propensities is not None
         return values, propensities, every
 
-    def _decided(self, act: Any, state: PyTree, number: int, size: int, x: Any, masks: np.ndarray) -> Any:
+    def _decided(self, act: Any, state: PyTree, seed: Any, number: int, size: int, x: Any, masks: np.ndarray) -> Any:
         """At most `size` decisions, and copies of the last."""
         if size == 1:
             first = x[0] if isinstance(x, np.ndarray) else {name: part[0] for name, part in x.items()}
-            value, propensity, every = act(state, self._seed, np.uint32(number % 2**32), first, masks[0])
+            value, propensity, every = act(state, seed, np.uint32(number % 2**32), first, masks[0])
             every = None if every is None else np.asarray(every)[None]
             return np.asarray(value)[None], np.asarray(propensity)[None], every
         numbers = np.arange(number, number + size).astype(np.uint32)  # modulo 2^32, as JAX
         some = jax.tree.map(lambda leaf: _filled(leaf, size), (x, masks))
-        return self._programs.act_many(state, self._seed, numbers, *some)
+        return self._programs.act_many(state, seed, numbers, *some)
 
     def explained(self, state: PyTree, x: Any, mask: np.ndarray, middle: np.ndarray | None) -> Any:
         return jax.device_get(self._programs.explain(state, self._seed, x, mask, middle))
@@ -231,7 +239,7 @@ class Model:
     def begin(self, x: Any) -> None:
         """Compile one decision for contexts like this (1, ...), quickly, and decide by it until `warm_up` is done."""
         self._act, self._pads = self._programs.first, _PADS[:1]
-        self._decided(self._act, self.belief.state, 0, 1, x, np.ones((1, self.outputs), bool))
+        self._decided(self._act, self.belief.state, self._seed, 0, 1, x, np.ones((1, self.outputs), bool))
 
     def warm_up(self, x: Any, action: Any, *, decides: bool = True) -> Iterator[bool]:
         """Compile all programs, or those that learn, one in each step but the first; the belief stays.
@@ -250,7 +258,9 @@ class Model:
                 yield count == 2
             for count in _PADS if decides else ():
                 some = jax.tree.map(lambda leaf: np.repeat(leaf, count, 0), x)  # noqa: B023
-                self._decided(self._programs.act, state, 0, count, some, np.ones((count, self.outputs), bool))
+                self._decided(
+                    self._programs.act, state, self._seed, 0, count, some, np.ones((count, self.outputs), bool)
+                )
                 self._act = self._programs.act
                 if count not in self._pads:
                     self._pads = (*self._pads, count)

@@ -103,6 +103,10 @@ Statement = tuple[str, Sequence[Any]]
 """SQL with ? for parameters, and these."""
 
 
+_ALL_WRITE = {"rewards", "reports", "withdrawn", "deferred", "units"}
+"""Tables that deciders write; of others, only the learner changes rows, but for `append_decisions`."""
+
+
 class Postgres(NamedTuple):
     """A log in a database, in a schema of its own."""
 
@@ -342,6 +346,8 @@ class SharedStore(Store):
 
     database: PostgresDatabase
     is_shared = True
+    epoch = 0
+    """of this process's lease, the last one"""
 
     def __init__(self, place: Postgres) -> None:
         prepare(place)
@@ -554,15 +560,45 @@ class SharedStore(Store):
         looked = {first: number for first, number in blocks if number is not None}
         return SharedPlace(0, looked, activated or 0, {})
 
+    def drop_bases(self, most: int) -> int:
+        with self.fenced(self.epoch):
+            return super().drop_bases(most)
+
+    def drop_staged(self, most: int) -> int:
+        with self.fenced(self.epoch):
+            return super().drop_staged(most)
+
+    @contextmanager
+    def consistent(self) -> Iterator[None]:
+        """A transaction that reads the log as it is at its beginning."""
+        with self.database.snapshot():
+            self._known, self._is_within = None, True
+            try:
+                yield
+            finally:
+                self._is_within = False
+
+    def mark(self) -> Any:
+        """Another one after each change of facts, arms, items and beliefs by the learner."""
+        ((facts, arms, belief),) = self.database.execute(
+            "SELECT (SELECT string_agg(checksum::text, ' ' ORDER BY name) FROM facts), "
+            "(SELECT string_agg(checksum::text, ' ' ORDER BY id) FROM arms), (SELECT max(id) FROM beliefs)"
+        )
+        return facts, arms, belief
+
     def recover(self) -> None:
         """Undo what was not committed, and forget what others may have changed since."""
         self._is_within = False
         self.database.rollback()
-        self._recount()
-
-    def _recount(self) -> None:
         self._latest = None
         self._known: tuple[Base | None, list[Inserted]] | None = None
+
+    def _commit(self, *parts: tuple[str, Sequence[Any]]) -> None:
+        if all(table in _ALL_WRITE for table, rows in parts if rows):
+            super()._commit(*parts)
+        else:
+            with self.fenced(self.epoch):
+                super()._commit(*parts)
 
     @property
     def base(self) -> Base | None:

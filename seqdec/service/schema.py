@@ -49,7 +49,8 @@ CREATE TABLE {schema}.deciders (
 -- unique index, but not a heartbeat.
 CREATE TABLE {schema}.lease (
     one boolean PRIMARY KEY DEFAULT true CHECK (one), epoch bigint NOT NULL UNIQUE DEFAULT 0, holder text,
-    beat timestamptz, sequence bigint NOT NULL DEFAULT 0, batch bigint NOT NULL DEFAULT 0
+    beat timestamptz, wanted text, asked timestamptz,
+    sequence bigint NOT NULL DEFAULT 0, batch bigint NOT NULL DEFAULT 0
 );
 INSERT INTO {schema}.lease DEFAULT VALUES;
 CREATE TABLE {schema}.beliefs (

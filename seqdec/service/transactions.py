@@ -23,7 +23,9 @@ class Transactions:
 
     def __init__(self, store: Store, learner: Learner, rewards: Rewards) -> None:
         self._store, self._learner, self._rewards = store, learner, rewards
-        self._process, self._consistent, self._collects = os.getpid(), True, rewards.collects
+        self._process, self._consistent = os.getpid(), True
+        self._learns = not store.is_shared  # else a thread does (`seqdec.service.cluster`)
+        self._collects = self._learns and rewards.collects
         self.lock, self.is_open = threading.RLock(), True
 
     def __call__(self, function: Callable[..., R], *arguments: object, urgent: bool = False) -> R:
@@ -33,10 +35,10 @@ class Transactions:
         """
         if os.getpid() != self._process:
             check_process()
-        if not urgent and self._learner.is_warm.is_set():
+        if self._learns and not urgent and self._learner.is_warm.is_set():
             while self._collects and self.patient(self._rewards.is_more_due, urgent=True):
                 pass
-            if self._store.batches - self._learner.model.belief.batch > _STEP:
+            if self._learner.is_behind(_STEP):
                 self._learner.follow(self.patient)
         # On one line: a tracer or debugger that raises at the start of a line then leaves no lock behind.
         with self.lock: return self._run(function, arguments, urgent)  # fmt: skip  # noqa: E701

@@ -289,7 +289,7 @@ def test_no_outputs_to_spare_where_the_agent_may_have_a_fixed_number(make: Any) 
         assert one.arms == (0, 1, 2)
 
 
-@pytest.mark.parametrize("place", ["seqdec.service.learner.save", "seqdec.service.logs.make_log"])
+@pytest.mark.parametrize("place", ["seqdec.service.snapshots.save", "seqdec.service.logs.make_log"])
 def test_calls_go_on_while_a_file_is_written_or_read(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -288,7 +288,7 @@ def test_a_snapshot_that_cannot_be_written_takes_no_reward_back(
     one = service(tmp_path, snapshot_every=2)
     tokens = [decision.token for decision in one.decide_many(X[:4])]
     with monkeypatch.context() as patch:
-        patch.setattr("seqdec.service.learner.save", full)
+        patch.setattr("seqdec.service.snapshots.save", full)
         assert one.learn(tokens[0], 1.0) == "learned"
         for token in tokens[1:3]:
             with pytest.warns(RuntimeWarning, match="No space left on device; the log has everything"):

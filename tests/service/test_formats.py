@@ -14,7 +14,7 @@ import pytest
 import seqdec
 from seqdec.service import logs, read_history
 from seqdec.service.database import FORMAT, TABLES
-from seqdec.service.learner import SNAPSHOT
+from seqdec.service.snapshots import SNAPSHOT
 from seqdec.service.sqlite import FILE
 from tests.service.services import SITE, X, bits, service
 

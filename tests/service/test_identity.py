@@ -18,7 +18,7 @@ from gymnasium import spaces
 import seqdec
 from seqdec.core import Spaces
 from seqdec.service.identity import digest
-from seqdec.service.learner import SNAPSHOT
+from seqdec.service.snapshots import SNAPSHOT
 from tests.service.services import X, service
 
 SITE = Spaces(spaces.Box(-5, 5, (2,)), spaces.Discrete(2))

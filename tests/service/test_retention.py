@@ -15,7 +15,7 @@ import seqdec
 from seqdec.ope import make_log
 from seqdec.service import read_history, read_log, retention
 from seqdec.service.database import FORMAT
-from seqdec.service.learner import SNAPSHOT
+from seqdec.service.snapshots import SNAPSHOT
 from seqdec.service.sqlite import FILE
 from seqdec.service.store import Store
 from seqdec.service.summary import summary

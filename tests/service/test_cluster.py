@@ -1,0 +1,121 @@
+"""Several agents with one log in PostgreSQL: each decides, one learns, the others follow."""
+
+import contextlib
+import functools
+import time
+
+import jax
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import seqdec
+from seqdec.service import OnlineAgent
+from seqdec.service.identity import ChangedError
+from seqdec.service.store import FencedError, split_number
+
+ENV = seqdec.core.Spaces(spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3))
+CONTEXT = np.array([0.5, -0.5], np.float32)
+
+
+@functools.cache
+def linear(size):
+    """One agent for each number of arms, whose programs all tests share."""
+    return seqdec.agents.linear(seqdec.core.Spaces(ENV.observation_space, spaces.Discrete(size)))
+
+
+def agent(place, **options):
+    return OnlineAgent(lambda given: linear(int(given.action_space.n)), ENV, seed=3, store=place, **options)
+
+
+def wait(condition, seconds=10.0):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "nothing happened in time"
+        time.sleep(0.02)
+
+
+def leaves(one):
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(one.state)]
+
+
+def same(first, second):
+    return all(map(np.array_equal, first, second))
+
+
+@pytest.fixture
+def pair(place):
+    with contextlib.closing(agent(place)) as first, contextlib.closing(agent(place)) as second:
+        yield first, second
+
+
+def test_a_decision_of_one_is_rewarded_at_the_other_and_both_have_the_belief(pair):
+    first, second = pair
+    start = leaves(second)
+    tokens = [(first if place % 2 else second).decide(CONTEXT).token for place in range(20)]
+    assert {second.learn(token, 1.0) for token in tokens} == {"collected"}
+    assert {first.learn(token, 2.0) for token in tokens} == {"repeated"}
+    wait(lambda: first.lag == 0 and same(leaves(first), leaves(second)) and not same(start, leaves(second)))
+    assert first.counts["rewards"] == second.counts["rewards"] == 20
+    assert len({split_number(int(token.partition("-")[0])).block for token in tokens}) == 2
+
+
+def test_the_first_answer_to_a_key_stands_everywhere(pair):
+    first, second = pair
+    given = first.decide_many(np.stack([CONTEXT] * 3), keys=["a", "b", "c"])
+    assert second.decide_many(np.stack([CONTEXT] * 4), keys=["c", "b", "d", "a"])[:2] == given[:0:-1]
+    assert first.decide(CONTEXT, key="d") == second.decide(CONTEXT, key="d")
+
+
+def test_what_changes_arms_is_done_by_whoever_is_asked_and_known_to_all(pair):
+    first, second = pair
+    for one, other in (pair, pair[::-1]):
+        name = one.add_arm()
+        wait(lambda other=other, name=name: name in other.arms)
+        assert {other.decide(CONTEXT, mask=[name]).action for _ in range(3)} == {name}
+    second.remove_arm(0)
+    wait(lambda: 0 not in first.arms)
+
+
+def test_another_learns_when_the_learner_has_gone(pair, place):
+    first, second = pair
+    wait(lambda: first._learner.leads)
+    first._cluster._ended.set()  # as if it had been killed
+    first._cluster._lease._ended.set()
+    token = second.decide(CONTEXT).token
+    second.learn(token, 1.0)
+    began = time.monotonic()
+    wait(lambda: second._learner.leads and second.lag == 0)
+    assert time.monotonic() - began < 5
+    with pytest.raises(FencedError):  # as if it had been stopped, and went on
+        first._learner.snapshot(first._transact)
+    first._cluster._lease._beat()
+    first._cluster.look()
+    assert not first._learner.leads
+
+
+def test_a_new_process_goes_on_from_the_log(place):
+    with contextlib.closing(agent(place)) as one:
+        for reward in (1.0, 0.0, 2.0):
+            one.learn(one.decide(CONTEXT).token, reward)
+        wait(lambda: one.counts["rewards"] == 3 and one.lag == 0)
+        last = leaves(one)
+    with contextlib.closing(agent(place)) as again:
+        wait(lambda: same(last, leaves(again)))
+        again._store.database.execute("DELETE FROM beliefs")
+    with contextlib.closing(agent(place)) as whole:  # from the beginning
+        wait(lambda: same(last, leaves(whole)))
+
+
+def test_another_agent_is_refused_until_it_relearns(place):
+    other = seqdec.agents.linear(ENV, policy="ucb")
+    with contextlib.closing(agent(place)) as one:
+        one.learn(one.decide(CONTEXT).token, 1.0)
+        with pytest.raises(ChangedError, match="relearn=True"):
+            OnlineAgent(lambda spaces: other, ENV, seed=3, store=place)
+        with contextlib.closing(OnlineAgent(lambda spaces: other, ENV, seed=3, store=place, relearn=True)) as new:
+            with pytest.warns(RuntimeWarning, match="decides by its last belief"):
+                wait(lambda: one._cluster._said)
+            token = one.decide(CONTEXT).token  # goes on
+            assert new.learn(token, 1.0) == "collected"
+            wait(lambda: new.lag == 0 and new.counts["rewards"] == 2)
