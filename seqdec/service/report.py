@@ -80,6 +80,9 @@ class Report(NamedTuple):
         """Questions with their answers."""
         return [f"{one.question} {one.verdict}" for one in self if one is not None]
 
+    def __str__(self) -> str:
+        return "\n".join(self.facts)
+
 
 class Units(NamedTuple):
     """Of each unit the first `most` decisions count, at most `within` seconds after the first of them."""
