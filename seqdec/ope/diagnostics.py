@@ -231,13 +231,13 @@ def weights_of(w: np.ndarray) -> Weights:
 def support_of(given: Any) -> Support:
     """Of evidence of discrete actions with propensities."""
     log, w, law = given.log, given.weights, given.target.probabilities
-    known = log.logging is not None and len(law) > 0
+    logging = log.logging if len(law) else None
     return Support(
         weights_of(w),
         np.bincount(log.action, minlength=log.num_actions),
         float((1 - log.propensity).sum()),
         float(np.where(log.propensity > 1 - checks.TOLERANCE, 1 - w * log.propensity, 0.0).mean()),
-        float(np.where(log.logging > 0, 0.0, law).sum(axis=1).mean()) if known else None,
+        None if logging is None else float(np.where(logging > 0, 0.0, law).sum(axis=1).mean()),
     )
 
 
