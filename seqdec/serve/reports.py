@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,10 @@ _NOTHING: dict[str, Any] = {"latest": 0, "alarms": [], "facts": [], "comparison"
 
 def of_agent(folder: Any, agent: OnlineAgent) -> dict[str, Any]:
     """The report of an agent and its folder. Raises OSError or ValueError."""
-    found = report(read_latest(folder, _LATEST))
+    found, off = report(read_latest(folder, _LATEST)), ()
     with contextlib.suppress(TypeError, ValueError):  # of actions without expectations, or without rewards yet
-        found["alarms"] += [alarm._asdict() for alarm in diagnostics.uncalibrated(agent.calibration())]
-    return found
+        off = diagnostics.uncalibrated(agent.calibration())
+    return found | {"alarms": [*_told(diagnostics.lagging(agent.lag)), *found["alarms"], *_told(off)]}
 
 
 def report(history: pd.DataFrame) -> dict[str, Any]:
@@ -47,12 +48,16 @@ def report(history: pd.DataFrame) -> dict[str, Any]:
     arms.sort(key=lambda one: -one["decisions"])
     return {
         "latest": len(history),
-        "alarms": [alarm._asdict() for alarm in diagnostics.alarms(history)],
+        "alarms": _told(diagnostics.alarms(history)),
         "facts": list(found.facts),
         "comparison": "" if table is None else _COMPARED if known else _PLAIN,
         "arms": [_arm(one) for one in arms],
         "decisions": [_decision(one) for one in history.tail(_SHOWN).to_dict("records")[::-1]],
     }
+
+
+def _told(alarms: Iterable[diagnostics.Alarm]) -> list[dict[str, Any]]:
+    return [alarm._asdict() for alarm in alarms]
 
 
 def answered(found: Report) -> dict[str, Any]:

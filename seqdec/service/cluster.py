@@ -172,8 +172,9 @@ class Cluster(threading.Thread):
         self._lease.close()
 
     def lag(self) -> float:
-        """Seconds since the first reward that has no sequence yet, or 0."""
-        ((since,),) = self._store.database.execute("SELECT min(time) FROM rewards WHERE sequence IS NULL")
+        """Seconds since the first reward that this process's belief lacks, or 0."""
+        lacked = "SELECT min(time) FROM rewards WHERE sequence IS NULL OR batch > ?"
+        ((since,),) = self._store.database.execute(lacked, (self._learner.model.belief.batch,))
         return 0.0 if since is None else max(0.0, (time.time_ns() - since) / 1e9)
 
     def _want(self, more: int) -> None:

@@ -37,6 +37,8 @@ _SILENCE, _REPORTS = 50, 30
 """Least decisions without a report, and reports of a delay, worth an alarm."""
 _OFF = 0.2
 """Least error of expected rewards worth an alarm, in standard deviations of a reward."""
+_LAG = 10.0
+"""Seconds that a belief may lag: a learner who has gone is replaced in less."""
 _DAY = 86_400.0
 _NAMED = 5
 
@@ -45,7 +47,7 @@ class Alarm(NamedTuple):
     """Something that an operator should look at."""
 
     kind: str
-    """reports, choices, levels, missing, clipped, drift, delays or calibration"""
+    """lag, reports, choices, levels, missing, clipped, drift, delays or calibration"""
     subject: str
     """column or arm; "" for the service"""
     observed: str
@@ -347,6 +349,19 @@ def spoken(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.3g} {unit}"
     return f"{1_000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def lagging(seconds: float) -> Iterator[Alarm]:
+    """Whether the belief that decides lacks old rewards, by `OnlineAgent.lag`."""
+    if seconds > _LAG:
+        yield Alarm(
+            "lag",
+            "",
+            f"this process decides by a belief that lacks rewards from {spoken(seconds)} ago on",
+            "no process learns, this one cannot read the new beliefs, or rewards come faster than one process learns",
+            "look for warnings in the logs of the servers; if the lag grows with the rewards, choose an agent that "
+            "learns faster, such as linear, or report fewer rewards",
+        )
 
 
 def uncalibrated(table: Any) -> Iterator[Alarm]:

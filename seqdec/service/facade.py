@@ -321,7 +321,7 @@ class OnlineAgent:
 
     @property
     def lag(self) -> float:
-        """Seconds since the first reward in the log that is not yet learned; 0 without one, and without `store`."""
+        """Seconds since the first reward in the log that the belief here lacks; 0 without one, and without `store`."""
         if self._cluster is None:
             return 0.0
         return self._transact(self._cluster.lag, urgent=True)

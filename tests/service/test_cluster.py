@@ -10,6 +10,7 @@ import pytest
 from gymnasium import spaces
 
 import seqdec
+from seqdec.serve import reports
 from seqdec.service import OnlineAgent
 from seqdec.service.identity import ChangedError
 from seqdec.service.store import FencedError, split_number
@@ -92,6 +93,23 @@ def test_another_learns_when_the_learner_has_gone(pair, place):
     first._cluster._lease._beat()
     first._cluster.look()
     assert not first._learner.leads
+
+
+def test_a_belief_that_lags_is_an_alarm(pair, place, monkeypatch):
+    first, second = pair
+    wait(lambda: first._learner.leads)
+    second._cluster.stop()  # it gets no beliefs
+    first.learn(second.decide(CONTEXT).token, 1.0)
+    wait(lambda: first.lag == 0)
+    assert 0 < second.lag < 10 and not reports.of_agent(place, second)["alarms"]
+    now = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now() + 60 * 10**9)
+    (alarm,) = reports.of_agent(place, second)["alarms"]
+    assert alarm["kind"] == "lag" and "lacks rewards from 6" in alarm["observed"]
+    assert first.lag == 0 and not reports.of_agent(place, first)["alarms"]
+    first._cluster.stop()  # nobody learns
+    first.learn(first.decide(CONTEXT).token, 1.0)
+    assert first.lag > 0
 
 
 def test_a_new_process_goes_on_from_the_log(place):
