@@ -2,13 +2,15 @@
 
     python benchmarks/ope_sizes.py [--rows 1000000] [--actions 10]
     python benchmarks/ope_sizes.py --rows 10000000 --parquet     from a file, in batches
+    python benchmarks/ope_sizes.py --rows 10000000 --parts 10 [--workers 2]     from a folder of files, by sums
 
-The file has five contexts; target and predicted rewards are functions of them.
+The files have five contexts; target and predicted rewards are functions of them.
 """
 
 import resource
 import tempfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,9 @@ from harness import command
 from pyarrow.parquet import ParquetWriter
 from scipy.special import softmax
 
+import seqdec.ope.partitions
 from seqdec import ope
+from seqdec.executors import Local
 
 GROUP = 1_000_000
 """Rows of a row group."""
@@ -77,9 +81,41 @@ def from_file(path: Path, rows: int, actions: int) -> None:
     )
 
 
-def main(rows: int = 1_000_000, actions: int = 10, parquet: bool = False) -> None:
-    """Print times and memory, from a file of row groups if `parquet`."""
-    if parquet:
+def from_folder(folder: Path, rows: int, actions: int, parts: int, workers: int) -> None:
+    """Write a log in files and print the time in which it is evaluated, by the policy in its columns."""
+    rng = np.random.default_rng(0)
+    slopes, names = rng.normal(size=(5, actions)), [f"probability_{action}" for action in range(actions)]
+    for place in range(parts):
+        log = draw(rows // parts, actions, rng)
+        law = softmax(log.context @ slopes, axis=1).astype(np.float32)
+        table = log.replace(timestamp=log.timestamp + place * len(log)).to_pandas()
+        table.assign(**dict(zip(names, law.T, strict=True))).to_parquet(folder / f"{place:04}.parquet")
+    del log, table, law
+    with Local(workers) if workers else nullcontext() as executor:
+        if executor is not None:
+            list(executor.map(warm, range(workers)))
+        start, own = time.perf_counter(), time.process_time()
+        found = ope.compare(ope.scan_log(folder, num_actions=actions, executor=executor), names, seed=0)
+        seconds, own = time.perf_counter() - start, time.process_time() - own
+    most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    print(
+        f"{rows:,} rows in {parts} files, {workers or 'no'} workers: {seconds:.1f} s, of which {own:.1f} s of this "
+        f"process; {rows / seconds:,.0f} rows per second; largest worker {most:.2f} GiB; {found.verdict}"
+    )
+
+
+def warm(place: int) -> str:
+    """Import what a worker needs."""
+    time.sleep(1)
+    return seqdec.ope.partitions.__name__
+
+
+def main(rows: int = 1_000_000, actions: int = 10, parquet: bool = False, parts: int = 0, workers: int = 0) -> None:
+    """Print times and memory, from a file of row groups if `parquet`, from a folder if `parts`."""
+    if parts:
+        with tempfile.TemporaryDirectory() as folder:
+            from_folder(Path(folder), rows, actions, parts, workers)
+    elif parquet:
         with tempfile.TemporaryDirectory() as folder:
             from_file(Path(folder) / "log.parquet", rows, actions)
     else:

@@ -142,7 +142,7 @@ def test_a_sweep_survives_a_kill_at_any_write(after: bool, monkeypatch: pytest.M
         return pd.DataFrame([dict(zip(sweep.CELL, values, strict=True)) | numbers])
 
     monkeypatch.setattr(sweep, "run_cell", cell)
-    monkeypatch.setattr(sweep.Sweep, "_executor", lambda self: Inline())
+    monkeypatch.setattr(sweep.Sweep, "executor", lambda self: Inline())
     monkeypatch.setattr(sweep, "rewards_figure", lambda summary: small()["small.png"])
     config = tmp_path / "config.toml"
     config.write_text(

@@ -8,7 +8,7 @@ import functools
 import importlib.util
 import shutil
 from collections.abc import Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
@@ -154,13 +154,6 @@ def programs(agent: Any, env: Any, names: Any, keys: Any, params: Any, mesh: Any
     )
 
 
-class Threads(Sweep):
-    """A sweep in this process."""
-
-    def _executor(self) -> Executor:
-        return ThreadPoolExecutor(1)
-
-
 @pytest.fixture(scope="module")
 def few_images(image_files: Path) -> Dataset:
     """The first images of MNIST."""
@@ -227,7 +220,7 @@ def place(few_images: Dataset, served: Path, image_home: Path, tmp_path: Path, m
 def traced(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """`place`, where programs are traced."""
     monkeypatch.setattr(device, "_programs", programs)
-    monkeypatch.setattr(Sweep, "_executor", Threads._executor)
+    monkeypatch.setattr(Sweep, "executor", lambda self: ThreadPoolExecutor(1))
     for module in (bench, in_between, learning, optimizers, tune):
         monkeypatch.setattr(module, "jax", Tracing())
     for module, name in ((ascent, "climb"), (ascent, "score"), (surrogate_programs, "means_of")):
@@ -306,6 +299,8 @@ def lines(name: str) -> Iterator[list[str]]:
     kind: Any = commands.EVERY[name]
     hints, together = get_type_hints(kind), []
     for field in fields(kind):
+        if name == "ope" and field.name in ("backend", "workers"):  # of folders: tests/test_ope_partitions.py
+            continue
         option, hint = flag(field.name), hints[field.name]
         before = [] if field.name in POSITIONAL.get(name, {}) else [option]
         if field.name in kind.choices:

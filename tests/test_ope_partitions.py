@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from seqdec import ope
-from tests.test_ope_files import draw, model, policy
+from seqdec import cli, ope
+from tests.test_ope_files import NAMES, draw, model, policy
 
 SUMS = [ope.IPS(), ope.SNIPS(), ope.DM(), ope.DR(), ope.SNDR()]
 CUTS = [0, 300, 301, 1500, 2500]
@@ -146,3 +146,47 @@ def test_other_folders_are_refused(log: ope.Log, folder: Path, tmp_path: Path) -
             ope.compare(ope.scan_log(folder), policy, seed=0, **wrong)
     with pytest.raises(ValueError, match="is a file: leave it out"):
         ope.scan_log(folder / "day=0" / "part.parquet", executor=ThreadPoolExecutor(1))
+
+
+class Here:
+    """In place of worker processes."""
+
+    def __init__(self, workers: int | None) -> None:
+        assert workers == 3
+
+    def __enter__(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1)
+
+    def __exit__(self, *_: Any) -> None:
+        pass
+
+
+def test_the_command_compares_a_folder(
+    log: ope.Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("seqdec.executors.Local", Here)
+    (tmp_path / "log").mkdir()
+    for place in range(2):
+        part = log[place * 1250 : (place + 1) * 1250]
+        columns = {f"probability_{name}": one for name, one in zip(NAMES, policy(part).T, strict=True)}
+        part.to_pandas().assign(**columns).to_parquet(tmp_path / "log" / f"{place}.parquet")
+    start = ["ope", str(tmp_path / "log"), "--out", str(tmp_path / "out"), "--samples", "50"]
+    assert cli.main([*start, "--policy", "columns", "--workers", "3"]) == 0
+    said, expected = capsys.readouterr().out, ope.compare(log, policy(log), seed=0, samples=50)
+    assert expected.verdict[:14] in said and "2,500 rows" in said and "snips" in said
+    assert {"difference.png", "estimates.csv"} <= {path.name for path in (tmp_path / "out").iterdir()}
+    for options, message in (
+        ([], "of a folder of parquet files it is uniform or columns; got greedy"),
+        (["--policy", "uniform", "--anytime"], "--anytime is not for"),
+        (["--policy", "uniform", "--propensity", "none"], "--propensity is not for"),
+        (["--policy", "uniform", "--address", "auto"], "--address belongs to --backend ray"),
+    ):
+        assert cli.main([*start, *options]) == 2
+        assert message in capsys.readouterr().err
+    single = ["ope", str(tmp_path / "log" / "0.parquet"), *start[2:], "--policy"]
+    for options, message in (
+        (["columns"], "it is uniform or columns"),
+        (["uniform", "--workers", "2"], "--workers is not"),
+    ):
+        assert cli.main([*single, *options]) == 2
+        assert message in capsys.readouterr().err

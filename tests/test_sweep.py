@@ -66,7 +66,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Quick:
     """Cells are computed by it, in this process."""
     made = Quick()
     monkeypatch.setattr(sweep, "run_cell", made)
-    monkeypatch.setattr(sweep.Sweep, "_executor", lambda self: futures.ThreadPoolExecutor(1))
+    monkeypatch.setattr(sweep.Sweep, "executor", lambda self: futures.ThreadPoolExecutor(1))
     return made
 
 

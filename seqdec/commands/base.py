@@ -1,10 +1,11 @@
 """The contract of experiments."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+from seqdec import executors
 from seqdec.boundary import checks
 from seqdec.persistence import located
 
@@ -35,6 +36,31 @@ class Located:
 
     def restore(self) -> list[Any]:
         return []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distributed(Located):
+    """Options of what runs in processes or on a cluster."""
+
+    backend: str = "local"
+    """local: processes on this machine; ray: a Ray cluster (pip install 'seqdec[ray]')."""
+    address: str | None = None
+    """Address of the Ray cluster, such as auto or ray://head:10001; by default one is started here."""
+    workers: int | None = None
+    """Processes on this machine; by default one per core."""
+
+    def check_backend(self) -> None:
+        """Raises ValueError for options that do not go together, ImportError without Ray."""
+        check_minimum(self, workers=1)
+        if self.backend == "ray":
+            executors.check_ray()
+        elif self.address is not None:
+            raise ValueError(f"--address belongs to --backend ray; got {self.address!r} with --backend {self.backend}")
+        if self.address is not None and self.workers is not None:
+            raise ValueError("--workers is for a cluster that is started here; leave it out with --address")
+
+    def executor(self) -> executors.Local | executors.Ray:
+        return executors.Ray(self.address, self.workers) if self.backend == "ray" else executors.Local(self.workers)
 
 
 class Experiment(Protocol):

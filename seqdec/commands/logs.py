@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from pyarrow.parquet import ParquetFile
 
 from seqdec import data, ope
 from seqdec.commands.base import split_names
@@ -58,6 +59,23 @@ def as_log(shown: data.OpenBandit) -> Log:
         context=shown.context,
         action_features=shown.item_features,
     )
+
+
+def is_folder(path: str) -> bool:
+    """Whether it has parquet files, and is not of an OnlineAgent."""
+    here = path not in CAMPAIGNS and Path(path).is_dir() and not is_database(path)
+    return here and next(Path(path).rglob("*.parquet"), None) is not None
+
+
+def policy_columns(file: ope.LogFile) -> tuple[list[str], list[str] | None]:
+    """Columns probability_0, ..., and predicted_0, ... or None, of a log's file; also probability_NAME."""
+    known = {*ParquetFile(file.file).schema_arrow.names}
+    labels = file.options.get("action_names") or range(file.num_actions)
+    for names in ([str(name) for name in labels], [str(index) for index in range(file.num_actions)]):
+        law, predicted = ([f"{kind}_{name}" for name in names] for kind in ("probability", "predicted"))
+        if known.issuperset(law):
+            return law, predicted if known.issuperset(predicted) else None
+    raise ValueError(f"{file.file} must have the columns {law[0]} to {law[-1]}; it has {', '.join(sorted(known)[:12])}")
 
 
 def read_policy(path: str, log: Log) -> tuple[np.ndarray, np.ndarray | None]:

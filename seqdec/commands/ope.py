@@ -27,7 +27,7 @@ from seqdec import params as parameters
 from seqdec.boundary.checks import choice, number
 from seqdec.commands.base import (
     Choice,
-    Located,
+    Distributed,
     check_choices,
     check_minimum,
     check_path,
@@ -36,7 +36,17 @@ from seqdec.commands.base import (
     split_names,
 )
 from seqdec.commands.folder import read_manifest, save_figure, save_table, write_manifest
-from seqdec.commands.logs import CAMPAIGNS, ESTIMATED, NONE, as_log, is_vowpal_wabbit, read, read_policy
+from seqdec.commands.logs import (
+    CAMPAIGNS,
+    ESTIMATED,
+    NONE,
+    as_log,
+    is_folder,
+    is_vowpal_wabbit,
+    policy_columns,
+    read,
+    read_policy,
+)
 from seqdec.core import Learner
 from seqdec.ope import Log, Overlap
 from seqdec.ope.estimators import parsed
@@ -46,10 +56,13 @@ from seqdec.service.logs import is_database
 from seqdec.statistics import standard_error
 
 _UNIFORM = "uniform"
-_LOGGED = (_UNIFORM, "bts")
+_COLUMNS = "columns"
+_LOGGED = (_UNIFORM, "bts", _COLUMNS)
 """Policies outside `policies.REGISTRY`, which need no belief of a model."""
 _OF_TABLES = ("context", "action", "reward", "reward_default", "propensity", "time", "groups")
 MODELS = ("linear", "hilofi", "lolofi", "lrkf")
+_OF_ROWS = ("model", "folds", "context", "estimators", "groups", "window", "baseline", "anytime")
+"""Options that need all rows of a log."""
 _MODEL = "hilofi"
 _HIDDEN = (32,)
 _TOLD = ("verdict", "decision", "difference", "target", "baseline", "estimator")
@@ -57,24 +70,26 @@ _TOLD = ("verdict", "decision", "difference", "target", "baseline", "estimator")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation(Located):
+class Evaluation(Distributed):
     """Compare a policy with what is done now, from its log: prints a verdict, fills a folder with tables, figures."""
 
     name: ClassVar[str] = "ope"
     choices: ClassVar[Mapping[str, Choice]] = {
         "policy": Choice("policy", policies.REGISTRY, free=True),
         "model": Choice("model", MODELS),
+        "backend": Choice("backend", ("local", "ray")),
     }
 
     log: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="LOG")]
     """Parquet or CSV file with the columns timestamp, action, reward, propensity, context_0, ..., or those named below;
-    a .vw or .dsjson file of Vowpal Wabbit, perhaps compressed; an OnlineAgent's folder or decisions.sqlite; or
-    open-bandit, open-bandit-men or open-bandit-women.
+    a folder of such parquet files, evaluated by sums on all cores or a cluster, for logs of any size; a .vw or .dsjson
+    file of Vowpal Wabbit, perhaps compressed; an OnlineAgent's folder or decisions.sqlite; or open-bandit,
+    open-bandit-men or open-bandit-women.
     """
     policy: str = "greedy"
     """Policy to value: one of `seqdec list`, acting on the model's belief; uniform; bts, for open-bandit; or a file
     (parquet, or CSV, also compressed) with the columns probability_0, probability_1, ..., and for predicted rewards,
-    made without a row's own, predicted_0, predicted_1, ...
+    made without a row's own, predicted_0, predicted_1, ...; or columns: these, in the files of a folder.
     """
     baseline: str = "logged"
     """What the policy is compared with: logged, the mean reward of the log; uniform; or a file, as of the policy."""
@@ -148,6 +163,8 @@ class Evaluation(Located):
             check_window(self.window)
         if self.log not in CAMPAIGNS:
             check_path("log", self.log)
+        self.check_backend()
+        self._check_folder()
         if self.policy == "bts" and self.log not in CAMPAIGNS:
             raise ValueError(f"the policy bts is known for the log open-bandit only; got {self.log}")
         if self.estimators is not None:
@@ -156,12 +173,28 @@ class Evaluation(Located):
                     raise ValueError(f"estimators: {one.name} is for another kind of log, of {one.log.__name__}")
         self._check_columns()
 
+    def _check_folder(self) -> None:
+        """Raises ValueError for what a folder has not, or only a folder has."""
+        here = is_folder(self.log)
+        names = _OF_ROWS if here else ("backend", "address", "workers")
+        given = [name for name in names if getattr(self, name) != getattr(type(self), name)]
+        given += ["propensity"] * (here and self.propensity in (ESTIMATED, NONE))
+        if given:
+            raise ValueError(
+                f"--{given[0].replace('_', '-')} is not for {self.log}, which is {'a' if here else 'no'} "
+                f"folder of parquet files: leave it out"
+            )
+        if here is not (self.policy in (_UNIFORM, _COLUMNS)) and (here or self.policy == _COLUMNS):
+            raise ValueError(
+                f"policy: of a folder of parquet files it is uniform or columns; got {self.policy} for {self.log}"
+            )
+
     def _check_columns(self) -> None:
         given = {name: getattr(self, name) for name in _OF_TABLES}
         if self.propensity in (ESTIMATED, NONE):
             del given["propensity"]
         named = {name: value for name, value in given.items() if value != getattr(type(self), name)}
-        if not named:
+        if not named or is_folder(self.log):
             return
         if self.log in CAMPAIGNS or is_vowpal_wabbit(self.log) or is_database(self.log):
             name, value = next(iter(named.items()))
@@ -178,7 +211,8 @@ class Evaluation(Located):
 
     def save(self, parts: list["Result"]) -> None:
         (result,) = parts
-        write_table(self.out / "weights.parquet", pd.DataFrame({"weight": result.weights}))
+        if result.weights is not None:
+            write_table(self.out / "weights.parquet", pd.DataFrame({"weight": result.weights}))
         write_table(self.out / "estimates.parquet", result.estimates)
         found = result.comparison
         write_table(self.out / "windows.parquet", found.windows)
@@ -204,9 +238,11 @@ class Evaluation(Located):
             save_table(folder / f"{name}.csv", part)
         difference = ope.Estimate(*told["difference"])
         save_figure(folder / "difference.png", ope.difference_figure(difference, **tables, title=told["verdict"]))
-        w = read_table(folder / "weights.parquet")[0]["weight"].to_numpy()
-        if not np.isnan(w).any():
-            save_figure(folder / "weights.png", ope.weights_figure(w, f"Weights of the rows for {Path(policy).name}"))
+        if (folder / "weights.parquet").exists():
+            w = read_table(folder / "weights.parquet")[0]["weight"].to_numpy()
+            if not np.isnan(w).any():
+                title = f"Weights of the rows for {Path(policy).name}"
+                save_figure(folder / "weights.png", ope.weights_figure(w, title))
         return "\n".join(
             [
                 told["verdict"],
@@ -229,12 +265,14 @@ class Result(NamedTuple):
     """mean reward of the log and its standard error"""
     known: tuple[float, float] | None
     """(mean, standard error) of the policy's own log, or None"""
-    weights: np.ndarray
-    """(n,), NaN where propensities are unknown"""
+    weights: np.ndarray | None
+    """(n,), NaN where propensities are unknown; None of a folder"""
 
 
 def evaluate(options: Evaluation) -> Result:
     """Compare the policy with the baseline on the log. Raises ValueError or OSError."""
+    if is_folder(options.log):
+        return _of_folder(options)
     campaign, policy, target, known, predicted = CAMPAIGNS.get(options.log), options.policy, None, None, None
     if campaign is None:
         log = read(options)
@@ -275,10 +313,38 @@ def evaluate(options: Evaluation) -> Result:
     return Result(comparison, estimates, _mean(log.reward), known, given.weights)
 
 
+def _of_folder(options: Evaluation) -> Result:
+    """Of a folder of parquet files, in processes or on a cluster."""
+    with options.executor() as executor:
+        log = ope.scan_log(
+            options.log,
+            executor=executor,
+            action=options.action,
+            num_actions=options.actions,
+            reward=options.reward,
+            reward_default=options.reward_default,
+            propensity=options.propensity,
+            time=options.time,
+        )
+        assert isinstance(log, ope.LogFolder)
+        law, predicted = _uniform, None
+        if options.policy == _COLUMNS:
+            law, predicted = policy_columns(log.files[0])
+        reward_range = number_range("reward_range", options.reward_range)
+        settings: Any = {"seed": options.seed, "samples": options.samples, "reward_range": reward_range}
+        found = ope.compare(log, law, predicted, **settings)
+    mean, low, high = found.baseline
+    return Result(found, found.table, (mean, (high - low) / 3.92), None, None)
+
+
+def _uniform(log: Log) -> np.ndarray:
+    return log.mask / log.mask.sum(axis=1, keepdims=True)
+
+
 def _given(policy: str, log: Log) -> tuple[np.ndarray, np.ndarray | None]:
     """The law (n, k) and predicted rewards of the uniform policy, or of a file."""
     if policy == _UNIFORM:
-        return log.mask / log.mask.sum(axis=1, keepdims=True), None
+        return _uniform(log), None
     return read_policy(policy, log)
 
 

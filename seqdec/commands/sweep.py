@@ -12,7 +12,7 @@ import itertools
 import json
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -21,9 +21,9 @@ import numpy as np
 import pandas as pd
 import tyro
 
-from seqdec import agents, envs, executors, policies
+from seqdec import agents, envs, policies
 from seqdec.boundary.checks import choice, seeds
-from seqdec.commands.base import Choice, Located, check_choices, check_minimum
+from seqdec.commands.base import Choice, Distributed, check_choices
 from seqdec.commands.folder import read_manifest, write_manifest, write_summary
 from seqdec.core import Environment
 from seqdec.loop._run import run
@@ -87,7 +87,7 @@ class Cell(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep(Located):
+class Sweep(Distributed):
     """Run agents x environments x settings of a TOML file, on all cores or a Ray cluster.
 
     Finished cells in the folder are kept: the same command, or --resume, computes the others.
@@ -98,24 +98,12 @@ class Sweep(Located):
 
     config: tyro.conf.Positional[Path]
     """TOML file with steps, seeds, environments and agents; its form is in docs/sweeps.md."""
-    backend: str = "local"
-    """local: processes on this machine; ray: a Ray cluster (pip install 'seqdec[ray]')."""
-    address: str | None = None
-    """Address of the Ray cluster, such as auto or ray://head:10001; by default one is started here."""
-    workers: int | None = None
-    """Processes on this machine; by default one per core."""
     out: Path = Path("results/sweep")
     """Folder of the results."""
 
     def check(self) -> list[Cell]:
         check_choices(self)
-        check_minimum(self, workers=1)
-        if self.backend == "ray":
-            executors.check_ray()
-        elif self.address is not None:
-            raise ValueError(f"--address belongs to --backend ray; got {self.address!r} with --backend {self.backend}")
-        if self.address is not None and self.workers is not None:
-            raise ValueError("--workers is for a cluster that is started here; leave it out with --address")
+        self.check_backend()
         with named_by(self.config):
             return read_cells(self.config)
 
@@ -147,16 +135,13 @@ class Sweep(Located):
         """(key, table) or (key, error) of each completed cell. Closing it ends all workers."""
         if not cells:
             return
-        executor = self._executor()
+        executor = self.executor()
         try:
             futures = {executor.submit(run_cell, cell, key): key for key, cell in cells.items()}
             for future in as_completed(futures):
                 yield futures[future], future.exception() or future.result()
         finally:
             executor.shutdown(cancel_futures=True)
-
-    def _executor(self) -> Executor:
-        return executors.Ray(self.address, self.workers) if self.backend == "ray" else executors.Local(self.workers)
 
     def save(self, parts: list[tuple[str, pd.DataFrame | None]]) -> None:
         key, table = parts[-1]

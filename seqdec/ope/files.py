@@ -1,5 +1,6 @@
 """Logs in parquet files, read in batches, and in folders of such files."""
 
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -104,6 +105,10 @@ class LogFolder(NamedTuple):
     def rows(self) -> int:
         """Rows of all files."""
         return sum(file.rows for file in self.files)
+
+    def batches(self) -> Iterator[Log]:
+        """As of `LogFile`, one file after the other."""
+        return itertools.chain.from_iterable(file.batches() for file in self.files)
 
 
 def scan_log(

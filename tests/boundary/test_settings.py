@@ -103,6 +103,8 @@ NEEDED = {
     "sweep": ["sweep.toml"],
 }
 """Arguments without which a command does not run."""
+GOOD = {("classify", "ranks", ""), ("cifar", "ranks", ""), ("ope", "reward_default", "-1")}
+"""Values that these options accept, though others of their type do not."""
 
 
 def wrong_values(hint: Any) -> tuple[str, ...]:
@@ -124,7 +126,7 @@ def options() -> Iterator[tuple[str, str, str]]:
         for field in fields(kind):  # pyright: ignore[reportArgumentType] (a dataclass)
             if field.name not in ("out", "log", "experiment", "what", "config", "folder"):
                 for value in wrong_values(hints[field.name]):
-                    if (name, field.name, value) not in {("classify", "ranks", ""), ("cifar", "ranks", "")}:
+                    if (name, field.name, value) not in GOOD:
                         yield name, field.name, value
 
 
