@@ -85,7 +85,15 @@ def _path(option: PrimitiveTypeInfo) -> "PrimitiveConstructorSpec[Path] | None":
 
 
 COMMANDS: Registry[Any] = Registry(
-    "command", {"run": Run}, commands.COMMANDS, {"list": List, "report": Report, "serve": "seqdec.commands.serve:Serve"}
+    "command",
+    {"run": Run},
+    commands.COMMANDS,
+    {
+        "list": List,
+        "report": Report,
+        "serve": "seqdec.commands.serve:Serve",
+        "store": "seqdec.commands.store:Store",
+    },
 )
 
 

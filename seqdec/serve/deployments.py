@@ -360,8 +360,8 @@ class Deployments(Mapping[str, Deployment]):
         while self._kept.is_shared:
             await asyncio.sleep(_LOOK)
             try:
-                for name, kept in (await asyncio.to_thread(self._kept.read)).items():
-                    async with self._change:
+                async with self._change:
+                    for name, kept in (await asyncio.to_thread(self._kept.read)).items():
                         await self._agree(name, kept)
             except Exception as error:  # such as while the database is away
                 log.error("what other servers do is not known: %s: %s", type(error).__name__, error)

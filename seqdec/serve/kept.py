@@ -1,17 +1,16 @@
 """What is kept of deployments: in the folder of a server or, for all servers of a database, in a table."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from seqdec.persistence import check_format, read_json, write_json
 from seqdec.service.postgres import Postgres, PostgresDatabase, prepare
-from seqdec.service.schema import SERVER
+from seqdec.service.schema import SERVER, SERVERS
 
 _FORMAT = "seqdec deployment 1"
 _DECLARATION, _AGENT, _DEPLOYMENTS = "declaration.json", "agent", "deployments"
-_SHARED = "seqdec"
-"""Schema of the table, and the beginning of those of the logs."""
 
 
 class Kept(NamedTuple):
@@ -64,8 +63,8 @@ class Table:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        prepare(Postgres(url, _SHARED), SERVER)
-        self._database = PostgresDatabase(Postgres(url, _SHARED))
+        prepare(Postgres(url, SERVERS), SERVER)
+        self._database = PostgresDatabase(Postgres(url, SERVERS))
 
     def read(self) -> dict[str, Kept]:
         rows = self._database.execute("SELECT name, declaration, archived, took_over FROM deployments ORDER BY name")
@@ -81,4 +80,26 @@ class Table:
         )
 
     def agent(self, name: str) -> Postgres:
-        return Postgres(self._url, f"{_SHARED}_{name}")
+        return Postgres(self._url, f"{SERVERS}_{name}")
+
+    def close(self) -> None:
+        self._database.close()
+
+
+def carry(source: Path | Postgres, to: Path | Postgres) -> str | None:
+    """Keep a deployment where its log was copied to; returns its name, None for other logs.
+
+    These are FOLDER/deployments/NAME/agent and the schema seqdec_NAME.
+    """
+    folder, shared = (source, to) if isinstance(source, Path) else (to, source)
+    assert isinstance(folder, Path) and isinstance(shared, Postgres)
+    name = folder.parent.name
+    if folder.parts[-3:] != (_DEPLOYMENTS, name, _AGENT) or shared.schema != f"{SERVERS}_{name}":
+        return None
+    with closing(Table(shared.url)) as table:
+        places = Folder(folder.parents[2]), table
+        before, after = places if isinstance(source, Path) else places[::-1]
+        kept = before.read().get(name)
+        if kept is not None:
+            after.write(name, kept)
+    return kept and name

@@ -237,6 +237,11 @@ class Database:
         found = self._fact("base", None)
         return None if found is None else Base(*found)
 
+    def moved(self) -> tuple[int, int]:
+        """Last number that several processes gave before the log was copied from theirs, and decisions up to it."""
+        number, decisions = self._fact("moved", (0, 0))
+        return number, decisions
+
     def arms(self) -> dict[int, Arm]:
         """By id."""
         rows = self.rows("arms", "ORDER BY id")
@@ -279,7 +284,8 @@ class Database:
     def check_gaps(self) -> None:
         """Raise ValueError where rows are gone."""
         base = self.base()
-        after = (base.number, base.sequence) if base else (0, 0)  # others may have been removed
+        before, _ = self.moved()
+        after = (max(base.number, before), base.sequence) if base else (before, 0)  # others may have been removed
         for table, key, first in zip(("decisions", "rewards"), ("number", "sequence"), after, strict=True):
             counted = f"SELECT count(*), coalesce(max({key}) - ?, 0) FROM {table} WHERE {key} > ?"
             if len(set(*self.execute(counted, (first, first)))) > 1:
@@ -291,6 +297,9 @@ class Database:
         if len(rows) != 1 + base.places[1] - base.places[0]:
             raise self._lacks_rows("base")
         return b"".join(content for _, content in rows)
+
+    def write_fact(self, name: str, value: Any) -> None:
+        self.write("facts", [(name, json.dumps(value))])
 
     def _lacks_rows(self, table: str) -> DamagedError:
         return DamagedError(f"{self.path} is damaged: its table {table} lacks rows; restore it from a copy")

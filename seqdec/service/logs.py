@@ -154,17 +154,24 @@ def back_up(store: Store, transact: Transact, snapshot: Path | None, to: Path) -
             f"a backup of {store.path} is made by pg_dump, or by the archive of the database's WAL; seqdec store copy "
             "writes its log to a folder"
         )
-    if to.exists():
-        raise FileExistsError(f"{to} exists: a backup needs a folder of its own, such as one named by the date")
-    part = to.with_name(f".{to.name}.{os.getpid()}")
-    part.mkdir(mode=0o700)
-    try:
+    with new_folder(to) as part:
         if snapshot is not None and snapshot.is_file():  # before the log, which has what it has learned
             shutil.copyfile(snapshot, part / snapshot.name)
         with opened(store, transact) as database:
             database.execute("VACUUM INTO ?", (str(part / FILE),))
         with read_only(part / FILE) as copy:
             copy.check()
+
+
+@contextmanager
+def new_folder(to: Path) -> Iterator[Path]:
+    """A folder to fill, which then becomes that one, and is on the disk; all or nothing."""
+    if to.exists():
+        raise FileExistsError(f"{to} exists: a backup needs a folder of its own, such as one named by the date")
+    part = to.with_name(f".{to.name}.{os.getpid()}")
+    part.mkdir(mode=0o700)
+    try:
+        yield part
         for path in part.iterdir():
             path.chmod(0o600)
             with path.open("rb+") as file:

@@ -66,7 +66,7 @@ _MIXED = {"decisions": 5, "rewards": 3, "reports": 2}
 _REPEATED = {"rewards", "withdrawn", "units"}
 """Tables of which the first row of a decision counts."""
 _NAMES = (*TABLES, "keys", "deciders", "lease", "beliefs", "requests", "deployments", "version")
-_FUNCTIONS = ("drop_day", "claim_block", "append_decisions")
+_FUNCTIONS = ("make_day", "drop_day", "claim_block", "append_decisions")
 _QUALIFIED = re.compile(rf"\b((?:FROM|JOIN|INTO|UPDATE) |)({'|'.join(_NAMES)}|(?:{'|'.join(_FUNCTIONS)})(?=\())\b")
 _JOINED = "".join(
     f" LEFT JOIN {table} ON {table}.number = decisions.number AND {table}.number = ANY(?::bigint[])"
@@ -224,6 +224,16 @@ class PostgresDatabase(Database):
         finally:
             self.rollback()
 
+    @contextmanager
+    def lasting(self) -> Iterator[None]:
+        """A transaction that may take long."""
+        self._begin("BEGIN", 0, 0)
+        try:
+            yield
+            self.commit()
+        finally:
+            self.rollback()
+
     def commit(self) -> None:
         if self._opening and not self._written:
             self.rollback()
@@ -249,10 +259,13 @@ class PostgresDatabase(Database):
 
     def check_gaps(self) -> None:
         base = self.base()
-        blocks = "SELECT count(*), max(number) & 268435455 FROM decisions WHERE number > 0 GROUP BY number >> 28"
+        blocks = (
+            "SELECT count(*), max(number) - greatest(min(number) >> 28 << 28, ?) FROM decisions WHERE number > ? "
+            "GROUP BY number >> 28"
+        )
         rewards = "SELECT count(*), coalesce(max(sequence) - ?, 0) FROM rewards WHERE sequence > ?"
-        first = base.sequence if base else 0
-        counted = self.run((blocks, ()), (rewards, (first, first)))
+        number, first = (max(0, base.number), base.sequence) if base else (0, 0)
+        counted = self.run((blocks, (number, number)), (rewards, (first, first)))
         for table, found in zip(("decisions", "rewards"), counted, strict=True):
             if any(count != last for count, last in found):
                 raise self._lacks_rows(table)
@@ -590,6 +603,9 @@ class SharedStore(Store):
         """Undo what was not committed, and forget what others may have changed since."""
         self._is_within = False
         self.database.rollback()
+        self._recount()
+
+    def _recount(self) -> None:
         self._latest = None
         self._known: tuple[Base | None, list[Inserted]] | None = None
 

@@ -199,6 +199,8 @@ SELECT {schema}.make_day(-1), {schema}.make_day(0);
 )
 """Steps of a log's schema, each from one version to the next; {schema}: its name, {literal}: the same as a text."""
 
+SERVERS = "seqdec"
+"""The schema that the servers of a database share, and the beginning of those of their logs."""
 SERVER = (
     """
 CREATE TABLE {schema}.deployments (
@@ -207,4 +209,4 @@ CREATE TABLE {schema}.deployments (
 );
 """,
 )
-"""Steps of the schema `seqdec`, of the servers that share a database."""
+"""Steps of the schema of `SERVERS`."""

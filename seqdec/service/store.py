@@ -202,7 +202,7 @@ class Store:
     @property
     def decisions(self) -> int:
         """Number of valid ones."""
-        return self._decided
+        return self._number - self._skipped - lowest_of(self.inserted)
 
     @property
     def rewards(self) -> int:
@@ -247,7 +247,7 @@ class Store:
     @property
     def last(self) -> int:
         """Number of the last decision."""
-        return self.decisions + lowest_of(self.inserted)
+        return self._number
 
     def next_number(self) -> int:
         """Number of the next decision."""
@@ -259,7 +259,7 @@ class Store:
         deferred = [] if active else [(number, None) for number in range(first, first + len(entries))]
         of = [(number, one.digest, int(one.is_control), one.share) for number, one in enumerate(units, first)]
         self._commit(("decisions", self._decisions(entries, first)), ("deferred", deferred), ("units", of))
-        self._decided += len(entries)
+        self._number += len(entries)
         return first
 
     def append_rewards(self, rows: Sequence[tuple[Logged, Stored, str]]) -> None:
@@ -533,7 +533,9 @@ class Store:
         number, latest = max(decided, self._last("number, time", "decisions", "number"))
         sequence, batch = max(rewarded, self._last("sequence, batch", "rewards", "sequence"))
         self._inserted = self.database.inserted()
-        self._decided, self._rewarded = (last - lowest_of(self._inserted) for last in (number, sequence))
+        moved, count = self.database.moved()
+        self._number, self._moved, self._skipped = max(number, moved), moved, moved - count
+        self._rewarded = sequence - lowest_of(self._inserted)
         self._batches = max([batch, base.batch if base else 0, *(log.last for log in self._inserted)])
         self._time = max(self._time, latest)
 
@@ -543,7 +545,7 @@ class Store:
 
     def _is_over(self, number: int, time: int, moment: int) -> bool:
         """Whether no later decision is from before a moment."""
-        return number > 0 and time >= moment  # from 1 on times increase
+        return number > self._moved and time >= moment  # from there on times increase
 
     def _delete(self, table: str, numbers: Collection[int]) -> None:
         condition, given = self.database.among("number", numbers)

@@ -136,7 +136,7 @@ def test_more_decisions_than_a_word_counts() -> None:
     one.learn(one.decide(X[0]).token, 1.0)
     row = one._store.database.connection.execute("SELECT number FROM decisions").fetchone()
     assert row == (1,)
-    one._store._decided = 2**32 - 3
+    one._store._number = 2**32 - 3
     for _ in range(3):
         decision = one.decide(X[0])
         assert one.learn(decision.token, 1.0) == "learned"

@@ -1,0 +1,82 @@
+"""Logs in PostgreSQL: their tables, and copies."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from seqdec.persistence import located
+
+if TYPE_CHECKING:
+    from seqdec.service.postgres import Postgres
+
+
+@dataclass(frozen=True)
+class Init:
+    """Make the tables of a log, or those of this version of seqdec, and let a role of servers use them."""
+
+    url: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="URL")]
+    """postgresql://user:password@host/database, of a role that may make schemas."""
+    schema: str
+    """Schema of the log, made if it is not there; seqdec_NAME for the deployment NAME of servers."""
+    role: str | None = None
+    """Role that servers use: it may read and write rows, and make no tables."""
+
+    def execute(self) -> None:
+        from seqdec.service.postgres import Postgres, grant, prepare
+        from seqdec.service.schema import LOG, SERVER, SERVERS
+
+        shared = [SERVERS] if self.schema.startswith(f"{SERVERS}_") else []
+        for schema in (*shared, self.schema):
+            place = Postgres(self.url, schema)
+            prepare(place, SERVER if schema == SERVERS else LOG)
+            if self.role is not None:
+                grant(place, self.role)
+            print(f"{place} is ready{'' if self.role is None else f' for the role {self.role!r}'}")
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Copy a log that is not in use from a folder to PostgreSQL, or back; tokens stay valid.
+
+    What a server keeps of a deployment goes with its log: FOLDER/deployments/NAME/agent to or from the schema
+    seqdec_NAME.
+    """
+
+    source: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="FROM")]
+    """Folder of an agent, or postgresql://user:password@host/database."""
+    to: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TO")]
+    """The other kind: a database, or a new folder."""
+    schema: str
+    """Schema of the log in the database."""
+
+    def execute(self) -> None:
+        from seqdec.service.copying import copy
+        from seqdec.service.schema import SERVERS
+
+        source, to = self._place(self.source), self._place(self.to)
+        counts = copy(source, to)
+        print(*(f"{table}: {count:,}" for table, count in counts.items() if count), sep="\n")
+        if self.schema.startswith(f"{SERVERS}_"):
+            from seqdec.serve.kept import carry  # which needs what a server needs
+
+            if name := carry(source, to):
+                print(f"the deployment {name} goes on in {to}")
+
+    def _place(self, text: str) -> "Path | Postgres":
+        from seqdec.service.postgres import Postgres
+
+        is_url = text.startswith(("postgresql:", "postgres:")) or "password=" in text  # not to be shown as a path
+        return Postgres(text, self.schema) if is_url else located(text)
+
+
+@dataclass(frozen=True)
+class Store:
+    """Logs in PostgreSQL, of several servers: make their tables, or copy a log there or back."""
+
+    call: Annotated[Init, tyro.conf.subcommand("init")] | Annotated[Copy, tyro.conf.subcommand("copy")]
+
+    def execute(self, *, trust: bool = False) -> None:
+        """Raises ValueError, FileNotFoundError, FileExistsError, OSError."""
+        self.call.execute()
