@@ -29,21 +29,20 @@ import psycopg
 from harness import command
 from psycopg import sql
 
-from seqdec.service.postgres import Postgres
+from seqdec.service.postgres import Postgres, SharedStore
 
 sys.path.append(str(Path(__file__).parents[1]))
 from seqdec import serve, states
 from seqdec.client import Client, RefusedError
 from seqdec.runtime import compilation_cache
 from seqdec.serve import deployments
-from seqdec.service import learner
-from seqdec.service.model import Model
 from tests.databases import Cluster, cluster
 
 SETTINGS = """
 [server]
 folder = "data"
 store = "{url}"
+spool = {spool}
 grace = 5
 [deployments.arms]
 arms = ["a", "b", "c"]
@@ -291,14 +290,21 @@ def _replayed(declared: Any, place: Postgres, wanted: dict[int, bytes]) -> dict[
     return seen
 
 
-def main(faults: int = 40, servers: int = 4, clients: int = 8, pause: float = 0.02, seed: int = 0) -> None:
-    """So many faults, about two seconds after each other; `pause`: seconds between a client's requests."""
+def main(
+    faults: int = 40, servers: int = 4, clients: int = 8, pause: float = 0.02, seed: int = 0, spool: bool = True
+) -> None:
+    """So many faults, about two seconds after each other.
+
+    Args:
+        pause: seconds between a client's requests.
+        spool: decide while the database is away.
+    """
     chance, kinds, taken = random.Random(seed), Counter[str](), dict[str, list[float]]()
     os.environ["JAX_PLATFORMS"] = "cpu"
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         with cluster(durable=True) as postgres:
-            (home / "settings.toml").write_text(SETTINGS.format(url=postgres.url))
+            (home / "settings.toml").write_text(SETTINGS.format(url=postgres.url, spool=str(spool).lower()))
             running = Servers(home, servers)
             for port in running.ports:
                 running.start(port)

@@ -437,6 +437,8 @@ class Server(Strict):
     """of logs and snapshots; relative to the file"""
     store: Annotated[str, StringConstraints(pattern=r"^postgres(ql)?://")] | None = None
     """a PostgreSQL database for the logs, of any number of servers; the folder has the rest: programs, the audit"""
+    spool: bool = False
+    """to decide by the last belief while that database is away, and to keep these decisions in the folder until then"""
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, lt=2**16)] = 8000
     hosts: list[str] = []
@@ -457,6 +459,12 @@ class Server(Strict):
     """decisions, and as many reports, that may wait in a deployment"""
     grace: Seconds = 10.0
     """seconds for requests to end at SIGTERM, and as many to write snapshots"""
+
+    @model_validator(mode="after")
+    def _spools_for_store(self) -> Self:
+        if self.spool and self.store is None:
+            raise ValueError("spool = true is for a store, which may be away: leave it out")
+        return self
 
     def is_loopback(self) -> bool:
         """Whether only this machine can connect."""

@@ -94,11 +94,13 @@ class Deployment:
             raise UnavailableError(f"the deployment {self.name} is {self.state}{self.reason and f': {self.reason}'}")
         return self._agent
 
-    def open(self, place: Path | Postgres, past: Log | None, *, relearn: bool = False) -> None:
+    def open(
+        self, place: Path | Postgres, past: Log | None, *, spool: Path | None = None, relearn: bool = False
+    ) -> None:
         """Open the log, and compile the first decision; in any thread. Raises as OnlineAgent."""
         declared = self.declaration
         exchanged = declared.challenger is not None and self.took_over
-        agent = opened(declared.exchanged() if exchanged else declared, place, relearn=relearn)
+        agent = opened(declared.exchanged() if exchanged else declared, place, spool=spool, relearn=relearn)
         try:
             if past is not None and not agent.counts["decisions"]:
                 agent.warm_start(past)
@@ -228,7 +230,9 @@ class Deployment:
         return self._agent.learn_many(rows)
 
 
-def opened(declared: Declaration, place: Path | Postgres | None, *, relearn: bool = False) -> OnlineAgent:
+def opened(
+    declared: Declaration, place: Path | Postgres | None, *, spool: Path | None = None, relearn: bool = False
+) -> OnlineAgent:
     """The agent of a declaration, in memory without a place."""
     rewards, context = declared.rewards, declared.context
     observed = _space(context) if context is not None else spaces.Box(0, 1, _NOTHING.shape)
@@ -262,6 +266,7 @@ def opened(declared: Declaration, place: Path | Postgres | None, *, relearn: boo
         encoder=None if context is None or declared.items is not None else context.made(),
         folder=None if isinstance(place, Postgres) else place,
         store=place if isinstance(place, Postgres) else None,
+        spool=spool,
         expire_after=rewards.expire_after,
         rewards=rewards.combine,
         reward_after=rewards.window,
@@ -319,6 +324,7 @@ class Deployments(Mapping[str, Deployment]):
         """Those of the folder and of the settings, not yet open. Raises ValueError for a damaged or untrusted one."""
         server = found.settings.server
         self._room, self._folder, self._logs, self._grace = server.waiting, found.folder, found.logs, server.grace
+        self._spool = self._folder / "spool" if server.spool else None
         self._kept: Place = Folder(found.folder) if server.store is None else Table(server.store)
         self._trust, self._change, self._compiling = trust, asyncio.Lock(), asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -475,7 +481,8 @@ class Deployments(Mapping[str, Deployment]):
         try:
             path = self._logs.get(deployment.name)
             past = None if path is None else await asyncio.to_thread(_log, path)
-            await asyncio.to_thread(deployment.open, self.place(deployment), past, relearn=relearn)
+            spool = self._spool and self._spool / deployment.name
+            await asyncio.to_thread(deployment.open, self.place(deployment), past, spool=spool, relearn=relearn)
             self._write(deployment, archived=False)
         except Exception as error:
             deployment.state, deployment.reason = "failed", f"{type(error).__name__}: {self.said(error)}"

@@ -29,6 +29,8 @@ _LEASE, _ASKED = 3, 5
 """Seconds without a heartbeat after which the lease is free, and for which a wish for it stands."""
 _MOST = 32
 """Rewards of a batch."""
+_CALLS = 16
+"""Calls whose decisions are written at once when the database is back."""
 _CLEAN, _DROPPED = 600.0, 1000
 """Seconds after which keys whose time is over are deleted, and how many in one step."""
 _PATIENCE = 30.0
@@ -72,6 +74,11 @@ class Lease(threading.Thread):
                 )
         return bool(found)
 
+    def look(self) -> None:
+        """Raises OSError while the database is away."""
+        with self._lock:
+            self._database.execute("SELECT 1")
+
     def release(self) -> None:
         with self._lock:
             self.is_held = False
@@ -106,6 +113,7 @@ class Cluster(threading.Thread):
         self._ended, self._changed = threading.Event(), threading.Condition()
 
     def run(self) -> None:
+        self._store.database.is_watched = True
         while not self._ended.wait(_FAILED if self._said else _LOOK):
             self.look()
 
@@ -113,6 +121,7 @@ class Cluster(threading.Thread):
         """Learn, or follow, what is new."""
         try:
             with short_turns():
+                self._come_back()
                 may = self._wanted or self._learner.is_warm.is_set()
                 if not self._learner.leads and may and self._take():
                     self._transact(self._learner.lead, urgent=True)
@@ -130,6 +139,14 @@ class Cluster(threading.Thread):
                     f"{error}; this process decides by its last belief, and tries again", RuntimeWarning, stacklevel=2
                 )
             self._said = str(error)
+
+    def _come_back(self) -> None:
+        """Write what was decided while the database was away. Raises OSError while it is."""
+        if self._store.database.is_away or self._store.is_spooled:
+            self._lease.look()
+            self._store.database.is_away = False
+            while self._transact.patient(self._store.unspool, _CALLS, urgent=True):
+                pass
 
     @contextmanager
     def leading(self) -> Iterator[None]:

@@ -50,6 +50,7 @@ from seqdec.service.report import Report, Units, report_of
 from seqdec.service.retention import Retention
 from seqdec.service.rewards import Rewards, make_rule, place_of, worth
 from seqdec.service.snapshots import SNAPSHOT, File, Published, Snapshots
+from seqdec.service.spool import Spool
 from seqdec.service.store import Entry, KeysTakenError, Logged, Store, check_keys, split_number
 from seqdec.service.transactions import Transactions
 
@@ -98,6 +99,8 @@ class OnlineAgent:
         store: a schema of a PostgreSQL database in place of a folder, for any number of processes with equal arguments.
             All decide, one of them learns, and the others use its last belief: `learn` returns "collected", for what is
             learned a moment later. A commit waits for the disk as the database is set up.
+        spool: a folder for decisions while that database does not answer, made by the last belief, until it is back and
+            has them; None: `decide` then raises OSError, as other calls do in any case.
         capacity, batch_size: outputs of the model (None: a quarter to spare, or none where the agent can be widened);
             rewards of one update.
         expire_after: seconds in which a decision takes rewards; None: no limit.
@@ -128,6 +131,7 @@ class OnlineAgent:
         encoder: Encoder | None = None,
         folder: str | os.PathLike[str] | None = None,
         store: Postgres | None = None,
+        spool: str | os.PathLike[str] | None = None,
         expire_after: float | None = None,
         rewards: Literal["first", "sum", "last", "max"] = "first",
         reward_after: float | None = None,
@@ -151,6 +155,8 @@ class OnlineAgent:
             self._check_age("retention", retention)
         if store is not None and (folder is not None or fsync):
             raise ValueError("store= takes the place of folder= and fsync=: give one of them")
+        if store is None and spool is not None:
+            raise ValueError(f"spool={os.fspath(spool)!r} is for a store=, which may be away: leave it out")
         function, self._seed = _factory(make), checks.seed("seed", seed)
         self._spaces = spaces_of(spaces) if catalog is None else catalog.spaces(ROWS)  # pyright: ignore
         batch_size = checks.count("batch_size", batch_size)
@@ -192,7 +198,10 @@ class OnlineAgent:
                 self._held.enter_context(locked(self._folder))
             snapshots: Snapshots | None = None
             if store is not None:
-                self._store = SharedStore(store)
+                away = None if spool is None else Spool(located(spool))
+                if away is not None:
+                    self._held.callback(away.close)
+                self._store = SharedStore(store, away)
                 snapshots = Published(self._store)
                 self._held.callback(snapshots.close)
             else:

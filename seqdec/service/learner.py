@@ -114,10 +114,15 @@ class Learner:
         self._actions.restore(self._store, model.outputs)
 
     def recover(self) -> None:
-        """Make the model that of the log, after an exception."""
+        """Make the model that of the log, after an exception; one with others that cannot read it learns no more."""
         if self.leads:
-            self._follow_facts()
-            self.catch_up()
+            try:
+                self._follow_facts()
+                self.catch_up()
+            except OSError:
+                if not self._store.is_shared or self.model.is_lost:
+                    raise
+                self.leads = False
 
     def _follow_facts(self) -> None:
         facts = self._store.facts()
@@ -237,8 +242,12 @@ class Learner:
 
     def finish(self) -> None:
         """Write a last snapshot; the caller holds both locks."""
-        if self.leads and self._saved != (self.model.generation, self._store.batches):
-            self._write(*self._marked())
+        try:
+            if self.leads and self._saved != (self.model.generation, self._store.batches):
+                self._write(*self._marked())
+        except OSError:
+            if not self._store.is_shared:  # else another process learns it
+                raise
 
     def _catch_up(self, model: Model, lesson: Callable[[Any], Any], *, shown: bool = False) -> list[Result]:
         """`shown`: with a bar, whose lock an exception in a call that answers would leave held."""

@@ -28,6 +28,7 @@ from seqdec.service.database import (
     lowest_of,
 )
 from seqdec.service.schema import LOG
+from seqdec.service.spool import Rows, Spool
 from seqdec.service.store import (
     COLLECTED,
     DAY,
@@ -77,6 +78,13 @@ _FATES = (
     "WHERE decisions.number = ANY(?::bigint[])"
 )
 _LOCK = "SELECT number FROM decisions WHERE number = ANY(?::bigint[]) ORDER BY number FOR NO KEY UPDATE"
+_LATE_ONES = """
+SELECT given.number FROM unnest(?::bigint[]) AS given (number)
+JOIN deciders ON given.number >> 28 = (day << 20 | block) AND decided IS NULL AND day >= ?
+WHERE NOT EXISTS (
+    SELECT FROM decisions WHERE decisions.number > given.number AND decisions.number < ((given.number >> 28) + 1) << 28
+)"""
+"""Numbers behind the last one of their block, which may be on their way."""
 _FIRST = "(day << 20 | block) << 28"
 """`first_of` a block."""
 _IN_BLOCK = f"number > {_FIRST} AND number < ((day << 20 | block) + 1) << 28"
@@ -98,6 +106,9 @@ _KEYS_TAKEN, _NUMBERS_TAKEN = "SQ001", "SQ002"
 _NO_TABLES = {"42P01", "42703", "42883", "3F000", "42501"}
 """Undefined tables, columns, functions, schemas, and missing privileges."""
 _DAMAGED = {"XX001", "XX002"}
+
+_BELIEFS = "belief"
+"""Beside rows of tables: the batches of the models that decided."""
 
 Statement = tuple[str, Sequence[Any]]
 """SQL with ? for parameters, and these."""
@@ -153,6 +164,8 @@ class PostgresDatabase(Database):
         self._opening = ""
         self._written: list[Statement] = []
         self._is_within, self._is_closed = False, False
+        self.is_watched, self.is_away = False, False
+        """Whether a thread finds out when the database answers again, and it does not: calls then fail at once."""
 
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
         return self.run((statement, parameters))[0]
@@ -301,7 +314,7 @@ class PostgresDatabase(Database):
         if self._is_lost():
             if self._is_within and not self._opening:
                 raise _driver().OperationalError("the connection was lost in a transaction")
-            self._connection = connected(self._settings)
+            self._connect()
         if commits or (len(statements) > 1 and not self._is_within):
             parts = [(part, ()) for part in self._opening.split("; ") if part]
             with self._connection.pipeline():
@@ -313,6 +326,15 @@ class PostgresDatabase(Database):
             self._connection.execute(self._opening)
             self._opening = ""
         return [_rows(self._run(*statement)) for statement in statements]
+
+    def _connect(self) -> None:
+        if self.is_away:
+            raise _driver().OperationalError("it is away")
+        try:
+            self._connection = connected(self._settings)
+        except _driver().Error:
+            self.is_away = self.is_watched
+            raise
 
     def _run(self, statement: str, parameters: Sequence[Any]) -> Any:
         return self._connection.execute(self._translated(statement), parameters, binary=True)
@@ -362,18 +384,26 @@ class SharedStore(Store):
     epoch = 0
     """of this process's lease, the last one"""
 
-    def __init__(self, place: Postgres) -> None:
+    def __init__(self, place: Postgres, spool: Spool | None = None) -> None:
         prepare(place)
+        self._spool = spool
         self._use(PostgresDatabase(place))
         self._block: tuple[int, int] | None = None
         self._placed, self._next = 0, None
         try:
             self.recover()
+            while self.unspool(1):
+                pass
             ((latest,),) = self.database.execute("SELECT max(time) FROM decisions WHERE number > 0")
         except BaseException:
             self.close()
             raise
         self.waited = max(0.0, (self.now() - latest) / 1e9) if latest else 0.0
+
+    @property
+    def is_spooled(self) -> bool:
+        """Whether the database lacks decisions of this process."""
+        return self._spool is not None and not self._spool.is_empty
 
     @property
     def decisions(self) -> int:
@@ -404,36 +434,73 @@ class SharedStore(Store):
             day = self.now() // DAY
             if self._block is None or self._block[0] != day:
                 call = "SELECT claim_block(?::bigint, ?::text)"
-                ((block,),) = self.database.execute(call, (day, f"{socket.gethostname()}:{os.getpid()}"))
-                self._block, self._placed = (day, block), 0
+                try:
+                    ((block,),) = self.database.execute(call, (day, f"{socket.gethostname()}:{os.getpid()}"))
+                    self._block, self._placed = (day, block), 0
+                except OSError:
+                    if self._spool is None or self._block is None or self._block[0] < day - 1:
+                        raise
             self._next = first_of(*self._block) + self._placed + 1
         return self._next
 
     def append_decisions(self, entries: Sequence[Entry], units: Sequence[Unit] = (), *, active: bool = True) -> int:
-        """Commit decisions, the first of which has the number last returned by `next_number`.
+        """Commit decisions, the first of which has the number last returned by `next_number`; or spool them.
 
         Raises KeysTakenError, and writes nothing, where another process has decided for some of their keys.
         """
         first = self.next_number() if self._next is None else self._next
-        columns = [*_columns("decisions", self._decisions(entries, first)), [entry.belief for entry in entries]]
-        call = f"SELECT append_decisions({_given('decisions')}, ?::bigint[])", columns
-        of = [(number, one.digest, int(one.is_control), one.share) for number, one in enumerate(units, first)]
+        rows = {
+            "decisions": self._decisions(entries, first),
+            "units": [(number, one.digest, int(one.is_control), one.share) for number, one in enumerate(units, first)],
+            "deferred": [] if active else [(first + place, None) for place in range(len(entries))],
+            _BELIEFS: [[entry.belief for entry in entries]],
+        }
+        if self.is_spooled or not self._appended(rows):
+            assert self._spool is not None
+            self._spool.add(rows)
+        self._placed, self._next = self._placed + len(entries), None
+        return first
+
+    def unspool(self, most: int) -> bool:
+        """Write the decisions of at most `most` calls in the spool; whether there are others."""
+        for _ in range(most):
+            if self._spool is None or self._spool.is_empty:
+                return False
+            rows = self._spool.first()
+            try:
+                self._append(rows)
+            except KeysTakenError as error:  # by other processes, meanwhile
+                self.recover()
+                self._append({**rows, "decisions": [_without_key(row, error.keys) for row in rows["decisions"]]})
+            self._spool.drop_first()
+        return True
+
+    def _appended(self, rows: Rows) -> bool:
+        """Whether the database has them now; if not, the spool has to. Raises as `append_decisions`."""
         try:
-            if of or not active:
-                self.database.begin()
-                self.database.write("units", of)
-                if not active:
-                    self.database.write("deferred", [(first + place, None) for place in range(len(entries))])
-            self.database.run(call, commits=bool(of) or not active, repeats=True)
+            self._append(rows)
         except KeysTakenError:
             self.recover()
             raise
-        except BaseException:  # whether they were written is not known: their numbers are not used again
-            self._block = self._next = None
+        except BaseException as error:
             self.recover()
-            raise
-        self._placed, self._next = self._placed + len(entries), None
-        return first
+            if self._spool is None or not isinstance(error, OSError):
+                self._block = self._next = None  # whether they were written is not known: they are not used again
+                raise
+            self.database.is_away = self.database.is_watched
+            return False
+        return True
+
+    def _append(self, rows: Rows) -> None:
+        """May be repeated."""
+        columns = [*_columns("decisions", rows["decisions"]), *rows[_BELIEFS]]
+        call = f"SELECT append_decisions({_given('decisions')}, ?::bigint[])", columns
+        others = {table: rows[table] for table in ("units", "deferred") if rows[table]}
+        if others:
+            self.database.begin()
+        for table, some in others.items():
+            self.database.write(table, some)
+        self.database.run(call, commits=bool(others), repeats=True)
 
     def append_rewards(self, rows: Sequence[tuple[Logged, Stored, str]]) -> None:
         """Commit rewards with their sources, which wait for their numbers; the first of a decision stays."""
@@ -453,7 +520,11 @@ class SharedStore(Store):
         with self._transaction():
             given = list(numbers)
             _, rows = self.database.run((_LOCK, (given,)), (_FATES, (given,) * len(PARTS)))
-            yield {row[0]: self._logged(row) for row in rows}
+            found = {row[0]: self._logged(row) for row in rows}
+            if self._spool is not None and (missing := [number for number in given if number not in found]):
+                for (number,) in self.database.execute(_LATE_ONES, (missing, self.now() // DAY - _OLD)):
+                    raise OSError(f"the decision {number} is not in {self.path} yet, but with its server: try again")
+            yield found
 
     @contextmanager
     def fenced(self, epoch: int) -> Iterator[None]:
@@ -494,9 +565,16 @@ class SharedStore(Store):
         return len(numbered)
 
     def keyed(self, keys: Collection[str]) -> dict[str, Logged]:
-        found = self.database.execute("SELECT key, number FROM keys WHERE key = ANY(?::text[])", (list(keys),))
+        own = {} if self._spool is None else {key: self._spool.keyed[key] for key in keys if key in self._spool.keyed}
+        rest = [key for key in keys if key not in own]
+        try:
+            found = self.database.execute("SELECT key, number FROM keys WHERE key = ANY(?::text[])", (rest,))
+        except OSError:
+            if self._spool is None:
+                raise
+            return own
         known = self.find_many([number for _, number in found]) if found else {}
-        return {key: known[number] for key, number in found if number in known}
+        return own | {key: known[number] for key, number in found if number in known}
 
     def drop_keys(self, most: int) -> int:
         """Delete at most `most` keys whose time is over; returns how many."""
@@ -707,6 +785,10 @@ def _version(database: PostgresDatabase, steps: Sequence[str]) -> int:
 
 def _remedy(place: Postgres) -> str:
     return f"as a role that may make tables, run seqdec store init URL --schema {shlex.quote(place.schema)} --role ROLE"
+
+
+def _without_key(row: Sequence[Any], keys: Collection[str]) -> Sequence[Any]:
+    return (*row[:7], None, *row[8:]) if row[7] in keys else row
 
 
 def _insert(table: str, *, replaces: bool) -> str:

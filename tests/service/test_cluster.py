@@ -137,3 +137,62 @@ def test_another_agent_is_refused_until_it_relearns(place):
             token = one.decide(CONTEXT).token  # goes on
             assert new.learn(token, 1.0) == "collected"
             wait(lambda: new.lag == 0 and new.counts["rewards"] == 2)
+
+
+def lost(postgres, agents):
+    postgres.stop()
+    wait(lambda: all(one._cluster._said for one in agents))
+
+
+def test_decisions_go_on_while_the_database_is_away(pair, place, postgres, tmp_path):
+    third, other = pair
+    with contextlib.closing(agent(place, spool=tmp_path)) as one:
+        one.decide(CONTEXT)  # has a block of numbers
+        one._cluster.stop()
+        try:
+            with pytest.warns(RuntimeWarning, match="decides by its last belief"):
+                lost(postgres, pair)
+            with pytest.raises(OSError, match="cannot use PostgreSQL"):
+                third.decide(CONTEXT)
+            alone = [one.decide(CONTEXT, key="a"), *one.decide_many(np.stack([CONTEXT] * 2), keys=["b", "c"])]
+            assert one.decide(CONTEXT, key="b") == alone[1]
+            with pytest.raises(OSError, match="cannot use PostgreSQL"):
+                one.learn(alone[0].token, 1.0)
+        finally:
+            postgres.start()
+        wait(lambda: not third._cluster._said and not other._cluster._said)
+        assert third.learn(alone[0].token, 1.0) == "unknown"  # without a spool there is no other reason
+        taken = other.decide(CONTEXT, key="c")
+        with contextlib.closing(agent(place, spool=tmp_path)) as fourth:
+            with pytest.raises(OSError, match=r"not in .* yet"):
+                fourth.learn(alone[0].token, 1.0)
+            one._cluster.look()
+            results = fourth.learn_many([(given.token, 1.0) for given in [*alone, taken]])
+            assert results == ["collected"] * 4 and other.decide(CONTEXT, key="c") == taken
+            assert fourth.decide(CONTEXT, key="a") == alone[0] and fourth.decide(CONTEXT, key="b") == alone[1]
+            wait(lambda: fourth.lag == 0)
+            assert len(fourth.log()) == 4
+
+
+def test_what_a_process_left_in_its_spool_is_written_by_the_next(place, postgres, tmp_path):
+    one = agent(place, spool=tmp_path)
+    one.decide(CONTEXT)
+    one._cluster.stop()
+    postgres.stop()
+    try:
+        kept = [one.decide(CONTEXT, key=key) for key in "abc"]
+        (file,) = tmp_path.glob("*.jsonl")
+        content = file.read_bytes()
+        one.close()
+    finally:
+        postgres.start()
+    file.write_bytes(content[:-5])  # "c" was not answered
+    with contextlib.closing(agent(place, spool=tmp_path)) as again:
+        assert not file.exists()
+        found = [again.decide(CONTEXT, key=key) for key in "abc"]
+        assert [a.token == b.token for a, b in zip(found, kept, strict=True)] == [True, True, False]
+
+
+def test_a_spool_is_for_a_database():
+    with pytest.raises(ValueError, match="spool="):
+        OnlineAgent(lambda spaces: linear(3), ENV, seed=3, spool="here")
