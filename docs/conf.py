@@ -22,7 +22,7 @@ version = release = seqdec.__version__
 CHAPTERS = {
     "Begin": ("start", "choosing", "concepts", "tutorial-service", "how-to", "when-not", "faq", "comparison"),
     "Bandits": ("bandits", "environments", "features", "catalogs", "recommender"),
-    "Services": ("services", "serve", "runbook", "security"),
+    "Services": ("services", "serve", "many-servers", "runbook", "security"),
     "Optimization": ("bayesian-optimization", "optimizers"),
     "Evaluation and experiments": ("off-policy-evaluation", "command-line", "sweeps", "data"),
     "Methods": ("mathematics", "filters", "speed", "reproduction", "reproduction-optimizers"),

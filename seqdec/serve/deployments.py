@@ -70,6 +70,8 @@ class Deployment:
     def __init__(self, name: str, declaration: Declaration, *, archived: bool = False, took_over: bool = False) -> None:
         self.name, self.declaration, self.took_over = name, declaration, took_over
         self.state, self.reason = "archived" if archived else "opening", ""
+        self.waits = False
+        """It has failed because the database was away."""
         self._agent: OnlineAgent | None = None
         self._encoder = declaration.context and declaration.context.made()
         self._columns = frozenset(self._encoder.columns if self._encoder else ())
@@ -369,6 +371,11 @@ class Deployments(Mapping[str, Deployment]):
                 async with self._change:
                     for name, kept in (await asyncio.to_thread(self._kept.read)).items():
                         await self._agree(name, kept)
+                for deployment in list(self._known.values()):
+                    async with self._change:
+                        if deployment.state == "failed" and deployment.waits:
+                            deployment.state = "opening"
+                            await self._open(deployment)
             except Exception as error:  # such as while the database is away
                 log.error("what other servers do is not known: %s: %s", type(error).__name__, error)
 
@@ -486,6 +493,7 @@ class Deployments(Mapping[str, Deployment]):
             self._write(deployment, archived=False)
         except Exception as error:
             deployment.state, deployment.reason = "failed", f"{type(error).__name__}: {self.said(error)}"
+            deployment.waits = self._kept.is_shared and isinstance(error, OSError)
             if isinstance(error, ChangedError):
                 deployment.reason += f', POST /v1/{deployment.name}/restore {{"relearn": true}}'
             log.error("deployment %s failed: %s", deployment.name, error)

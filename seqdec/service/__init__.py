@@ -5,6 +5,7 @@ from seqdec.service.explanation import Explanation
 from seqdec.service.facade import Decision, OnlineAgent
 from seqdec.service.items import Catalog
 from seqdec.service.logs import read_encoder, read_history, read_log
+from seqdec.service.postgres import Postgres
 from seqdec.service.report import Answer, Report
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Decision",
     "Explanation",
     "OnlineAgent",
+    "Postgres",
     "Report",
     "read_encoder",
     "read_history",
