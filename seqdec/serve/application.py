@@ -241,7 +241,7 @@ class Metrics:
         found[1].observe(seconds)
 
     def text(self) -> bytes:
-        for name, deployment in self._service.deployments.items():
+        for name, deployment in list(self._service.deployments.items()):
             self._open.labels(name).set(deployment.state == "open")
             if deployment.state == "open":
                 self._waiting.labels(name, "decisions").set(deployment.decisions.waiting)

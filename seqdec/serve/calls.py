@@ -221,7 +221,7 @@ async def about(service: Service, deployment: Deployment, message: None) -> Any:
 
 async def deployments(service: Service, deployment: None, message: None) -> Any:
     """All deployments."""
-    every = service.deployments.values()
+    every = list(service.deployments.values())  # which may become more meanwhile
     return {"deployments": [await about(service, one, None) for one in every]}
 
 

@@ -345,7 +345,7 @@ class Deployments(Mapping[str, Deployment]):
         return self._known[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._known)
+        return iter(list(self._known))  # for other threads
 
     def __len__(self) -> int:
         return len(self._known)
@@ -365,6 +365,7 @@ class Deployments(Mapping[str, Deployment]):
 
     async def follow(self) -> None:
         """Do what other servers of the database have done, for ever."""
+        said = ""
         while self._kept.is_shared:
             await asyncio.sleep(_LOOK)
             try:
@@ -376,8 +377,11 @@ class Deployments(Mapping[str, Deployment]):
                         if deployment.state == "failed" and deployment.waits:
                             deployment.state = "opening"
                             await self._open(deployment)
+                said = ""
             except Exception as error:  # such as while the database is away
-                log.error("what other servers do is not known: %s: %s", type(error).__name__, error)
+                if said != str(error):
+                    log.error("what other servers do is not known: %s: %s", type(error).__name__, error)
+                said = str(error)
 
     async def _agree(self, name: str, kept: Kept) -> None:
         deployment = self._known.get(name)

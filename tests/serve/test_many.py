@@ -1,0 +1,85 @@
+"""Several servers of one database."""
+
+import time
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+
+from seqdec.client import RefusedError
+from tests.databases import Cluster
+from tests.serve.conftest import NUMBERS, Running, serving
+
+POINT = [0.5, -0.5]
+Pair = tuple[Running, Running]
+
+
+def wait(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "nothing happened in time"
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def database(postgres: Cluster) -> str:
+    """URL of a database with nothing in it."""
+    with psycopg.connect(postgres.url, autocommit=True) as session:
+        session.execute("CREATE DATABASE many")
+    return postgres.url.replace("/postgres", "/many")
+
+
+@pytest.fixture(scope="module")
+def pair(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    options = f'store = "{database}"\nspool = true\n'
+    with (
+        serving(tmp_path_factory.mktemp("first"), NUMBERS, options) as first,
+        serving(tmp_path_factory.mktemp("second"), NUMBERS, options) as second,
+    ):
+        yield first, second
+
+
+def test_a_token_is_valid_at_all_servers(pair: Pair) -> None:
+    first, second = (running.client() for running in pair)
+    decision = first.decide("numbers", POINT, key="a")
+    assert second.decide("numbers", POINT, key="a") == decision
+    assert second.learn("numbers", decision["token"], 1.0) == "collected"
+    assert first.learn("numbers", decision["token"], 1.0) == "repeated"
+    wait(lambda: all(one.call("/v1/numbers")["counts"]["rewards"] == 1 for one in (first, second)))
+
+
+def test_deployments_and_arms_are_those_of_all_servers(pair: Pair) -> None:
+    first, second = (running.client() for running in pair)
+    first.call("/v1", {"name": "made", "declaration": {"arms": ["a", "b"], "agent": "linear"}})
+    wait(lambda: ("made", "open") in [(one["name"], one["state"]) for one in second.call("/v1")["deployments"]])
+    assert second.decide("made")["action"] in ("a", "b")
+    second.call("/v1/made/add_arm", {"name": "c"})
+    wait(lambda: first.call("/v1/made")["arms"] == ["a", "b", "c"])
+    first.call("/v1/made/archive", {})
+    wait(lambda: second.call("/v1/made")["state"] == "archived")
+    second.call("/v1/made/restore", {})
+    wait(lambda: first.call("/v1/made")["state"] == "open")
+
+
+@pytest.mark.filterwarnings("ignore:.*this process decides by its last belief:RuntimeWarning")
+def test_a_lost_database_is_waited_for(pair: Pair, postgres: Cluster) -> None:
+    first, second = (running.client() for running in pair)
+    first.call("/v1/made/archive", {})
+    wait(lambda: second.call("/v1/made")["state"] == "archived")
+    tokens = [one.decide("numbers", POINT)["token"] for one in (first, second)]
+    try:
+        postgres.stop()
+        kept = first.decide("numbers", POINT, key="b")
+        with pytest.raises(RefusedError, match="503"):
+            second.learn("numbers", tokens[0], 1.0)
+        first.call("/health")
+        with pytest.raises(RefusedError):
+            first.call("/v1/made/restore", {})
+        assert first.call("/v1/made")["state"] == "failed"
+    finally:
+        postgres.start()
+    wait(lambda: first.call("/v1/made")["state"] == "open")
+    results = second.call(
+        "/v1/numbers/learn_many", {"reports": [{"token": t, "reward": 1} for t in [kept["token"], *tokens]]}
+    )
+    assert results["results"] == ["collected"] * 3 and first.decide("numbers", POINT, key="b") == kept
