@@ -229,7 +229,9 @@ class Metrics:
         self._waiting = Gauge("seqdec_waiting", "Decisions and reports that wait", ["deployment", "of"], **known)
         self._counts = Gauge("seqdec_count", "Of OnlineAgent.counts", ["deployment", "of"], **known)
         self._open = Gauge("seqdec_open", "Whether a deployment answers", ["deployment"], **known)
-        self._lag = Gauge("seqdec_lag_seconds", "Since the first reward that the belief here lacks", ["deployment"], **known)
+        self._lag = Gauge(
+            "seqdec_lag_seconds", "Since the first reward that the belief here lacks", ["deployment"], **known
+        )
         self._seen: dict[tuple[str, int], Any] = {}
 
     def count(self, call: str, status: int, seconds: float) -> None:

@@ -9,6 +9,7 @@ import logging
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ from seqdec.serve.config import Declaration, Features, Floor, Found, Player, seg
 from seqdec.serve.kept import Folder, Kept, Place, Table
 from seqdec.serve.queue import Batches
 from seqdec.service import Catalog, Control, OnlineAgent, read_log
+from seqdec.service.cluster import this_process
 from seqdec.service.identity import ChangedError
 from seqdec.service.logs import is_database
 from seqdec.service.postgres import Postgres
@@ -72,6 +74,8 @@ class Deployment:
         self.state, self.reason = "archived" if archived else "opening", ""
         self.waits = False
         """It has failed because the database was away."""
+        self.is_warm = False
+        """It has all programs."""
         self._agent: OnlineAgent | None = None
         self._encoder = declaration.context and declaration.context.made()
         self._columns = frozenset(self._encoder.columns if self._encoder else ())
@@ -117,6 +121,7 @@ class Deployment:
         try:
             if self.state == "open":
                 self.agent.warm_up()
+                self.is_warm = True
                 log.info("deployment %s has all its programs", self.name)
         except Exception as error:  # those that lack are compiled by the first call that needs them
             log.error("deployment %s has not compiled: %s: %s", self.name, type(error).__name__, error)
@@ -377,11 +382,21 @@ class Deployments(Mapping[str, Deployment]):
                         if deployment.state == "failed" and deployment.waits:
                             deployment.state = "opening"
                             await self._open(deployment)
+                await asyncio.to_thread(self._spread)
                 said = ""
             except Exception as error:  # such as while the database is away
                 if said != str(error):
                     log.error("what other servers do is not known: %s: %s", type(error).__name__, error)
                 said = str(error)
+
+    def _spread(self) -> None:
+        """Learn a deployment of the server that learns most, if this one learns at least two fewer."""
+        warm = [one for one in self._known.values() if one.is_warm and one.state == "open"]
+        found = [(one, one.agent.learner) for one in warm]
+        counts = Counter(learner for _, learner in found if learner is not None)
+        for most, number in counts.most_common(1):
+            if number > counts[this_process()] + 1:
+                next(one for one, learner in found if learner == most).agent.snapshot()  # which takes the lease
 
     async def _agree(self, name: str, kept: Kept) -> None:
         deployment = self._known.get(name)

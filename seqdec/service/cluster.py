@@ -39,12 +39,17 @@ _END = 10.0
 """Seconds that the end waits for a step."""
 
 
+def this_process() -> str:
+    """Its name in leases."""
+    return f"{socket.gethostname()} {os.getpid()}"
+
+
 class Lease(threading.Thread):
     """The right to learn, in a session of its own, with a heartbeat while it is held. Raises OSError."""
 
     def __init__(self, store: SharedStore) -> None:
         super().__init__(name="seqdec lease", daemon=True)
-        self._store, self._holder = store, f"{socket.gethostname()} {os.getpid()} {uuid.uuid4().hex[:8]}"
+        self._store, self._holder = store, f"{this_process()} {uuid.uuid4().hex[:8]}"
         self._database, self._lock = PostgresDatabase(store.database.path), threading.Lock()
         self._ended, self.is_held, self.is_wanted = threading.Event(), False, False
         self.start()
@@ -193,6 +198,11 @@ class Cluster(threading.Thread):
         lacked = "SELECT min(time) FROM rewards WHERE sequence IS NULL OR batch > ?"
         ((since,),) = self._store.database.execute(lacked, (self._learner.model.belief.batch,))
         return 0.0 if since is None else max(0.0, (time.time_ns() - since) / 1e9)
+
+    def learner(self) -> str | None:
+        """Host and process that hold the lease; None while it is free."""
+        found = self._store.database.execute(f"SELECT holder FROM lease WHERE beat > now() - interval '{_LEASE} s'")
+        return found[0][0].rpartition(" ")[0] if found else None
 
     def _want(self, more: int) -> None:
         with self._changed:

@@ -335,6 +335,13 @@ class OnlineAgent:
             return 0.0
         return self._transact(self._cluster.lag, urgent=True)
 
+    @property
+    def learner(self) -> str | None:
+        """Host and number of the process that learns; None while there is none, and without `store`."""
+        if self._cluster is None:
+            return None
+        return self._transact(self._cluster.learner, urgent=True)
+
     def warm_up(self, *, first: bool = False) -> None:
         """Compile all programs, while decisions go on and what learns waits.
 

@@ -1,14 +1,20 @@
 """Several servers of one database."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psycopg
 import pytest
 
 from seqdec.client import RefusedError
+from seqdec.serve.config import read
+from seqdec.serve.deployments import Deployments
 from tests.databases import Cluster
-from tests.serve.conftest import NUMBERS, Running, serving
+from tests.serve.conftest import NUMBERS, Running, serving, settings
 
 POINT = [0.5, -0.5]
 Pair = tuple[Running, Running]
@@ -37,6 +43,21 @@ def pair(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
         serving(tmp_path_factory.mktemp("second"), NUMBERS, options) as second,
     ):
         yield first, second
+
+
+def test_learning_is_spread_over_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    holders, place = dict.fromkeys("pqrstuv", "a"), read(settings(tmp_path, NUMBERS)[0])
+
+    def opened(name: str, server: str) -> Any:
+        agent = SimpleNamespace(learner=holders[name], snapshot=lambda: holders.update({name: server}))
+        return SimpleNamespace(is_warm=True, state="open", agent=agent)
+
+    for server in "abcabcabc":
+        deployments = Deployments(place)
+        deployments._known = {name: opened(name, server) for name in holders}
+        monkeypatch.setattr("seqdec.serve.deployments.this_process", lambda server=server: server)
+        deployments._spread()
+    assert sorted(Counter(holders.values()).values()) == [2, 2, 3]
 
 
 def test_a_token_is_valid_at_all_servers(pair: Pair) -> None:
