@@ -158,7 +158,7 @@ def _settle_collected(one: seqdec.OnlineAgent) -> Call:
 
 def _warm_start(one: seqdec.OnlineAgent, items: Sequence[str] = ()) -> Call:
     """Of three rows that no call before had."""
-    rewards = [float(one.counts["decisions"]), 0.5, 0.25]
+    rewards = [one.counts["decisions"] + part for part in (0.0, 0.5, 0.25)]
     given: Any = {"action_names": items} if items else {"context": X[:3], "num_actions": 2}
     log = make_log(action=[0, 1, 0], reward=rewards, propensity=[0.5] * 3, **given)
     return lambda: one.warm_start(log)

@@ -2,7 +2,8 @@
 
 The servers run on one core and this script on another, where there are two. Each of `connections` clients sends its
 next request when the last one is answered, so that an answer takes about connections / requests per second; with
-`rate`, so many are sent per second. "pairs": a decision and then its reward, counted as one.
+`rate`, so many are sent per second. "pairs": a decision and then its reward, counted as one. With `servers`, so many
+have one log in a PostgreSQL of their own, with fsync, and everything shares all cores.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,31 +26,24 @@ from harness import command, table
 
 from seqdec.client import Client, RefusedError
 from seqdec.serve.access import new_key
+from tests.databases import Cluster, cluster
 
 ITEMS = 10_000
 SETTINGS = """
 [server]
 folder = "data"
 port = PORT
+STORE
 [keys.clients]
 sha256 = ["DIGEST"]
 role = "operator"
-[deployments.linear]
-arms = ["a", "b", "c", "d"]
-context = { size = 5, low = -1, high = 1 }
-agent = "linear"
-[deployments.synced]
-arms = ["a", "b", "c", "d"]
-context = { size = 5, low = -1, high = 1 }
-agent = "linear"
-fsync = true
-[deployments.auto]
-arms = ["a", "b", "c", "d"]
-context = { size = 5, low = -1, high = 1 }
-[deployments.items]
-items = { size = 10, low = -1, high = 1 }
-agent = "linear"
 """
+DEPLOYMENTS = {
+    "linear": 'context = { size = 5, low = -1, high = 1 }\nagent = "linear"\narms = ["a", "b", "c", "d"]',
+    "synced": 'context = { size = 5, low = -1, high = 1 }\nagent = "linear"\narms = ["a", "b", "c", "d"]\nfsync = true',
+    "auto": 'context = { size = 5, low = -1, high = 1 }\narms = ["a", "b", "c", "d"]',
+    "items": 'items = { size = 10, low = -1, high = 1 }\nagent = "linear"',
+}
 FLOOR = """
 import orjson, uvicorn
 from starlette.applications import Starlette
@@ -84,8 +78,23 @@ CASES = (
     Case("linear, pairs", "linear", pairs=True),
     Case("auto", "auto"),
     Case("auto, pairs", "auto", pairs=True),
-    Case(f"linear, {ITEMS:,} items", "items", has_context=False),
+    Case(f"{ITEMS:,} items, linear", "items", has_context=False),
 )
+
+
+def used(process: int, fields: slice) -> float:
+    """CPU seconds of a process, in fields of /proc/PID/stat."""
+    found = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[fields]
+    return sum(map(int, found)) / os.sysconf("SC_CLK_TCK")
+
+
+def used_by(cluster: Cluster) -> float:
+    """CPU seconds of a PostgreSQL: of its processes, and of those that have ended."""
+    main, spent = cluster.process.pid, 0.0
+    for child in Path(f"/proc/{main}/task/{main}/children").read_text().split():
+        with contextlib.suppress(FileNotFoundError):  # ended since, which counts in what follows
+            spent += used(int(child), slice(11, 13))
+    return spent + used(main, slice(11, 15))
 
 
 class Server(NamedTuple):
@@ -97,8 +106,7 @@ class Server(NamedTuple):
 
     def cpu(self) -> float:
         """Seconds of all of its threads."""
-        times = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
-        return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
+        return used(self.process.pid, slice(11, 13))
 
     def request(self, deployment: str, call: str, message: object) -> bytes:
         """A request as it is sent."""
@@ -114,27 +122,31 @@ class Server(NamedTuple):
 
 
 @contextlib.contextmanager
-def running(kind: str, core: int) -> Iterator[Server]:
-    """The server of SETTINGS or of FLOOR, ready."""
+def running(cores: Sequence[int], deployments: Collection[str] = (), store: str = "") -> Iterator[Server]:
+    """The server of some deployments, or of FLOOR, ready."""
     with tempfile.TemporaryDirectory() as home, socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port, (key, digest) = found.getsockname()[1], new_key()
         found.close()
-        file, log = Path(home, kind), Path(home, "log")
-        file.write_text({"floor": FLOOR, "seqdec": SETTINGS}[kind].replace("PORT", str(port)).replace("DIGEST", digest))
-        arguments = {"floor": [str(file)], "seqdec": ["-m", "seqdec", "serve", str(file)]}[kind]
+        file, log, text = Path(home, "file"), Path(home, "log"), FLOOR
+        if deployments:
+            parts = (f"[deployments.{name}]\n{DEPLOYMENTS[name]}\n" for name in deployments)
+            text = "".join([SETTINGS.replace("DIGEST", digest).replace("STORE", store), *parts])
+        file.write_text(text.replace("PORT", str(port)))
+        arguments = ["-m", "seqdec", "serve", str(file)] if deployments else [str(file)]
+        command = ["taskset", "-c", ",".join(map(str, cores)), sys.executable, *arguments]
         with log.open("wb") as output:
-            process = subprocess.Popen(["taskset", "-c", str(core), sys.executable, *arguments], stderr=output)
+            process = subprocess.Popen(command, stderr=output)
         try:
             with Client(f"http://127.0.0.1:{port}", key=key, timeout=600) as client:
                 while not _is_ready(client):
                     if process.poll() is not None:
                         raise RuntimeError(log.read_text())
                     time.sleep(0.1)
-                if kind == "seqdec":
+                if "items" in deployments:
                     _add_items(client)
-                    while log.read_text().count("has all its programs") < SETTINGS.count("[deployments."):
-                        time.sleep(0.1)
+                while log.read_text().count("has all its programs") < len(deployments):
+                    time.sleep(0.1)
             yield Server(process, port, key)
         finally:
             process.send_signal(signal.SIGTERM)
@@ -157,39 +169,48 @@ def _add_items(client: Client) -> None:
 
 
 class Load(NamedTuple):
-    """What clients have seen: milliseconds of each request, how many were refused; CPU seconds of the server."""
+    """What clients have seen: milliseconds of each request, how many were refused; CPU seconds of the servers."""
 
     taken: np.ndarray
     refused: int
     seconds: float
     cpu: float
+    database: float
+    """CPU seconds"""
 
     def per_cpu(self) -> float:
         """Requests per CPU-second."""
         return len(self.taken) / self.cpu
 
 
-def loaded(server: Server, case: Case, connections: int, seconds: float, rate: float) -> Load:
+def loaded(
+    servers: Sequence[Server], case: Case, connections: int, seconds: float, rate: float, database: Cluster | None
+) -> Load:
     """Requests of so many clients, after a second of warm-up."""
+
+    def spent() -> tuple[float, float]:
+        return sum(server.cpu() for server in servers), 0.0 if database is None else used_by(database)
+
     rng, poll = np.random.default_rng(0), select.epoll()
     contexts = rng.uniform(-1, 1, (500, 5)).round(4).tolist() if case.has_context else [None]
-    asked = [server.request(case.deployment, "decide", {"context": one}) for one in contexts]
-    clients = {}
-    for _ in range(connections):
+    clients, asked, of = {}, {}, {}
+    for place in range(connections):
+        server = servers[place % len(servers)]
         client = socket.create_connection(("127.0.0.1", server.port))
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        clients[client.fileno()] = client
+        clients[client.fileno()], of[client.fileno()] = client, server
+        asked[client.fileno()] = [server.request(case.deployment, "decide", {"context": one}) for one in contexts]
         poll.register(client, select.EPOLLIN)
     free, sent, parts, taken = deque(clients), {}, dict.fromkeys(clients, b""), []
-    count, refused, cpu = 0, 0, server.cpu()
+    count, refused, before = 0, 0, spent()
     due = time.perf_counter()
     began, is_warm = due + 1, False
     while (now := time.perf_counter()) < began + seconds:
         if not is_warm and now > began:
-            began, cpu, taken, is_warm = now, server.cpu(), [], True
+            began, before, taken, is_warm = now, spent(), [], True
         while free and due <= now:
             client = free.popleft()
-            clients[client].send(asked[count % len(asked)])
+            clients[client].send(asked[client][count % len(contexts)])
             sent[client], count, due = now, count + 1, due + 1 / rate
         for client, _ in poll.poll(max(0.0, min(due - now, 0.1)) if free else 0.1):
             parts[client] += clients[client].recv(2**16)
@@ -200,34 +221,44 @@ def loaded(server: Server, case: Case, connections: int, seconds: float, rate: f
             refused += head[9:12] != b"200"
             if case.pairs and b'"token"' in body:
                 report = {"token": orjson.loads(body)["token"], "reward": float(rng.random() < 0.5)}
-                clients[client].send(server.request(case.deployment, "learn", report))
+                clients[client].send(of[client].request(case.deployment, "learn", report))
             else:
                 taken.append(1e3 * (time.perf_counter() - sent[client]))
                 free.append(client)
-    cpu = server.cpu() - cpu
+    cpu, of_database = np.subtract(spent(), before)
     for client in clients.values():
         client.close()
-    return Load(np.array(taken), refused, now - began, cpu)
+    return Load(np.array(taken), refused, now - began, cpu, of_database)
 
 
-def main(connections: int = 64, seconds: float = 5, runs: int = 3, rate: float = np.inf, only: str = "") -> None:
-    """Each case `runs` times, in turns with the floor; shown is the median by CPU time. `only`: cases so named."""
+def main(
+    connections: int = 64, seconds: float = 5, runs: int = 3, rate: float = np.inf, only: str = "", servers: int = 0
+) -> None:
+    """Each case `runs` times, in turns with the floor; shown is the median by CPU time. `only`: cases so beginning."""
     cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, cores[-1:])
+    cases = [case for case in CASES if case.name.startswith(only) and not (servers and case.deployment == "synced")]
+    if not servers:
+        os.sched_setaffinity(0, cores[-1:])
+        cores = cores[:1]
     head = "per CPU-second", "of the floor's", "per second", "median, ms", "99%", "longest", "refused"
-    row, options = table("", *head), (connections, seconds, rate)
-    with running("floor", cores[0]) as floor, running("seqdec", cores[0]) as server:
-        for case in [case for case in CASES if only in case.name]:
+    row, names = table("", *head, *["database"] * bool(servers)), {case.deployment for case in cases}
+    with contextlib.ExitStack() as held:
+        database = held.enter_context(cluster(durable=True)) if servers else None
+        store = f'store = "{database.url}"' if database else ""
+        floor = held.enter_context(running(cores))
+        served = [held.enter_context(running(cores, names, store)) for _ in range(servers or 1)]
+        for case in cases:
             floors, loads = [], []
             for _ in range(runs):
-                floors.append(loaded(floor, CASES[0], *options).per_cpu())
-                loads.append(loaded(server, case, *options))
+                floors.append(loaded([floor], CASES[0], connections, seconds, rate, None).per_cpu())
+                loads.append(loaded(served, case, connections, seconds, rate, database))
             load = sorted(loads, key=Load.per_cpu)[runs // 2]
             times = (f"{one:.1f}" for one in np.quantile(load.taken, [0.5, 0.99, 1]))
             floor_per_cpu = float(np.median(floors))
             per_cpu, per_second = f"{load.per_cpu():,.0f}", f"{len(load.taken) / load.seconds:,.0f}"
             share = f"{load.per_cpu() / floor_per_cpu:.2f} of {floor_per_cpu:,.0f}"
-            row(case.name, per_cpu, share, per_second, *times, load.refused)
+            beside = [f"{len(load.taken) / load.database:,.0f} per CPU-second"] if servers else []
+            row(case.name, per_cpu, share, per_second, *times, load.refused, *beside)
 
 
 if __name__ == "__main__":

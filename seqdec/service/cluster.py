@@ -27,8 +27,8 @@ _LOOK, _FAILED, _BEAT = 0.05, 0.5, 0.5
 """Seconds between looks for rewards or beliefs, after one that failed, and between heartbeats."""
 _LEASE, _ASKED = 3, 5
 """Seconds without a heartbeat after which the lease is free, and for which a wish for it stands."""
-_MOST = 32
-"""Rewards of a batch."""
+_MOST = 1024
+"""Rewards numbered in one transaction."""
 _CALLS = 16
 """Calls whose decisions are written at once when the database is back."""
 _CLEAN, _DROPPED = 600.0, 1000
@@ -115,7 +115,7 @@ class Cluster(threading.Thread):
         super().__init__(name="seqdec cluster", daemon=True)
         self._store, self._learner, self._rewards, self._transact = store, learner, rewards, transact
         self._lease, self._wanted, self._said, self._cleaned = Lease(store), 0, "", -_CLEAN
-        self._ended, self._changed = threading.Event(), threading.Condition()
+        self._ended, self._changed, self._numbers = threading.Event(), threading.Condition(), store.beside()
 
     def run(self) -> None:
         self._store.database.is_watched = True
@@ -192,6 +192,7 @@ class Cluster(threading.Thread):
         """Give the lease away; after `stop`."""
         self._learner.leads = False
         self._lease.close()
+        self._numbers.close()
 
     def lag(self) -> float:
         """Seconds since the first reward that this process's belief lacks, or 0."""
@@ -231,7 +232,8 @@ class Cluster(threading.Thread):
         if self._rewards.collects:
             while transact(self._rewards.is_more_due):
                 transact(functools.partial(self._rewards.settle, few=True))
-        while transact(self._store.number_rewards, _MOST, self._store.epoch):
+        self._numbers.recover()
+        while self._numbers.number_rewards(_MOST, self._store.epoch):
             learner.follow(transact)
         learner.follow(transact)
         learner.publish(transact)

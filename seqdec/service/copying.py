@@ -14,15 +14,13 @@ from typing import TypeVar
 from seqdec.persistence import locked
 from seqdec.service.database import TABLES, Database, lowest_of
 from seqdec.service.logs import new_folder, read_only
-from seqdec.service.postgres import KEYS, Postgres, PostgresDatabase, SharedStore, prepare, reading
+from seqdec.service.postgres import BATCH, KEYS, Postgres, PostgresDatabase, SharedStore, prepare, reading
 from seqdec.service.sqlite import FILE, opened
 from seqdec.service.store import Store, split_number
 
 T = TypeVar("T")
 _PART = 1000
 """Rows written at once."""
-_BATCH = 32
-"""Rewards of a batch, of those that waited for the learner."""
 _PRESENT = 10
 """Seconds since its last heartbeat for which a learner is at work."""
 
@@ -86,7 +84,7 @@ def _to_folder(source: Postgres, to: Path) -> dict[str, int]:
             counts = _copied(log, copied)
             decisions, sequence, batch = _own(store)
             waiting = enumerate(log.rows("rewards", "WHERE sequence IS NULL ORDER BY time, number"))
-            numbered = ((sequence + 1 + n, row[1], batch + 1 + n // _BATCH, *row[3:]) for n, row in waiting)
+            numbered = ((sequence + 1 + n, row[1], batch + 1 + n // BATCH, *row[3:]) for n, row in waiting)
             copied.write("rewards", list(numbered))
             if log.facts().get("reward_after") is not None:
                 copied.write("deferred", [(number, moment + 1) for number, moment in log.execute(_PENDING)])

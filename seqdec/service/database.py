@@ -125,8 +125,11 @@ class Arm(NamedTuple):
 
 def checksum(row: Sequence[Any]) -> int:
     """CRC-32 of a row's values as SQLite returns them, without the sign of 0.0."""
-    parts = (value + 0.0 if type(value) is float else value for value in row)
-    return zlib.crc32(b"".join([part if type(part) is bytes else repr(part).encode() for part in parts]))
+    texts = [
+        value if type(value) is bytes else repr(value + 0.0 if type(value) is float else value).encode()
+        for value in row
+    ]
+    return zlib.crc32(b"".join(texts))
 
 
 def lowest_of(inserted: Sequence[Inserted]) -> int:

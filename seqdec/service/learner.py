@@ -36,6 +36,8 @@ _SPARE = 0.25
 """Share of spare outputs."""
 _BATCHES, _STEP = 256, 16
 """Most batches learned at once: in one call, and while other calls wait for the lock."""
+_MOMENT = 0.01
+"""Seconds for which others may wait."""
 _FEW, _SOME = 16, 64
 """Most batches learned when a wider model takes over; batches read at once before."""
 _MANY = 10_000
@@ -143,9 +145,10 @@ class Learner:
         return self._catch_up(self.model, self._actions.lesson) if self.leads else []
 
     def follow(self, transact: Transact) -> None:
-        """Learn the rest of the log, in steps."""
-        while transact(self._step, urgent=True):
-            pass
+        """Learn the rest of the log, in steps for which other calls wait a moment."""
+        most = 1
+        while (seconds := transact(self._step, most, urgent=True)) is not None:
+            most = min(2 * most, _STEP) if seconds < _MOMENT else max(1, most // 2)
 
     def lead(self) -> None:
         """Begin to learn, from the last belief on."""
@@ -262,11 +265,13 @@ class Learner:
                 advanced(model.belief.batch - before)
         return results
 
-    def _step(self) -> bool:
-        is_behind = self.is_behind()
-        if is_behind:
-            self._learn_some(self.model, self._actions.lesson, _STEP)
-        return is_behind
+    def _step(self, most: int) -> float | None:
+        """Seconds in which at most `most` batches were learned; None: there are none."""
+        began = time.monotonic()
+        if not self.is_behind():
+            return None
+        self._learn_some(self.model, self._actions.lesson, most)
+        return time.monotonic() - began
 
     def _learn_some(self, model: Model, lesson: Callable[[Any], Any], most: int) -> list[Result]:
         lessons, last = self._lessons(model, lesson, most)

@@ -4,6 +4,7 @@ What a transaction writes is sent with its end. Nothing is set in a session beyo
 transactions may stand between.
 """
 
+import copy
 import itertools
 import json
 import os
@@ -46,6 +47,8 @@ from seqdec.service.store import (
 
 KEYS = 7 * DAY
 """Nanoseconds for which a client's key stands for its decision."""
+BATCH = 32
+"""Rewards of a batch, of those that have waited."""
 _DEFAULTS = {
     "application_name": "seqdec",
     "connect_timeout": "5",
@@ -535,8 +538,15 @@ class SharedStore(Store):
                 raise FencedError(f"{self.path} has another learner, of epoch {found} instead of {epoch}")
             yield
 
-    def number_rewards(self, most: int, fence: int) -> int:
-        """Give at most `most` waiting rewards their sequence, and one batch; returns how many.
+    def beside(self) -> "SharedStore":
+        """The log in a connection of its own, made when it is used, beside the calls of this one."""
+        other = copy.copy(self)
+        other._use(PostgresDatabase(self.database.path))
+        other.recover()
+        return other
+
+    def number_rewards(self, most: int, fence: int, size: int = BATCH) -> int:
+        """Give at most `most` waiting rewards their sequence, and batches of a `size`; returns how many.
 
         `fence`: the learner's epoch. Raises FencedError for another one in the table `lease`.
         """
@@ -550,18 +560,18 @@ class SharedStore(Store):
             )
             if epoch != fence:
                 raise FencedError(f"{self.path} has another learner, of epoch {epoch} instead of {fence}")
-            batch = 1 + max([last, *known])
-            rows = [self.database.verified("rewards", row) for row in found]
-            numbered = [(place, row[1], batch, *row[3:]) for place, row in enumerate(rows, sequence + 1)]
-            places, numbers = [row[0] for row in numbered], [row[1] for row in numbered]
+            first, rows = 1 + max([last, *known]), [self.database.verified("rewards", row) for row in found]
+            numbered = [(sequence + 1 + n, row[1], first + n // size, *row[3:]) for n, row in enumerate(rows)]
             if numbered:
+                places, numbers, batches = ([row[column] for row in numbered] for column in range(3))
                 self.database.execute(
-                    "UPDATE rewards SET sequence = given.sequence, batch = ?, checksum = given.checksum "
-                    "FROM unnest(?::bigint[], ?::bigint[], ?::bigint[]) AS given (number, sequence, checksum) "
+                    "UPDATE rewards SET sequence = given.sequence, batch = given.batch, checksum = given.checksum "
+                    "FROM unnest(?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[]) "
+                    "AS given (number, sequence, batch, checksum) "
                     "WHERE rewards.number = given.number AND rewards.number = ANY(?::bigint[])",
-                    (batch, numbers, places, list(map(checksum, numbered)), numbers),
+                    (numbers, places, batches, list(map(checksum, numbered)), numbers),
                 )
-                self.database.execute("UPDATE lease SET sequence = ?, batch = ?", (places[-1], batch))
+                self.database.execute("UPDATE lease SET sequence = ?, batch = ?", (places[-1], batches[-1]))
         return len(numbered)
 
     def keyed(self, keys: Collection[str]) -> dict[str, Logged]:

@@ -156,6 +156,11 @@ def test_rewards_are_numbered_once_by_the_learner_alone(opened: Opened) -> None:
     with pytest.raises(FencedError), learner.fenced(0):
         raise AssertionError
     assert learner.number_rewards(4, 1) == 1
+    start = decider.append_decisions([entry() for _ in range(5)])
+    decider.append_rewards([(found, 1.0, REPORTED) for found in decider.find_many(range(start, start + 5)).values()])
+    with closing(learner.beside()) as beside:
+        assert beside.number_rewards(9, 1, 2) == 5
+    assert [(number, len(rows)) for number, rows in learner.batches_after(4, 9)] == [(5, 2), (6, 2), (7, 1)]
 
 
 def test_a_new_learner_waits_for_what_the_old_one_writes_and_a_heartbeat_does_not(opened: Opened) -> None:
