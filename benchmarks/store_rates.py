@@ -20,7 +20,7 @@ from service_load import used_by
 
 import seqdec
 from seqdec.service.postgres import Postgres, SharedStore, prepare
-from seqdec.service.store import REPORTED, Entry
+from seqdec.service.store import REPORTED, Entry, split_number
 from tests.databases import Cluster, cluster
 
 SITE = seqdec.core.Spaces(spaces.Box(-1, 1, (5,)), spaces.Discrete(4))
@@ -35,6 +35,17 @@ def entries(count: int) -> list[Entry]:
     return [Entry(secrets.token_bytes(8), row.tobytes(), b"\1" * 4, 1, 0.25, None, law, None, 0) for row in x]
 
 
+def made(server: Cluster, days: int) -> Postgres:
+    """A log with partitions of so many days."""
+    place = Postgres(server.url, f"log {next(_NUMBERS)}")
+    prepare(place)
+    with closing(SharedStore(place)) as log:
+        today = split_number(log.next_number()).day
+        for day in range(today - days, today):
+            log.database.execute("SELECT make_day(?::bigint)", (day,))
+    return place
+
+
 def decide(place: Postgres, size: int, seconds: float) -> tuple[int, float]:
     """Write batches; returns rows, and CPU seconds of this process."""
     with closing(SharedStore(place)) as log:
@@ -46,7 +57,7 @@ def decide(place: Postgres, size: int, seconds: float) -> tuple[int, float]:
         return count, time.process_time() - cpu
 
 
-def written(server: Cluster, seconds: float, runs: int) -> None:
+def written(server: Cluster, seconds: float, runs: int, days: int) -> None:
     """Rates of decisions."""
     row = table("sessions", "rows at once", "rows per second", "per CPU-second of the database", "of the processes")
     for sessions in (1, 2, 4):
@@ -55,8 +66,7 @@ def written(server: Cluster, seconds: float, runs: int) -> None:
             for size in (1, 16, 64, 256):
                 found = []
                 for _ in range(runs):
-                    place = Postgres(server.url, f"log {next(_NUMBERS)}")
-                    prepare(place)
+                    place = made(server, days)
                     before = used_by(server)
                     done = [processes.submit(decide, place, size, seconds) for _ in range(sessions)]
                     counts, cpus = zip(*(one.result() for one in done), strict=True)
@@ -65,12 +75,12 @@ def written(server: Cluster, seconds: float, runs: int) -> None:
                 row(sessions, size, *(f"{one:,.0f}" for one in np.median(found, axis=0)))
 
 
-def learned(server: Cluster, rewards: int, runs: int) -> None:
+def learned(server: Cluster, rewards: int, runs: int, days: int) -> None:
     """Rates of rewards, from the inbox to the belief."""
     row = table("learns", "rewards per second", "per CPU-second of the learner", "of the database")
     found = []
     for _ in range(runs):
-        place = Postgres(server.url, f"log {next(_NUMBERS)}")
+        place = made(server, days)
         with agent(place) as one:
             one.decide(np.zeros(5))
             one.warm_up()
@@ -98,11 +108,11 @@ def agent(place: Postgres) -> Iterator[seqdec.OnlineAgent]:
 _NUMBERS = itertools.count()
 
 
-def main(seconds: float = 3, runs: int = 3, rewards: int = 20_000) -> None:
-    """Each figure is the median of `runs`."""
+def main(seconds: float = 3, runs: int = 3, rewards: int = 20_000, days: int = 0) -> None:
+    """Each figure is the median of `runs`, of logs that go back so many days."""
     with cluster(durable=True) as server:
-        learned(server, rewards, runs)
-        written(server, seconds, runs)
+        learned(server, rewards, runs, days)
+        written(server, seconds, runs, days)
 
 
 if __name__ == "__main__":

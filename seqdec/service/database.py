@@ -209,6 +209,10 @@ class Database:
             pairs.append((reward, self.verified("decisions", (reward[1], *row[width + 1 :]))))
         return pairs
 
+    def batches(self, after: int, last: int) -> list[tuple[Sequence[Any], Sequence[Any]]]:
+        """Rewards of the batches after one, up to the last, in order, with their decisions."""
+        return self.rewarded("WHERE batch > ? AND batch <= ? ORDER BY batch, sequence", (after, last))
+
     def verified(self, table: str, row: Sequence[Any]) -> Sequence[Any]:
         """A row without its checksum. Raises ValueError for a wrong one."""
         if checksum(row[:-1]) != row[-1]:

@@ -61,8 +61,8 @@ _PATIENCE = 10.0
 """Seconds that the end of the process waits for another thread's call."""
 
 
-_REWARDS = 32
-"""Rewards learned while other calls wait: whole updates of about as many."""
+_REWARDS, _WRITTEN = 32, 256
+"""Rewards learned while other calls wait: whole updates of about as many; written, where they are learned later."""
 
 
 class Decision(NamedTuple):
@@ -161,7 +161,7 @@ class OnlineAgent:
         self._spaces = spaces_of(spaces) if catalog is None else catalog.spaces(ROWS)  # pyright: ignore
         batch_size = checks.count("batch_size", batch_size)
         snapshot_every = checks.count("snapshot_every", snapshot_every)
-        self._portion = batch_size * max(1, _REWARDS // batch_size)
+        self._portion = batch_size * max(1, (_REWARDS if store is None else _WRITTEN) // batch_size)
         observations, actions = self._spaces
         _check_encoder(encoder, observations, catalog)
         contexts = Contexts(observations, encoder)

@@ -70,7 +70,7 @@ _MIXED = {"decisions": 5, "rewards": 3, "reports": 2}
 _REPEATED = {"rewards", "withdrawn", "units"}
 """Tables of which the first row of a decision counts."""
 _NAMES = (*TABLES, "keys", "deciders", "lease", "beliefs", "requests", "deployments", "version")
-_FUNCTIONS = ("make_day", "drop_day", "claim_block", "append_decisions")
+_FUNCTIONS = ("make_day", "drop_day", "claim_block", "append_decisions", "waiting", "batches")
 _QUALIFIED = re.compile(rf"\b((?:FROM|JOIN|INTO|UPDATE) |)({'|'.join(_NAMES)}|(?:{'|'.join(_FUNCTIONS)})(?=\())\b")
 _JOINED = "".join(
     f" LEFT JOIN {table} ON {table}.number = decisions.number AND {table}.number = ANY(?::bigint[])"
@@ -228,6 +228,16 @@ class PostgresDatabase(Database):
         ((found,),) = self.execute("SELECT to_regclass(?) IS NOT NULL", (f"{self._name}.{table}",))
         return found
 
+    def batches(self, after: int, last: int) -> list[tuple[Sequence[Any], Sequence[Any]]]:
+        found = self.execute("SELECT * FROM batches(?::bigint, ?::bigint)", (after, last))
+        rewards = [self.verified("rewards", row) for row in found]
+        # By number, as a join would be planned for the partitions of all days.
+        numbers = [row[1] for row in rewards]
+        known = {row[0]: row for row in self.rows("decisions", "WHERE number = ANY(?::bigint[])", (numbers,))}
+        if len(known) < len(numbers):
+            raise self._lacks_rows("decisions")
+        return [(row, known[row[1]]) for row in rewards]
+
     def begin(self) -> None:
         self._begin("BEGIN", _PATIENCE, _IDLE)
 
@@ -307,7 +317,7 @@ class PostgresDatabase(Database):
         return f"{self._name}.{quoted(name)}"
 
     def _begin(self, statement: str, patience: int, idle: int) -> None:
-        limits = {"statement_timeout": patience, "idle_in_transaction_session_timeout": idle}
+        limits = {"statement_timeout": patience, "idle_in_transaction_session_timeout": idle, "jit": "off"}
         set_ = ", ".join(f"set_config('{name}', '{limit}', true)" for name, limit in limits.items())
         self._opening, self._is_within = f"{statement}; SELECT {set_}", True
 
@@ -550,13 +560,13 @@ class SharedStore(Store):
 
         `fence`: the learner's epoch. Raises FencedError for another one in the table `lease`.
         """
-        if not self.database.execute("SELECT 1 FROM rewards WHERE sequence IS NULL LIMIT 1"):
+        if not self.database.execute("SELECT 1 FROM waiting(?::bigint)", (1,)):
             return 0
         known = [self.base.batch if self.base else 0, *(log.last for log in self.inserted)]
-        waiting = f"SELECT {COLUMNS['rewards']} FROM rewards WHERE sequence IS NULL ORDER BY time, number LIMIT ?"
         with self._transaction():
             ((epoch, sequence, last),), found = self.database.run(
-                ("SELECT epoch, sequence, batch FROM lease FOR NO KEY UPDATE", ()), (waiting, (most,))
+                ("SELECT epoch, sequence, batch FROM lease FOR NO KEY UPDATE", ()),
+                ("SELECT * FROM waiting(?::bigint)", (most,)),
             )
             if epoch != fence:
                 raise FencedError(f"{self.path} has another learner, of epoch {epoch} instead of {fence}")
@@ -654,10 +664,11 @@ class SharedStore(Store):
         ended = f"source IN ('{DEFAULT}', '{COLLECTED}')"
         active = "NOT EXISTS (SELECT FROM deferred WHERE deferred.number = rewards.number)"
         of_block = f"SELECT max(number) FROM rewards WHERE {_IN_BLOCK} AND {ended} AND {active}"
-        blocks, ((activated,),) = self.database.run(
-            (f"SELECT {_FIRST}, ({of_block}) FROM deciders WHERE decided IS NULL", ()),
-            (f"SELECT max(activated) FROM deferred JOIN rewards USING (number) WHERE {ended}", ()),
-        )
+        with self._transaction():  # without compilation, which takes long for the partitions of all days
+            blocks, ((activated,),) = self.database.run(
+                (f"SELECT {_FIRST}, ({of_block}) FROM deciders WHERE decided IS NULL", ()),
+                (f"SELECT max(activated) FROM deferred JOIN rewards USING (number) WHERE {ended}", ()),
+            )
         looked = {first: number for first, number in blocks if number is not None}
         return SharedPlace(0, looked, activated or 0, {})
 

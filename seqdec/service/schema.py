@@ -186,12 +186,25 @@ BEGIN
             checksums, batches)
         ON CONFLICT (number) DO NOTHING;
     GET DIAGNOSTICS added = ROW_COUNT;
-    IF added < cardinality(numbers) AND EXISTS (
-        SELECT FROM unnest(numbers, nonces) AS given (number, nonce) JOIN {schema}.decisions USING (number)
-        WHERE given.nonce IS DISTINCT FROM decisions.nonce
-    ) THEN
-        RAISE EXCEPTION USING ERRCODE = 'SQ002', MESSAGE = 'numbers of other decisions';
+    IF added < cardinality(numbers) THEN  -- by itself, as the query below begins with a look at all partitions
+        IF EXISTS (
+            SELECT FROM unnest(numbers, nonces) AS given (number, nonce) JOIN {schema}.decisions USING (number)
+            WHERE given.nonce IS DISTINCT FROM decisions.nonce
+        ) THEN
+            RAISE EXCEPTION USING ERRCODE = 'SQ002', MESSAGE = 'numbers of other decisions';
+        END IF;
     END IF;
+END $$;
+
+-- Their plans are kept: one for the partitions of all days takes long to make.
+CREATE FUNCTION {schema}.waiting(most bigint) RETURNS SETOF {schema}.rewards LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY SELECT * FROM {schema}.rewards WHERE sequence IS NULL ORDER BY time, number LIMIT most;
+END $$;
+CREATE FUNCTION {schema}.batches(after bigint, last bigint) RETURNS SETOF {schema}.rewards
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY SELECT * FROM {schema}.rewards WHERE batch > after AND batch <= last ORDER BY batch, sequence;
 END $$;
 
 SELECT {schema}.make_day(-1), {schema}.make_day(0);

@@ -444,7 +444,7 @@ class Store:
         """At most `most` next batches: number, and rows of its rewards with their decisions."""
         known = self.batches
         after, last, shift = self._stored(batch, most)
-        pairs = self.database.rewarded("WHERE batch > ? AND batch <= ? ORDER BY batch, sequence", (after, last))
+        pairs = self.database.batches(after, last)
         if any(reward[0] != pairs[0][0][0] + place for place, (reward, _) in enumerate(pairs)):
             raise DamagedError(f"{self.path} is damaged: its rewards have a gap; restore it from a copy")
         grouped = itertools.groupby(pairs, lambda pair: pair[0][2])
