@@ -4,16 +4,28 @@ Five arms, contexts of ten numbers, rewards linear in them with noise of deviati
 made by any of the deciders. The one that learns looks for rewards every 50 ms, as the others look for its beliefs, each
 at another moment; it publishes at a tenth more lessons, or after a second. "At once": one
 process that learns each reward before the next decision. LinTS and LinUCB (two deviations) are of Bayesian regressions.
+Contexts, noise and draws of the policy are the same for all numbers of deciders; "against one" is paired over seeds.
 
-    python benchmarks/deciders.py [--seeds 20]
+    python benchmarks/deciders.py [--seeds 200]
+    python benchmarks/deciders.py --processes 4 [--policy ucb] [--seeds 30] [--rate 40] [--steps 500]
+
+The second plays `linear` in one process and in several, all with one log in a PostgreSQL of its own, in real time.
 """
 
-import itertools
+import functools
+import multiprocessing
+import time
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium import spaces
 from harness import command, interval, table
+
+from seqdec import OnlineAgent, agents
+from seqdec.core import Agent, Spaces
+from seqdec.service.postgres import Postgres
+from tests.databases import cluster
 
 ARMS, WIDTH, STEPS, NOISE = 5, 10, 4000, 0.5
 LOOK, MORE, PERIOD = 0.05, 1.1, 1.0
@@ -64,14 +76,14 @@ def deciding(deciders: int, portion: int, rng: np.random.Generator) -> Iterator[
 
 def regrets(policy: str, deciders: int, portion: int, seeds: int) -> np.ndarray:
     """(seeds,) sums, with `portion` decisions between two looks."""
-    rng = np.random.default_rng(0)
+    rng, routes = np.random.default_rng(0).spawn(2)
     weights = rng.normal(size=(seeds, ARMS, WIDTH))
     eye = np.broadcast_to(np.eye(WIDTH), (seeds, ARMS, WIDTH, WIDTH))
     truth = Belief(eye.copy(), np.zeros((seeds, ARMS, WIDTH)), eye)
     beliefs = [copied(truth)] * 3
     published, last, lost = 0, 0.0, np.zeros(seeds)
     waiting = []
-    for step, (looks, which) in enumerate(deciding(deciders, portion, rng)):
+    for step, (looks, which) in enumerate(deciding(deciders, portion, routes)):
         if looks:
             for lesson in waiting:
                 learn(truth, *lesson)
@@ -89,16 +101,84 @@ def regrets(policy: str, deciders: int, portion: int, seeds: int) -> np.ndarray:
     return lost
 
 
-def main(seeds: int = 20) -> None:
+def simulated(seeds: int) -> None:
     """Print the table."""
-    row = table("policy", "decisions per second", "deciders", "regret", "against at once")
+    row = table("policy", "decisions per second", "deciders", "regret", "against at once", "against one")
     for policy in ("LinTS", "LinUCB"):
         once = regrets(policy, 1, 1, seeds)
-        row(policy, "any", "at once", interval(once, ".0f"), "")
-        for portion, deciders in itertools.product((2, 20), (1, 4, 16, 64)):
-            found = regrets(policy, deciders, portion, seeds)
-            shown = interval(found, ".0f"), f"{found.mean() / once.mean() - 1:+.0%}"
-            row(policy, f"{portion / LOOK:.0f}", deciders, *shown)
+        row(policy, "any", "at once", interval(once, ".0f"), "", "")
+        for portion in (2, 20):
+            one = regrets(policy, 1, portion, seeds)
+            for deciders in (1, 4, 16, 64):
+                found = regrets(policy, deciders, portion, seeds)
+                ratios = (f"{interval(found - other, '.1f', 100 / other.mean())}%" for other in (once, one))
+                row(policy, f"{portion / LOOK:.0f}", deciders, interval(found, ".0f"), *ratios)
+
+
+SITE = Spaces(spaces.Box(-1, 1, (WIDTH,)), spaces.Discrete(ARMS))
+
+
+@functools.cache
+def linear(policy: str) -> Agent:
+    """Whose programs all runs of a process share."""
+    return agents.linear(SITE, policy=policy)
+
+
+def play(place: int, url: str, policy: str, seeds: int, rate: float, steps: int, barrier: Any, found: Any) -> None:
+    """In a process: its share of each run, by itself and with the others; puts (workers, seed, regret, seconds)."""
+    for seed in range(-1, seeds):  # the first compiles
+        rng = np.random.default_rng(seed + 1)
+        weights, contexts = rng.normal(size=(ARMS, WIDTH)), rng.uniform(-1, 1, (steps, WIDTH)).astype(np.float32)
+        means, noise = contexts @ weights.T, NOISE * rng.normal(size=steps)
+        for workers in (1, barrier.parties):
+            barrier.wait()
+            if place >= workers:
+                continue
+            log, lost = Postgres(url, f"of {workers} {seed}"), 0.0
+            with OnlineAgent(lambda _: linear(policy), SITE, seed=max(seed, 0), store=log, capacity=ARMS) as agent:
+                agent.warm_up()
+                if workers > 1:
+                    barrier.wait()
+                start = time.monotonic()
+                for step in range(place, steps if seed >= 0 else 100, workers):
+                    time.sleep(max(0.0, start + step / rate - time.monotonic()))
+                    decision = agent.decide(contexts[step])
+                    agent.learn(decision.token, means[step, decision.action] + noise[step])
+                    lost += means[step].max() - means[step, decision.action]
+                found.put((workers, seed, lost, time.monotonic() - start))
+
+
+def real(processes: int, policy: str, seeds: int, rate: float, steps: int) -> None:
+    """Print the table."""
+    context = multiprocessing.get_context("spawn")
+    barrier, found = context.Barrier(processes), context.Queue()
+    lost, longest = np.zeros((2, seeds)), 0.0
+    with cluster(durable=True) as database:
+        given = database.url, policy, seeds, rate, steps, barrier, found
+        players = [context.Process(target=play, args=(place, *given), daemon=True) for place in range(processes)]
+        for player in players:
+            player.start()
+        for _ in range((seeds + 1) * (processes + 1)):
+            workers, seed, part, seconds = found.get()
+            if seed >= 0:
+                lost[int(workers > 1), seed] += part
+                longest = max(longest, seconds)
+        for player in players:
+            player.join()
+    row = table("processes", "regret", "against one")
+    row(1, interval(lost[0], ".0f"), "")
+    row(processes, interval(lost[1], ".0f"), f"{interval(lost[1] - lost[0], '.1f', 100 / lost[0].mean())}%")
+    print(f"{policy}, {steps:,} decisions, {rate:g} per second; the slowest run took {longest:.1f} s")
+
+
+def main(
+    seeds: int | None = None, processes: int = 0, policy: str = "thompson", rate: float = 40.0, steps: int = 500
+) -> None:
+    """Simulated, or in processes."""
+    if processes:
+        real(processes, policy, seeds or 30, rate, steps)
+    else:
+        simulated(seeds or 200)
 
 
 if __name__ == "__main__":
