@@ -27,6 +27,7 @@ from seqdec.features import (
     Bool,
     Categorical,
     Date,
+    Days,
     Encoder,
     Hashed,
     HashedTags,
@@ -63,7 +64,8 @@ DECLARED: dict[str, Any] = {
     "quantiles": Quantiles((-2.0, 0.0, 1e3), (-1.5, 0.25, 3.0)),
     "vector": Vector((0.5, -1.0), (2.0, 1e-3)),
     "bool": Bool(),
-    "date": Date(738_000.0, 100.0),
+    "date": Date(),
+    "days": Days(738_000.0, 100.0),
     "categorical": Categorical(("a", "3", "True")),
     "hashed": Hashed(7),
     "ordered": Ordered(("1", "2", "3")),
@@ -135,14 +137,19 @@ def test_text_is_hashed_as_by_scikit_learn(text: str, buckets: int) -> None:
     np.testing.assert_allclose(encoded[:-1], expected.toarray()[0], atol=1e-6)
 
 
-def test_dates_have_cycles_and_a_trend() -> None:
-    encoder = Encoder({"when": Date(738_000.0, 1000.0)})
-    at = dict(zip(encoder.names, encoder({"when": datetime(2024, 2, 29, 6)}), strict=True))  # a Thursday
+def test_dates_have_cycles_or_are_days() -> None:
+    encoder = Encoder({"when": Date(yearly=True), "born": Days(738_000.0, 1000.0)})
+    at = dict(
+        zip(encoder.names, encoder(dict.fromkeys(("when", "born"), datetime(2024, 2, 29, 6))), strict=True)
+    )  # a Thursday
     week, year = math.tau * (3 + 0.25) / 7, math.tau * (31 + 28 + 0.25) / 365.25
     expected = [1, 0, math.sin(week), math.cos(week), math.sin(year), math.cos(year)]
-    expected += [(datetime(2024, 2, 29).toordinal() + 0.25 - 738_000) / 1000, 0]
+    expected += [0, (datetime(2024, 2, 29).toordinal() + 0.25 - 738_000) / 1000, 0]
     np.testing.assert_allclose(list(at.values()), expected, atol=1e-6)
-    assert list(at)[:2] == ["when hour sin", "when hour cos"] and list(at)[-2:] == ["when trend", "when missing"]
+    assert list(at)[:2] == ["when hour sin", "when hour cos"] and list(at)[-2:] == ["born", "born missing"]
+    for days, yearly in ((365, False), (366, True)):
+        table = pd.DataFrame({"when": pd.date_range("2023-03-01", periods=days + 1)})
+        assert Encoder.fit(table).kinds == {"when": Date(yearly=yearly)}
 
 
 def test_a_date_is_the_same_in_every_form() -> None:
@@ -481,7 +488,10 @@ CELLS = {
     "quantiles": numbers,
     "vector": st.one_of(st.tuples(finite, finite), st.tuples(finite, finite).map(np.array)),
     "bool": st.booleans(),
-    "date": st.one_of(dates, dates.map(datetime.isoformat), dates.map(lambda at: at.replace(tzinfo=UTC))),
+    **dict.fromkeys(
+        ("date", "days"),
+        st.one_of(dates, dates.map(datetime.isoformat), dates.map(lambda at: at.replace(tzinfo=UTC))),
+    ),
     "categorical": levels,
     "hashed": levels,
     "ordered": levels,
@@ -545,6 +555,7 @@ WRONG = {
     "vector": [3.0, "1,2", [1.0], [1.0, 2.0, 3.0], [1.0, None], [1.0, math.nan], ["1", "2"], [[1.0, 2.0]], np.eye(2)],
     "bool": ["true", 2, 0.5, [True]],
     "date": ["noon", "NaT", "now", 1_700_000_000, True, [], "2024-13-01", np.datetime64(10**18, "s"), "03/04/2024"],
+    "days": ["noon", 1_700_000_000, 3.5],
     "categorical": [["a"], {}, b"a", 1j, datetime(2024, 1, 1)],
     "hashed": [["a"], {}, b"a", Decimal(3)],
     "ordered": [["a"], {}, b"a"],

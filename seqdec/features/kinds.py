@@ -22,7 +22,6 @@ _MOST = 2**20
 _ROUNDING = 1e-12
 """Standard deviation of equal numbers, in units of their mean."""
 _SCORES = np.linspace(-3, 3, 25)
-_CYCLES = ("hour", "weekday", "yearday")
 _DAY, _YEAR = 86_400.0, 365.25
 _WORD = re.compile(r"(?u)\b\w\w+\b")
 
@@ -95,30 +94,59 @@ class Numeric(Kind):
 
 
 @dataclass(frozen=True)
-class Date(Numeric):
-    """A date in UTC: sine and cosine of its cycles, and trend.
+class Days(Numeric):
+    """A date in UTC as a number of days since the year 1, as `Numeric`: for dates that do not go on, as of a birth.
 
-    With t days since the year 1, f = t mod 1, weekday w from Monday and day y of the year, from 0, angles are 2 pi f,
-    2 pi (w + f) / 7 and 2 pi (y + f) / 365.25; the trend is clip((t - mean) / std, -5, 5), mean and std in days.
+    A time that goes on, such as that of the decision, leaves the range in which it was learned; `Date` has its cycles.
     """
 
     @staticmethod
     def number(column: str, value: Any) -> float:
         return _day(values.moment(column, value))
 
+    def writer(self, column: str, at: int) -> values.Write:
+        def write(row: np.ndarray, value: Any) -> None:
+            row[at] = _clipped((self.number(column, value) - self.mean) / self.std)
+
+        return write
+
+
+@dataclass(frozen=True)
+class Date(Kind):
+    """A date in UTC: sine and cosine of its cycles, of the day, the week and, if `yearly`, the year.
+
+    With f the part of the day, weekday w from Monday and day y of the year, from 0, angles are 2 pi f, 2 pi (w + f) / 7
+    and 2 pi (y + f) / 365.25. `fit` takes the year from tables of a year or more.
+    """
+
+    yearly: bool = False
+    """whether the day of the year is one of them"""
+
+    bounds = (-1.0, 1.0)
+    missing = staticmethod(values.missing_number)
+
+    @classmethod
+    def fit(cls, column: str, known: list[Any]) -> Self:
+        """The year if the dates are a year apart."""
+        days = [Days.number(column, value) for value in known]
+        return cls(max(days) - min(days) >= _YEAR)
+
+    def checked(self, column: str) -> "Date":
+        return Date(checks.flag(f"yearly of column {column}", self.yearly))
+
     def features(self, column: str) -> list[str]:
-        return [*(f"{column} {cycle} {part}" for cycle in _CYCLES for part in ("sin", "cos")), f"{column} trend"]
+        cycles = ("hour", "weekday", "yearday")[: 2 + self.yearly]
+        return [f"{column} {cycle} {part}" for cycle in cycles for part in ("sin", "cos")]
 
     def writer(self, column: str, at: int) -> values.Write:
-        mean, std = self.mean, self.std
+        used = 2 + self.yearly
 
         def write(row: np.ndarray, value: Any) -> None:
             when = values.moment(column, value)
             part, first = _part(when), datetime(when.year, 1, 1).toordinal()
             turns = (part, (when.weekday() + part) / 7, (when.toordinal() - first + part) / _YEAR)
-            for place, turn in enumerate(turns):
+            for place, turn in enumerate(turns[:used]):
                 row[at + 2 * place], row[at + 2 * place + 1] = math.sin(math.tau * turn), math.cos(math.tau * turn)
-            row[at + 2 * len(turns)] = _clipped((_day(when) - mean) / std)
 
         return write
 
@@ -386,6 +414,7 @@ KINDS: dict[str, type[Kind]] = {
     "vector": Vector,
     "bool": Bool,
     "date": Date,
+    "days": Days,
     "categorical": Categorical,
     "hashed": Hashed,
     "ordered": Ordered,

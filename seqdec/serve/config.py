@@ -78,15 +78,25 @@ class Vector(Range):
 
 
 class Date(Strict):
-    """A date or time in a range, as ISO 8601."""
+    """A date or time, as ISO 8601, by its cycles."""
 
     kind: Literal["date"]
+    yearly: bool = False
+
+    def of(self) -> kinds.Kind:
+        return kinds.Date(self.yearly)
+
+
+class Days(Strict):
+    """A date in a range, as a number."""
+
+    kind: Literal["days"]
     low: date
     high: date
 
     def of(self) -> kinds.Kind:
         days = Range(low=self.low.toordinal(), high=self.high.toordinal())
-        return kinds.Date(*days.standard())
+        return kinds.Days(*days.standard())
 
 
 class Flag(Strict):
@@ -118,7 +128,7 @@ class Buckets(Strict):
         return kinds.KINDS[self.kind](self.buckets)  # pyright: ignore[reportCallIssue] (of these kinds)
 
 
-Column = Annotated[Number | Vector | Date | Flag | Levels | Buckets, Field(discriminator="kind")]
+Column = Annotated[Number | Vector | Date | Days | Flag | Levels | Buckets, Field(discriminator="kind")]
 
 
 class Features(Strict):

@@ -260,6 +260,7 @@ def _input(field: Field) -> Html:
         options = [_option(choice, choice == field.value) for choice in ("", *choices)]
         return element("select", *options, name=field.name)
     hint = {"tags": f"of {', '.join(field.levels)}, separated by commas", "date": "2026-11-28T12:00"}
+    hint["days"] = hint["date"]
     hint |= dict.fromkeys(("vector", "hashed_tags"), "separated by commas")
     given = {"name": field.name, "value": field.value, "placeholder": hint.get(field.kind, "")}
     return Html(element("input", **given).removesuffix("</input>"))

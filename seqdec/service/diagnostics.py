@@ -17,7 +17,7 @@ import pandas as pd
 from scipy import special, stats
 
 from seqdec.features import Encoder
-from seqdec.features.kinds import Categorical, Date, Numeric, Ordered, Quantiles, Vector
+from seqdec.features.kinds import Categorical, Date, Days, Numeric, Ordered, Quantiles, Vector
 from seqdec.service.logs import LOG
 from seqdec.service.store import COLLECTED, DEFAULT, HISTORY, INACTIVE, REPORTED, WITHDRAWN
 
@@ -93,7 +93,7 @@ def features_of(history: pd.DataFrame) -> dict[str, Feature]:
             feature = Feature(f"{part} {column}".lstrip(), "value")
             found[missing] = feature._replace(kind="missing")
             match kind:
-                case Date():
+                case Date() | Days():
                     feature = feature._replace(kind="calendar")
                 case Numeric() | Vector():
                     feature = feature._replace(kind="clipped", low=kind.bounds[0], high=kind.bounds[1])

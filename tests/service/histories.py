@@ -11,7 +11,7 @@ from seqdec.service.logs import LOG
 
 ENCODER = Encoder(
     {
-        "when": Date(739_900, 30),
+        "when": Date(yearly=True),
         "age": Numeric(40, 12),
         "city": Categorical(("Oslo", "Rome", "Turku")),
         "spent": Quantiles((0.0, 5.0, 20.0, 100.0), (-1.0, 0.0, 1.0, 2.0)),
