@@ -196,8 +196,9 @@ class Cluster(threading.Thread):
 
     def lag(self) -> float:
         """Seconds since the first reward that this process's belief lacks, or 0."""
-        lacked = "SELECT min(time) FROM rewards WHERE sequence IS NULL OR batch > ?"
-        ((since,),) = self._store.database.execute(lacked, (self._learner.model.belief.batch,))
+        batch = self._learner.model.belief.batch
+        lacked = "SELECT time FROM waiting(1) UNION ALL SELECT time FROM batches(?::bigint, ?::bigint)"
+        ((since,),) = self._store.database.execute(f"SELECT min(time) FROM ({lacked}) AS lacked", (batch, batch + 1))
         return 0.0 if since is None else max(0.0, (time.time_ns() - since) / 1e9)
 
     def learner(self) -> str | None:

@@ -36,7 +36,7 @@ _SPARE = 0.25
 """Share of spare outputs."""
 _BATCHES, _STEP = 256, 16
 """Most batches learned at once: in one call, and while other calls wait for the lock."""
-_MOMENT = 0.01
+_MOMENT = 0.03
 """Seconds for which others may wait."""
 _FEW, _SOME = 16, 64
 """Most batches learned when a wider model takes over; batches read at once before."""
@@ -80,6 +80,8 @@ class Learner:
         self._saved, self._due, self.is_open, self._erased = (0, 0), every, True, 0
         self._published = 0, 0.0
         """rewards learned, and time"""
+        self._most = 1
+        """batches of a step of `follow`"""
         self.writing, self.is_warm = threading.RLock(), threading.Event()
         self.is_warm.set()
 
@@ -146,9 +148,8 @@ class Learner:
 
     def follow(self, transact: Transact) -> None:
         """Learn the rest of the log, in steps for which other calls wait a moment."""
-        most = 1
-        while (seconds := transact(self._step, most, urgent=True)) is not None:
-            most = min(2 * most, _STEP) if seconds < _MOMENT else max(1, most // 2)
+        while (seconds := transact(self._step, self._most, urgent=True)) is not None:
+            self._most = min(2 * self._most, _STEP) if seconds < _MOMENT else max(1, self._most // 2)
 
     def lead(self) -> None:
         """Begin to learn, from the last belief on."""
