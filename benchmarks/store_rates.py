@@ -14,6 +14,7 @@ from contextlib import closing
 from multiprocessing import get_context
 
 import numpy as np
+import psycopg
 from gymnasium import spaces
 from harness import command, table
 from service_load import used_by
@@ -46,6 +47,14 @@ def made(server: Cluster, days: int) -> Postgres:
     return place
 
 
+def wal(server: Cluster) -> int:
+    """Bytes that were written."""
+    with psycopg.connect(server.url) as connection:
+        found = connection.execute("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint").fetchone()
+        assert found is not None
+        return found[0]
+
+
 def decide(place: Postgres, size: int, seconds: float) -> tuple[int, float]:
     """Write batches; returns rows, and CPU seconds of this process."""
     with closing(SharedStore(place)) as log:
@@ -59,7 +68,8 @@ def decide(place: Postgres, size: int, seconds: float) -> tuple[int, float]:
 
 def written(server: Cluster, seconds: float, runs: int, days: int) -> None:
     """Rates of decisions."""
-    row = table("sessions", "rows at once", "rows per second", "per CPU-second of the database", "of the processes")
+    head = "rows per second", "per CPU-second of the database", "of the processes", "bytes of WAL per row"
+    row = table("sessions", "rows at once", *head)
     for sessions in (1, 2, 4):
         with ProcessPoolExecutor(sessions, mp_context=get_context("spawn")) as processes:
             list(processes.map(time.sleep, [1.0] * sessions))  # which start
@@ -67,11 +77,12 @@ def written(server: Cluster, seconds: float, runs: int, days: int) -> None:
                 found = []
                 for _ in range(runs):
                     place = made(server, days)
-                    before = used_by(server)
+                    before, start = used_by(server), wal(server)
                     done = [processes.submit(decide, place, size, seconds) for _ in range(sessions)]
                     counts, cpus = zip(*(one.result() for one in done), strict=True)
                     total = sum(counts)
-                    found.append((total / seconds, total / (used_by(server) - before), total / sum(cpus)))
+                    parts = seconds, used_by(server) - before, sum(cpus)
+                    found.append([*(total / part for part in parts), (wal(server) - start) / total])
                 row(sessions, size, *(f"{one:,.0f}" for one in np.median(found, axis=0)))
 
 
