@@ -1,4 +1,4 @@
-"""Tables with a column that grows: 1,000 past decisions are learned, in order or shuffled, then come 400 of the agent's own.
+"""Tables with a column that grows: 1,000 past decisions are learned, in order or shuffled, then 400 of the agent's own.
 
     python benchmarks/dates.py --seeds 5
 
