@@ -29,6 +29,7 @@ from seqdec.serve.connections import server
 from seqdec.serve.deployments import ConflictError, Deployments, UnavailableError
 from seqdec.serve.openapi import openapi
 from seqdec.serve.queue import FullError
+from seqdec.service.cluster import this_process
 from seqdec.service.database import DamagedError
 
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 5)
@@ -232,6 +233,7 @@ class Metrics:
         self._lag = Gauge(
             "seqdec_lag_seconds", "Since the first reward that the belief here lacks", ["deployment"], **known
         )
+        self._learns = Gauge("seqdec_learns", "Whether this process learns", ["deployment"], **known)
         self._seen: dict[tuple[str, int], Any] = {}
 
     def count(self, call: str, status: int, seconds: float) -> None:
@@ -252,4 +254,5 @@ class Metrics:
                     for event, number in deployment.agent.counts.items():
                         self._counts.labels(name, event).set(number)
                     self._lag.labels(name).set(deployment.agent.lag)
+                    self._learns.labels(name).set(deployment.agent.learner == this_process())
         return generate_latest(self._registry)

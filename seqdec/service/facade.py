@@ -36,7 +36,7 @@ from seqdec.service import logs
 from seqdec.service import retention as erasure
 from seqdec.service.actions import NOTHING, Actions, Arms, Chosen, Points, Taken, label, no_catalog
 from seqdec.service.challenger import Challenger
-from seqdec.service.cluster import Cluster
+from seqdec.service.cluster import Cluster, this_process
 from seqdec.service.contexts import Contexts, described_record
 from seqdec.service.control import Control
 from seqdec.service.database import FORMAT, Unit
@@ -337,9 +337,9 @@ class OnlineAgent:
 
     @property
     def learner(self) -> str | None:
-        """Host and number of the process that learns; None while there is none, and without `store`."""
+        """Host and number of the process that learns, this one without `store`; None while there is none."""
         if self._cluster is None:
-            return None
+            return this_process()
         return self._transact(self._cluster.learner, urgent=True)
 
     def warm_up(self, *, first: bool = False) -> None:

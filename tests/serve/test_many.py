@@ -67,6 +67,7 @@ def test_a_token_is_valid_at_all_servers(pair: Pair) -> None:
     assert second.learn("numbers", decision["token"], 1.0) == "collected"
     assert first.learn("numbers", decision["token"], 1.0) == "repeated"
     wait(lambda: all(one.call("/v1/numbers")["counts"]["rewards"] == 1 for one in (first, second)))
+    assert b'seqdec_learns{deployment="numbers"} 1.0' in first.call("/metrics")  # this process
 
 
 def test_deployments_and_arms_are_those_of_all_servers(pair: Pair) -> None:
