@@ -36,6 +36,7 @@ _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 5)
 _SOON = {"Retry-After": "1"}
 _TURNS = 3
 """Calls at once that take long, fewer than the threads of an event loop."""
+_MINUTE = 60.0
 log = logging.getLogger("seqdec.serve")
 
 
@@ -47,7 +48,10 @@ def run(found: Found, *, trust: bool = False) -> None:
     _check_port(found.settings.server.host, found.settings.server.port)
     os.umask(0o077)  # logs hold what is personal
     logging.basicConfig(format="%(asctime)s %(message)s")
-    for name in ("seqdec.serve", "uvicorn"):
+    logging.captureWarnings(True)
+    for handler in logging.root.handlers:
+        handler.addFilter(_Repeats())
+    for name in ("seqdec.serve", "seqdec.service", "uvicorn"):
         logging.getLogger(name).setLevel(logging.INFO)
     found.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Else every deployment would be in use, and stay closed when it is not any more.
@@ -56,6 +60,19 @@ def run(found: Found, *, trust: bool = False) -> None:
         running = server(application(found, trust=trust), found.settings.server)
         running.leaves = True
         running.run()
+
+
+class _Repeats(logging.Filter):
+    """Leaves out lines that were written in the last minute, as each call writes one while a database is away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text, oldest = record.getMessage(), record.created - _MINUTE
+        self._known = {line: at for line, at in self._known.items() if at > oldest}
+        return self._known.setdefault(text, record.created) == record.created
 
 
 def _check_port(host: str, port: int) -> None:

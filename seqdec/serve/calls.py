@@ -4,6 +4,7 @@ import asyncio
 import math
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -214,8 +215,9 @@ async def about(service: Service, deployment: Deployment, message: None) -> Any:
     }
     if deployment.state == "open":
         agent = deployment.agent
-        counts = await asyncio.to_thread(lambda: dict(agent.counts))
-        found |= {"arms": agent.arms, "items": len(agent.items), "counts": counts}
+        found |= {"arms": agent.arms, "items": len(agent.items)}
+        with suppress(OSError):  # a database that is away
+            found["counts"] = await asyncio.to_thread(lambda: dict(agent.counts))
     return found
 
 
@@ -239,7 +241,8 @@ async def ready(service: Service, deployment: None, message: None) -> Any:
     """Whether all deployments that are not archived answer."""
     if not service.deployments.is_ready:
         states = [f"{name} {one.state}" for name, one in service.deployments.items()]
-        raise UnavailableError(", ".join(state for state in states if not state.endswith((" open", " archived"))))
+        waiting = ", ".join(state for state in states if not state.endswith((" open", " archived")))
+        raise UnavailableError(waiting or "the database does not answer yet")
     return {"status": "ready"}
 
 

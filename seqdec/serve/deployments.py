@@ -335,16 +335,14 @@ class Deployments(Mapping[str, Deployment]):
         self._kept: Place = Folder(found.folder) if server.store is None else Table(server.store)
         self._trust, self._change, self._compiling = trust, asyncio.Lock(), asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        declared = dict(found.settings.deployments)
-        self._known: dict[str, Deployment] = {}
-        for name, kept in self._kept.read().items():
-            self._known[name] = _made(name, kept, declared.pop(name, None))
-        self._known.update({name: Deployment(name, one) for name, one in declared.items()})
-        for name, deployment in self._known.items():
-            try:
-                self._check(deployment.declaration)
-            except ValueError as error:
-                raise ValueError(f"deployments.{name}: {error}") from error
+        self._declared, self._known = found.settings.deployments, dict[str, Deployment]()
+        self._is_known, self._was_ready, self._said = False, False, ""
+        try:
+            self._know()
+        except OSError as error:
+            if not self._kept.is_shared:
+                raise
+            self._say("this server waits for its database", error)
 
     def __getitem__(self, name: str) -> Deployment:
         return self._known[name]
@@ -357,11 +355,19 @@ class Deployments(Mapping[str, Deployment]):
 
     @property
     def is_ready(self) -> bool:
-        """Whether all that are not archived are open."""
-        return all(one.state in ("open", "archived") for one in self._known.values())
+        """Whether all that are not archived have been open at once, since the start."""
+        are_open = all(one.state in ("open", "archived") for one in self._known.values())
+        self._was_ready |= self._is_known and are_open
+        return self._was_ready
 
     async def open(self) -> None:
         """Open them one after the other, then compile; one that fails says why, and the others go on."""
+        while not self._is_known:
+            await asyncio.sleep(_LOOK)
+            try:
+                await asyncio.to_thread(self._know)
+            except (OSError, ValueError) as error:
+                self._say("this server waits for its database", error)
         async with self._compiling:
             for deployment in list(self._known.values()):
                 async with self._change:
@@ -370,9 +376,10 @@ class Deployments(Mapping[str, Deployment]):
 
     async def follow(self) -> None:
         """Do what other servers of the database have done, for ever."""
-        said = ""
         while self._kept.is_shared:
             await asyncio.sleep(_LOOK)
+            if not self._is_known:
+                continue
             try:
                 async with self._change:
                     for name, kept in (await asyncio.to_thread(self._kept.read)).items():
@@ -383,11 +390,29 @@ class Deployments(Mapping[str, Deployment]):
                             deployment.state = "opening"
                             await self._open(deployment)
                 await asyncio.to_thread(self._spread)
-                said = ""
+                if self._said:
+                    log.info("the database is back")
+                self._said = ""
             except Exception as error:  # such as while the database is away
-                if said != str(error):
-                    log.error("what other servers do is not known: %s: %s", type(error).__name__, error)
-                said = str(error)
+                self._say("what other servers do is not known", error)
+
+    def _know(self) -> None:
+        """Read what is kept. Raises OSError, ValueError for a damaged or untrusted one."""
+        declared = dict(self._declared)
+        known = {name: _made(name, kept, declared.pop(name, None)) for name, kept in self._kept.read().items()}
+        known |= {name: Deployment(name, one) for name, one in declared.items()}
+        for name, deployment in known.items():
+            try:
+                self._check(deployment.declaration)
+            except ValueError as error:
+                raise ValueError(f"deployments.{name}: {error}") from error
+        self._known, self._is_known = known, True
+
+    def _say(self, what: str, error: Exception) -> None:
+        """Log an error, once while it stays the same."""
+        if self._said != str(error):
+            log.error("%s: %s: %s", what, type(error).__name__, error)
+        self._said = str(error)
 
     def _spread(self) -> None:
         """Learn a deployment of the server that learns most, if this one learns at least two fewer."""
@@ -417,6 +442,8 @@ class Deployments(Mapping[str, Deployment]):
     async def create(self, name: str, declaration: Declaration) -> Deployment:
         """Raises ConflictError for a known name, ValueError or TypeError for what cannot be made."""
         async with self._change:
+            if not self._is_known:
+                raise UnavailableError("the database does not answer yet")
             if name in self._known:
                 raise ConflictError(f"there is a deployment {name} already, {self._known[name].state}")
             self._check(declaration)

@@ -62,15 +62,16 @@ class Table:
     is_shared = True
 
     def __init__(self, url: str) -> None:
-        self._url = url
-        prepare(Postgres(url, SERVERS), SERVER)
+        self._url, self._is_prepared = url, False
         self._database = PostgresDatabase(Postgres(url, SERVERS))
 
     def read(self) -> dict[str, Kept]:
+        self._prepare()
         rows = self._database.execute("SELECT name, declaration, archived, took_over FROM deployments ORDER BY name")
         return {name: Kept(json.loads(text), archived, took_over) for name, text, archived, took_over in rows}
 
     def write(self, name: str, kept: Kept) -> None:
+        self._prepare()
         row = name, json.dumps(kept.declaration), kept.archived, kept.took_over
         self._database.execute(
             "INSERT INTO deployments (name, declaration, archived, took_over) VALUES (?, ?, ?, ?) "
@@ -84,6 +85,11 @@ class Table:
 
     def close(self) -> None:
         self._database.close()
+
+    def _prepare(self) -> None:
+        if not self._is_prepared:
+            prepare(self._database.path, SERVER)
+            self._is_prepared = True
 
 
 def carry(source: Path | Postgres, to: Path | Postgres) -> str | None:

@@ -1,5 +1,6 @@
 """Several servers of one database."""
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -10,14 +11,21 @@ from typing import Any
 import psycopg
 import pytest
 
-from seqdec.client import RefusedError
+from seqdec.client import Client, RefusedError
+from seqdec.serve.application import application
 from seqdec.serve.config import read
+from seqdec.serve.connections import server
 from seqdec.serve.deployments import Deployments
 from tests.databases import Cluster
-from tests.serve.conftest import NUMBERS, Running, serving, settings
+from tests.serve.conftest import NUMBERS, Running, in_thread, serving, settings
 
 POINT = [0.5, -0.5]
+DECLARED = {"arms": ["a", "b"], "agent": "linear"}
 Pair = tuple[Running, Running]
+
+
+def states(client: Client) -> set[tuple[str, str]]:
+    return {(one["name"], one["state"]) for one in client.call("/v1")["deployments"]}
 
 
 def wait(condition: Callable[[], object], seconds: float = 30.0) -> None:
@@ -45,6 +53,13 @@ def pair(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
         yield first, second
 
 
+@pytest.fixture
+def held() -> Iterator[contextlib.ExitStack]:
+    """What is closed in the end."""
+    with contextlib.ExitStack() as held:
+        yield held
+
+
 def test_learning_is_spread_over_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     holders, place = dict.fromkeys("pqrstuv", "a"), read(settings(tmp_path, NUMBERS)[0])
 
@@ -52,10 +67,10 @@ def test_learning_is_spread_over_servers(tmp_path: Path, monkeypatch: pytest.Mon
         agent = SimpleNamespace(learner=holders[name], snapshot=lambda: holders.update({name: server}))
         return SimpleNamespace(is_warm=True, state="open", agent=agent)
 
-    for server in "abcabcabc":
+    for one in "abcabcabc":
         deployments = Deployments(place)
-        deployments._known = {name: opened(name, server) for name in holders}
-        monkeypatch.setattr("seqdec.serve.deployments.this_process", lambda server=server: server)
+        deployments._known = {name: opened(name, one) for name in holders}
+        monkeypatch.setattr("seqdec.serve.deployments.this_process", lambda one=one: one)
         deployments._spread()
     assert sorted(Counter(holders.values()).values()) == [2, 2, 3]
 
@@ -72,8 +87,8 @@ def test_a_token_is_valid_at_all_servers(pair: Pair) -> None:
 
 def test_deployments_and_arms_are_those_of_all_servers(pair: Pair) -> None:
     first, second = (running.client() for running in pair)
-    first.call("/v1", {"name": "made", "declaration": {"arms": ["a", "b"], "agent": "linear"}})
-    wait(lambda: ("made", "open") in [(one["name"], one["state"]) for one in second.call("/v1")["deployments"]])
+    first.call("/v1", {"name": "made", "declaration": DECLARED})
+    wait(lambda: ("made", "open") in states(second))
     assert second.decide("made")["action"] in ("a", "b")
     second.call("/v1/made/add_arm", {"name": "c"})
     wait(lambda: first.call("/v1/made")["arms"] == ["a", "b", "c"])
@@ -84,10 +99,14 @@ def test_deployments_and_arms_are_those_of_all_servers(pair: Pair) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*this process decides by its last belief:RuntimeWarning")
-def test_a_lost_database_is_waited_for(pair: Pair, postgres: Cluster) -> None:
+def test_a_lost_database_is_waited_for(
+    pair: Pair, postgres: Cluster, database: str, tmp_path: Path, held: contextlib.ExitStack
+) -> None:
     first, second = (running.client() for running in pair)
-    first.call("/v1/made/archive", {})
-    wait(lambda: second.call("/v1/made")["state"] == "archived")
+    first.call("/v1", {"name": "gone", "declaration": DECLARED})
+    wait(lambda: ("gone", "open") in states(second))
+    first.call("/v1/gone/archive", {})
+    wait(lambda: second.call("/v1/gone")["state"] == "archived")
     tokens = [one.decide("numbers", POINT)["token"] for one in (first, second)]
     try:
         postgres.stop()
@@ -96,11 +115,19 @@ def test_a_lost_database_is_waited_for(pair: Pair, postgres: Cluster) -> None:
             second.learn("numbers", tokens[0], 1.0)
         first.call("/health")
         with pytest.raises(RefusedError):
-            first.call("/v1/made/restore", {})
-        assert first.call("/v1/made")["state"] == "failed"
+            first.call("/v1/gone/restore", {})
+        assert first.call("/v1/gone")["state"] == "failed" and first.call("/ready")
+        file, keys = settings(tmp_path, NUMBERS, f'store = "{database}"')
+        late = held.enter_context(in_thread(server(application(read(file)), read(file).settings.server)))
+        third = held.enter_context(Client(f"http://127.0.0.1:{late}", key=keys["operator"]))
+        third.call("/health")
+        with pytest.raises(RefusedError, match="the database does not answer yet"):
+            third.call("/ready")
     finally:
         postgres.start()
-    wait(lambda: first.call("/v1/made")["state"] == "open")
+    wait(lambda: first.call("/v1/gone")["state"] == "open")
+    wait(lambda: states(third) >= {("numbers", "open"), ("gone", "open")} and states(third) <= states(first))
+    third.call("/ready")
     results = second.call(
         "/v1/numbers/learn_many", {"reports": [{"token": t, "reward": 1} for t in [kept["token"], *tokens]]}
     )
