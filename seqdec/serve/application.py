@@ -31,6 +31,7 @@ from seqdec.serve.openapi import openapi
 from seqdec.serve.queue import FullError
 from seqdec.service.cluster import this_process
 from seqdec.service.database import DamagedError
+from seqdec.service.identity import ChangedError
 
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 5)
 _SOON = {"Retry-After": "1"}
@@ -211,8 +212,8 @@ def _failed(error: Exception, deployments: Deployments) -> Response:
             return _refused(error.status, str(error), error.headers)
         case ValidationError():
             return _refused(422, said(error))
-        case ConflictError():
-            return _refused(409, str(error))
+        case ConflictError() | ChangedError():
+            return _refused(409, deployments.said(error))
         case FullError():
             return _refused(503, "too many requests wait: try again", _SOON)
         case UnavailableError():

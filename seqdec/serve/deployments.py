@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -376,6 +377,7 @@ class Deployments(Mapping[str, Deployment]):
 
     async def follow(self) -> None:
         """Do what other servers of the database have done, for ever."""
+        spreads = None
         while self._kept.is_shared:
             await asyncio.sleep(_LOOK)
             if not self._is_known:
@@ -389,7 +391,8 @@ class Deployments(Mapping[str, Deployment]):
                         if deployment.state == "failed" and deployment.waits:
                             deployment.state = "opening"
                             await self._open(deployment)
-                await asyncio.to_thread(self._spread)
+                if spreads is None or spreads.done():  # it waits for leases
+                    spreads = asyncio.create_task(asyncio.to_thread(self._spread))
                 if self._said:
                     log.info("the database is back")
                 self._said = ""
@@ -416,12 +419,23 @@ class Deployments(Mapping[str, Deployment]):
 
     def _spread(self) -> None:
         """Learn a deployment of the server that learns most, if this one learns at least two fewer."""
-        warm = [one for one in self._known.values() if one.is_warm and one.state == "open"]
-        found = [(one, one.agent.learner) for one in warm]
-        counts = Counter(learner for _, learner in found if learner is not None)
-        for most, number in counts.most_common(1):
-            if number > counts[this_process()] + 1:
-                next(one for one, learner in found if learner == most).agent.snapshot()  # which takes the lease
+        with suppress(OSError, RuntimeError, UnavailableError):  # such as while the database is away, or one closes
+            warm = [one for one in self._known.values() if one.is_warm and one.state == "open"]
+            found = [(one.agent, one.agent.learner) for one in warm]
+            counts = Counter(learner for _, learner in found if learner is not None)
+            for most, number in counts.most_common(1):
+                if number > counts[this_process()] + 1:
+                    for agent in (agent for agent, learner in found if learner == most):
+                        with suppress(OSError, ChangedError):  # such as of a log that another agent learns
+                            agent.snapshot()  # which takes the lease
+                            break
+
+    async def _look(self, name: str) -> None:
+        """Do what other servers have done with one, where the database can be asked."""
+        with suppress(OSError):
+            kept = (await asyncio.to_thread(self._kept.read)).get(name) if self._kept.is_shared else None
+            if kept is not None:
+                await self._agree(name, kept)
 
     async def _agree(self, name: str, kept: Kept) -> None:
         deployment = self._known.get(name)
@@ -459,6 +473,7 @@ class Deployments(Mapping[str, Deployment]):
     async def archive(self, name: str, seconds: float) -> None:
         """Close a deployment until `restore`; its folder stays."""
         async with self._change:
+            await self._look(name)
             deployment = self._known[name]
             if deployment.state != "archived":
                 self._write(deployment, archived=True)
@@ -501,6 +516,7 @@ class Deployments(Mapping[str, Deployment]):
         Raises ConflictError for `relearn` of an open one, UnavailableError where it fails.
         """
         async with self._change:
+            await self._look(name)
             deployment = self._known[name]
             if deployment.state in ("archived", "failed"):
                 deployment.state, deployment.reason = "opening", ""
@@ -538,12 +554,15 @@ class Deployments(Mapping[str, Deployment]):
             await asyncio.to_thread(deployment.open, self.place(deployment), past, spool=spool, relearn=relearn)
             self._write(deployment, archived=False)
         except Exception as error:
-            deployment.state, deployment.reason = "failed", f"{type(error).__name__}: {self.said(error)}"
+            before, deployment.reason = deployment.reason, f"{type(error).__name__}: {self.said(error)}"
+            deployment.state = "failed"
             deployment.waits = self._kept.is_shared and isinstance(error, OSError)
             if isinstance(error, ChangedError):
                 deployment.reason += f', POST /v1/{deployment.name}/restore {{"relearn": true}}'
-            log.error("deployment %s failed: %s", deployment.name, error)
+            if deployment.reason != before:  # it is tried each second
+                log.error("deployment %s failed: %s", deployment.name, error)
             return
+        deployment.reason = ""
         deployment.serve(self._room)
         log.info("deployment %s is open", deployment.name)
         task = asyncio.create_task(self._compile(deployment))

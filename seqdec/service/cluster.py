@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from seqdec.runtime import short_turns
+from seqdec.service.identity import ChangedError
 from seqdec.service.learner import Learner
 from seqdec.service.postgres import PostgresDatabase, SharedStore
 from seqdec.service.rewards import Rewards
@@ -33,6 +34,8 @@ _CALLS = 16
 """Calls whose decisions are written at once when the database is back."""
 _CLEAN, _DROPPED = 600.0, 1000
 """Seconds after which keys whose time is over are deleted, and how many in one step."""
+_FILES = 60.0
+"""Seconds between looks for files of the spool that processes left."""
 _PATIENCE = 30.0
 """Seconds that a call waits for the lease."""
 _END = 10.0
@@ -115,6 +118,9 @@ class Cluster(threading.Thread):
         super().__init__(name="seqdec cluster", daemon=True)
         self._store, self._learner, self._rewards, self._transact = store, learner, rewards, transact
         self._lease, self._wanted, self._said, self._cleaned = Lease(store), 0, "", -_CLEAN
+        self._other: ChangedError | None = None
+        """why it can neither learn the log nor follow"""
+        self._files = time.monotonic()
         self._ended, self._changed, self._numbers = threading.Event(), threading.Condition(), store.beside()
 
     def run(self) -> None:
@@ -128,25 +134,38 @@ class Cluster(threading.Thread):
             with short_turns():
                 self._come_back()
                 may = self._wanted or self._learner.is_warm.is_set()
-                if not self._learner.leads and may and self._take():
+                if not self._learner.leads and may and self._other is None and self._take():
                     self._transact(self._learner.lead, urgent=True)
-                    with self._changed:
-                        self._changed.notify_all()
+                    self._notify()
                 if self._learner.leads:
                     self._lead()
                 else:
                     self._learner.adopt(self._transact.patient)
-            self._said = ""
+            self._said, self._other = "", None
         except Exception as error:
             self._learner.leads = False  # perhaps the lease is another's
+            if isinstance(error, ChangedError):
+                self._other = error
+                if self._lease.is_held:
+                    with suppress(OSError):  # then it ends by itself
+                        self._lease.release()
+                self._notify()
             if not self._ended.is_set() and str(error) != self._said:
-                warnings.warn(
-                    f"{error}; this process decides by its last belief, and tries again", RuntimeWarning, stacklevel=2
-                )
+                decides = self._store.has_spool or not isinstance(error, OSError)
+                goes_on = "this process decides by its last belief, and tries again"
+                goes_on = goes_on if decides else "decisions are refused until it is back"
+                warnings.warn(f"{error}; {goes_on}", RuntimeWarning, stacklevel=2)
             self._said = str(error)
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     def _come_back(self) -> None:
         """Write what was decided while the database was away. Raises OSError while it is."""
+        if time.monotonic() >= self._files + _FILES:
+            self._files = time.monotonic()
+            self._transact(self._store.find_files, urgent=True)
         if self._store.database.is_away or self._store.is_spooled:
             self._lease.look()
             self._store.database.is_away = False
@@ -155,13 +174,15 @@ class Cluster(threading.Thread):
 
     @contextmanager
     def leading(self) -> Iterator[None]:
-        """While this process learns. Raises OSError where it cannot have the lease."""
+        """While this process learns. Raises OSError where it cannot have the lease, ChangedError where it must not."""
         self._want(1)
         try:
             until = time.monotonic() + _PATIENCE
             with self._changed:
                 while not self._learner.leads:
-                    if not self._changed.wait(until - time.monotonic()):
+                    if self._other is not None:
+                        raise ChangedError(str(self._other))
+                    if self._ended.is_set() or not self._changed.wait(until - time.monotonic()):
                         raise OSError(self._refused())
             yield
         finally:
@@ -185,6 +206,7 @@ class Cluster(threading.Thread):
     def stop(self) -> None:
         """Begin no other step, and wait for the present one; before one has the lock of calls."""
         self._ended.set()
+        self._notify()
         if self.is_alive() and threading.current_thread() is not self:
             self.join(_END)
 

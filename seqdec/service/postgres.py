@@ -12,6 +12,7 @@ import re
 import shlex
 import socket
 import sys
+from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Any, NamedTuple
@@ -29,7 +30,7 @@ from seqdec.service.database import (
     lowest_of,
 )
 from seqdec.service.schema import LOG
-from seqdec.service.spool import Rows, Spool
+from seqdec.service.spool import Rows, Spool, keyed
 from seqdec.service.store import (
     COLLECTED,
     DAY,
@@ -67,6 +68,8 @@ _OLD = 2
 _KINDS = {"TEXT": "text", "INTEGER": "bigint", "BLOB": "bytea", "REAL": "double precision"}
 _MIXED = {"decisions": 5, "rewards": 3, "reports": 2}
 """Columns of two types, texts here."""
+_KEPT = 10_000
+"""Keys of clients whose decisions a process remembers."""
 _REPEATED = {"rewards", "withdrawn", "units"}
 """Tables of which the first row of a decision counts."""
 _NAMES = (*TABLES, "keys", "deciders", "lease", "beliefs", "requests", "deployments", "version")
@@ -399,7 +402,7 @@ class SharedStore(Store):
 
     def __init__(self, place: Postgres, spool: Spool | None = None) -> None:
         prepare(place)
-        self._spool = spool
+        self._spool, self._answered = spool, OrderedDict[str, Logged]()
         self._use(PostgresDatabase(place))
         self._block: tuple[int, int] | None = None
         self._placed, self._next = 0, None
@@ -412,6 +415,10 @@ class SharedStore(Store):
             self.close()
             raise
         self.waited = max(0.0, (self.now() - latest) / 1e9) if latest else 0.0
+
+    @property
+    def has_spool(self) -> bool:
+        return self._spool is not None
 
     @property
     def is_spooled(self) -> bool:
@@ -471,6 +478,7 @@ class SharedStore(Store):
         if self.is_spooled or not self._appended(rows):
             assert self._spool is not None
             self._spool.add(rows)
+        self._remember(keyed(rows))
         self._placed, self._next = self._placed + len(entries), None
         return first
 
@@ -484,9 +492,26 @@ class SharedStore(Store):
                 self._append(rows)
             except KeysTakenError as error:  # by other processes, meanwhile
                 self.recover()
+                self._forget(error.keys)
                 self._append({**rows, "decisions": [_without_key(row, error.keys) for row in rows["decisions"]]})
             self._spool.drop_first()
         return True
+
+    def find_files(self) -> None:
+        """Spool also what processes have left that have ended."""
+        if self._spool is not None:
+            self._spool.find()
+
+    def _remember(self, answered: Mapping[str, Logged]) -> None:
+        """The last answers, for the same ones while the database is away."""
+        if self._spool is not None:
+            self._answered |= {key: found._replace(context=None) for key, found in answered.items()}
+            while len(self._answered) > _KEPT:
+                self._answered.popitem(last=False)
+
+    def _forget(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self._answered.pop(key, None)
 
     def _appended(self, rows: Rows) -> bool:
         """Whether the database has them now; if not, the spool has to. Raises as `append_decisions`."""
@@ -592,9 +617,11 @@ class SharedStore(Store):
         except OSError:
             if self._spool is None:
                 raise
-            return own
+            return own | {key: self._answered[key] for key in rest if key in self._answered}
         known = self.find_many([number for _, number in found]) if found else {}
-        return own | {key: known[number] for key, number in found if number in known}
+        stored = {key: known[number] for key, number in found if number in known}
+        self._remember(stored)
+        return own | stored
 
     def drop_keys(self, most: int) -> int:
         """Delete at most `most` keys whose time is over; returns how many."""
@@ -605,6 +632,7 @@ class SharedStore(Store):
         with self._transaction():
             named = "SELECT key FROM decisions WHERE number = ANY(?::bigint[])"
             self.database.execute(f"DELETE FROM keys WHERE key IN ({named})", (list(numbers),))
+            self._answered.clear()
             return super().erase(numbers)
 
     def older(self, moment: int, after: int, most: int, whole: bool) -> tuple[list[int], int | None]:

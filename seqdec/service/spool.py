@@ -28,16 +28,21 @@ class Spool:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.keyed: dict[str, Logged] = {}
         """By the keys of clients"""
-        self._held, self._left = ExitStack(), list[Path]()
+        self._folder, self._held = folder, ExitStack()
         self._own = next(path for place in itertools.count() if self._is_locked(path := folder / f"{place}.jsonl"))
-        self._left = [path for path in sorted(folder.glob("*.jsonl")) if path == self._own or self._is_locked(path)]
+        self._left = [self._own] if self._own.exists() else []
         self._place = 0
         """of the oldest line, in the first of these files"""
-        self._skip()
+        self.find()
 
     @property
     def is_empty(self) -> bool:
         return not self._left
+
+    def find(self) -> None:
+        """Take the files of processes that have ended."""
+        self._left += [path for path in sorted(self._folder.glob("*.jsonl")) if self._is_locked(path) and path.exists()]
+        self._skip()
 
     def add(self, rows: Rows) -> None:
         """Write to the disk."""
@@ -56,9 +61,7 @@ class Spool:
             os.close(file)
         if self._own not in self._left:
             self._left.append(self._own)
-        for number, time, nonce, _, _, action, propensity, key, law, _ in rows["decisions"]:
-            if key is not None:
-                self.keyed[key] = Logged(number, time, nonce, None, action, propensity, law, None)
+        self.keyed |= keyed(rows)
 
     def first(self) -> Rows:
         """The oldest rows. Raises ValueError for a damaged file."""
@@ -96,6 +99,15 @@ class Spool:
             self._held.enter_context(locked_file(path))
             return True
         return False
+
+
+def keyed(rows: Rows) -> dict[str, Logged]:
+    """Decisions by the keys of clients."""
+    return {
+        key: Logged(number, time, nonce, None, action, propensity, law, None)
+        for number, time, nonce, _, _, action, propensity, key, law, _ in rows["decisions"]
+        if key is not None
+    }
 
 
 def _plain(value: Any) -> Any:

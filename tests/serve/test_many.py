@@ -1,12 +1,15 @@
 """Several servers of one database."""
 
+import asyncio
 import contextlib
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import psycopg
 import pytest
@@ -15,7 +18,7 @@ from seqdec.client import Client, RefusedError
 from seqdec.serve.application import application
 from seqdec.serve.config import read
 from seqdec.serve.connections import server
-from seqdec.serve.deployments import Deployments
+from seqdec.serve.deployments import Deployment, Deployments
 from tests.databases import Cluster
 from tests.serve.conftest import NUMBERS, Running, in_thread, serving, settings
 
@@ -75,6 +78,28 @@ def test_learning_is_spread_over_servers(tmp_path: Path, monkeypatch: pytest.Mon
     assert sorted(Counter(holders.values()).values()) == [2, 2, 3]
 
 
+def test_what_waits_neither_holds_up_others_nor_fills_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    deployments, ends = Deployments(read(settings(tmp_path, NUMBERS)[0])), threading.Event()
+    kept = SimpleNamespace(is_shared=True, read=lambda: {}, agent=lambda name: tmp_path)
+    opened = Mock(side_effect=OSError("too many sessions"))
+    monkeypatch.setattr(deployments, "_kept", kept)
+    monkeypatch.setattr(deployments, "_spread", lambda: ends.wait(10))  # for a lease
+    monkeypatch.setattr("seqdec.serve.deployments._LOOK", 0.01)
+    monkeypatch.setattr(Deployment, "open", opened)
+
+    async def serve() -> None:
+        await deployments.open()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(deployments.follow(), 2)
+        ends.set()
+
+    asyncio.run(serve())
+    assert opened.call_count > 3
+    assert [one.message for one in caplog.records] == ["deployment numbers failed: too many sessions"]
+
+
 def test_a_token_is_valid_at_all_servers(pair: Pair) -> None:
     first, second = (running.client() for running in pair)
     decision = first.decide("numbers", POINT, key="a")
@@ -96,6 +121,9 @@ def test_deployments_and_arms_are_those_of_all_servers(pair: Pair) -> None:
     wait(lambda: second.call("/v1/made")["state"] == "archived")
     second.call("/v1/made/restore", {})
     wait(lambda: first.call("/v1/made")["state"] == "open")
+    second.call("/v1/made/archive", {})
+    assert first.call("/v1/made/restore", {"relearn": True})["state"] == "open"  # at once
+    wait(lambda: second.call("/v1/made")["state"] == "open")
 
 
 @pytest.mark.filterwarnings("ignore:.*this process decides by its last belief:RuntimeWarning")
@@ -128,7 +156,12 @@ def test_a_lost_database_is_waited_for(
     wait(lambda: first.call("/v1/gone")["state"] == "open")
     wait(lambda: states(third) >= {("numbers", "open"), ("gone", "open")} and states(third) <= states(first))
     third.call("/ready")
-    results = second.call(
-        "/v1/numbers/learn_many", {"reports": [{"token": t, "reward": 1} for t in [kept["token"], *tokens]]}
-    )
-    assert results["results"] == ["collected"] * 3 and first.decide("numbers", POINT, key="b") == kept
+    reports, results = [{"token": token, "reward": 1} for token in (kept["token"], *tokens)], list[str]()
+
+    def report() -> object:
+        with contextlib.suppress(RefusedError):  # until both are back
+            results.extend(second.call("/v1/numbers/learn_many", {"reports": reports})["results"])
+        return results
+
+    wait(report)
+    assert results == ["collected"] * 3 and first.decide("numbers", POINT, key="b") == kept

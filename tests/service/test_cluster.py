@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import math
 import time
 
 import jax
@@ -42,6 +43,10 @@ def leaves(one):
 
 def same(first, second):
     return all(map(np.array_equal, first, second))
+
+
+def lease(one):
+    return one._transact(one._store.database.execute, "SELECT epoch, holder FROM lease")
 
 
 @pytest.fixture
@@ -137,13 +142,23 @@ def test_another_agent_is_refused_until_it_relearns(place):
             token = one.decide(CONTEXT).token  # goes on
             assert new.learn(token, 1.0) == "collected"
             wait(lambda: new.lag == 0 and new.counts["rewards"] == 2)
+            new._cluster._ended.set()  # as if it had been killed
+            new._cluster._lease._ended.set()
+            began, held = time.monotonic(), lease(new)
+            with pytest.raises(ChangedError, match=r"was written with linear .*relearn=True"):
+                one.add_arm()
+            assert one.learn(one.decide(CONTEXT).token, 1.0) == "collected"
+            wait(lambda: one.learner is None)
+            time.sleep(1)
+            assert time.monotonic() - began < 10 and lease(new) == held
 
 
-@pytest.mark.filterwarnings("ignore:.*this process decides by its last belief:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:.*decisions are refused until it is back:RuntimeWarning")
 def test_decisions_go_on_while_the_database_is_away(pair, place, postgres, tmp_path):
     third, other = pair
     with contextlib.closing(agent(place, spool=tmp_path)) as one:
-        one.decide(CONTEXT)  # has a block of numbers
+        known = [one.decide(CONTEXT, key="y"), other.decide(CONTEXT, key="z")]
+        assert one.decide(CONTEXT, key="z") == known[1]
         one._cluster.stop()
         try:
             postgres.stop()
@@ -152,6 +167,7 @@ def test_decisions_go_on_while_the_database_is_away(pair, place, postgres, tmp_p
                 third.decide(CONTEXT)
             alone = [one.decide(CONTEXT, key="a"), *one.decide_many(np.stack([CONTEXT] * 2), keys=["b", "c"])]
             assert one.decide(CONTEXT, key="b") == alone[1]
+            assert one.decide_many(np.stack([CONTEXT] * 2), keys=["y", "z"]) == known
             with pytest.raises(OSError, match="cannot use PostgreSQL"):
                 one.learn(alone[0].token, 1.0)
         finally:
@@ -170,10 +186,12 @@ def test_decisions_go_on_while_the_database_is_away(pair, place, postgres, tmp_p
             assert len(fourth.log()) == 4
 
 
-def test_what_a_process_left_in_its_spool_is_written_by_the_next(place, postgres, tmp_path):
-    one = agent(place, spool=tmp_path)
+@pytest.mark.parametrize("runs", [False, True])
+def test_what_a_process_left_in_its_spool_is_written_by_another(place, postgres, tmp_path, runs):
+    one, *others = [agent(place, spool=tmp_path) for _ in range(1 + runs)]
     one.decide(CONTEXT)
-    one._cluster.stop()
+    for each in (one, *others):
+        each._cluster.stop()
     postgres.stop()
     try:
         kept = [one.decide(CONTEXT, key=key) for key in "abc"]
@@ -183,7 +201,9 @@ def test_what_a_process_left_in_its_spool_is_written_by_the_next(place, postgres
     finally:
         postgres.start()
     file.write_bytes(content[:-5])  # "c" was not answered
-    with contextlib.closing(agent(place, spool=tmp_path)) as again:
+    with contextlib.closing(others[0] if runs else agent(place, spool=tmp_path)) as again:
+        again._cluster._files = -math.inf
+        again._cluster.look()
         assert not file.exists()
         found = [again.decide(CONTEXT, key=key) for key in "abc"]
         assert [a.token == b.token for a, b in zip(found, kept, strict=True)] == [True, True, False]
