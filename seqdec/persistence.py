@@ -95,8 +95,9 @@ def located(path: str | os.PathLike[str]) -> Path:
     if "\0" in text:
         raise ValueError(f"a path must not hold a null character; got {text!r:.80}")
     if _URL.match(text):
+        shown = re.sub("/.*@", "//", text).partition("?")[0]  # without a password
         raise ValueError(
-            f"a path must lead to a local file or folder; got the URL {text!r:.80}: copy it to this machine"
+            f"a path must lead to a local file or folder; got the URL {shown!r:.80}: copy it to this machine"
         )
     try:
         return Path(text).expanduser().absolute()

@@ -24,16 +24,20 @@ class Init:
     """Role that servers use: it may read and write rows, and make no tables."""
 
     def execute(self) -> None:
-        from seqdec.service.postgres import Postgres, grant, prepare
+        from seqdec.service.postgres import Postgres, check_role, grant, prepare
         from seqdec.service.schema import LOG, SERVER, SERVERS
 
         shared = [SERVERS] if self.schema.startswith(f"{SERVERS}_") else []
-        for schema in (*shared, self.schema):
+        if self.role is not None:
+            check_role(Postgres(self.url, self.schema), self.role)
+        for schema in (self.schema, *shared):
             place = Postgres(self.url, schema)
             prepare(place, SERVER if schema == SERVERS else LOG)
             if self.role is not None:
                 grant(place, self.role)
             print(f"{place} is ready{'' if self.role is None else f' for the role {self.role!r}'}")
+        if not shared and self.schema != SERVERS:
+            print(f"Servers of seqdec serve do not look there: for their deployment NAME it is {SERVERS}_NAME")
 
 
 @dataclass(frozen=True)
@@ -52,10 +56,13 @@ class Copy:
     """Schema of the log in the database."""
 
     def execute(self) -> None:
-        from seqdec.service.copying import copy
+        from seqdec.service.copying import copy, deployment_of
         from seqdec.service.schema import SERVERS
 
         source, to = self._place(self.source), self._place(self.to)
+        name = deployment_of(source) if isinstance(source, Path) else None
+        if name is not None and self.schema != f"{SERVERS}_{name}":
+            raise ValueError(f"servers look for the deployment {name} elsewhere: use --schema {SERVERS}_{name}")
         counts = copy(source, to)
         print(*(f"{table}: {count:,}" for table, count in counts.items() if count), sep="\n")
         if self.schema.startswith(f"{SERVERS}_"):
@@ -67,7 +74,8 @@ class Copy:
     def _place(self, text: str) -> "Path | Postgres":
         from seqdec.service.postgres import Postgres
 
-        is_url = text.startswith(("postgresql:", "postgres:")) or "password=" in text  # not to be shown as a path
+        is_url = "://" in text or text.startswith(("postgresql:", "postgres:"))
+        is_url |= "passw" in text.lower() and "=" in text  # not to be shown as a path
         return Postgres(text, self.schema) if is_url else located(text)
 
 

@@ -7,6 +7,7 @@ import difflib
 import ipaddress
 import json
 import math
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from datetime import date
@@ -18,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from seqdec import agents
 from seqdec.features import Encoder, kinds
-from seqdec.persistence import read_text
+from seqdec.persistence import located, read_text
 from seqdec.plugins import check_registered, is_reference
 from seqdec.registry import unknown
 from seqdec.service.report import check_segments, segments_of
@@ -32,6 +33,8 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Level = bool | int | float | str
 Seconds = Annotated[float, Field(gt=0, le=1e9)]
 Role = Literal["reader", "decider", "operator"]
+_SECRET = re.compile(r"://|:.*@|passw\w*\s*=", re.IGNORECASE)
+"""In the place of a database, which may have a password."""
 
 
 class Strict(BaseModel):
@@ -445,7 +448,7 @@ class Server(Strict):
 
     folder: str = "data"
     """of logs and snapshots; relative to the file"""
-    store: Annotated[str, StringConstraints(pattern=r"^postgres(ql)?://")] | None = None
+    store: Annotated[str, StringConstraints(pattern=r"^postgres(ql)?://")] | None = Field(None, repr=False)
     """a PostgreSQL database for the logs, of any number of servers; the folder has the rest: programs, the audit"""
     spool: bool = False
     """to decide by the last belief while that database is away, and to keep these decisions in the folder until then"""
@@ -524,30 +527,47 @@ def read(path: Path, port: int | None = None) -> Found:
     for name, one in declared.items() if isinstance(declared, dict) else ():
         if isinstance(one, dict):
             if isinstance(one.get("log"), str):
-                logs[name] = path.parent / one.pop("log")
+                logs[name] = _beside(path, f"deployments.{name}.log", one.pop("log"))
             for key in ("context", "items"):
                 part = one.get(key)
                 if isinstance(part, dict) and isinstance(part.get("encoder"), str):
+                    file = _beside(path, f"deployments.{name}.{key}.encoder", part["encoder"])
                     try:
-                        part["encoder"] = json.loads(read_text(path.parent / part["encoder"]))
+                        part["encoder"] = json.loads(read_text(file))
                     except (OSError, ValueError) as error:
                         raise ValueError(f"{path}: deployments.{name}.{key}.encoder: {error}") from error
     try:
         settings = Settings.model_validate(table)
     except ValidationError as error:
-        raise ValueError(f"{path}: {said(error)}") from error
-    return Found(settings, path.parent / settings.server.folder, logs)
+        raise ValueError(f"{path}: {said(error)}") from None  # which shows values
+    return Found(settings, _beside(path, "server.folder", settings.server.folder), logs)
+
+
+def _beside(file: Path, called: str, given: str) -> Path:
+    """A path relative to a file. Raises ValueError for a URL."""
+    try:
+        located(given)
+    except ValueError as error:
+        raise ValueError(f"{file}: {called}: {error}") from None
+    return file.parent / given
 
 
 def said(error: ValidationError) -> str:
-    """The first of the faults, with its place."""
+    """The first of the faults, with its place, and its value where that cannot have a password."""
     first, *others = error.errors(include_url=False, include_context=False)
-    place = ".".join(map(str, _named(first["loc"])))
+    place = ".".join("..." if _SECRET.search(str(part)) else str(part) for part in _named(first["loc"]))
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
         close = difflib.get_close_matches(str(first["loc"][-1]), _keys(Strict), n=1)
         message = f"unknown key; did you mean {close[0]!r}?" if close else "unknown key"
-    given = "" if isinstance(first["input"], dict | list | Strict) else f"; got {first['input']!r:.80}"
+    elif first["type"] != "string_pattern_mismatch" and _SECRET.search(message):
+        message = re.sub("['\"].*", "...", message, flags=re.DOTALL)
+    if first["type"] == "extra_forbidden" or isinstance(first["input"], dict | list | Strict):
+        given = ""
+    elif _SECRET.search(str(first["input"])):
+        given = " (its value is not shown, as it may have a password)"
+    else:
+        given = f"; got {first['input']!r:.80}"
     more = f" (and {len(others)} more)" if others else ""
     return f"{place}: {message}{given}{more}" if place else f"{message}{more}"
 

@@ -24,7 +24,7 @@ from seqdec.core import HasSpaces, Spaces
 from seqdec.ope import Comparison, Log
 from seqdec.registry import unknown
 from seqdec.serve.config import Declaration, Features, Floor, Found, Player, segments_in
-from seqdec.serve.kept import Folder, Kept, Place, Table
+from seqdec.serve.kept import Folder, Kept, Place, Table, check_moved
 from seqdec.serve.queue import Batches
 from seqdec.service import Catalog, Control, OnlineAgent, read_log
 from seqdec.service.cluster import this_process
@@ -333,6 +333,8 @@ class Deployments(Mapping[str, Deployment]):
         server = found.settings.server
         self._room, self._folder, self._logs, self._grace = server.waiting, found.folder, found.logs, server.grace
         self._spool = self._folder / "spool" if server.spool else None
+        if server.store is not None:
+            check_moved(self._folder)
         self._kept: Place = Folder(found.folder) if server.store is None else Table(server.store)
         self._trust, self._change, self._compiling = trust, asyncio.Lock(), asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()

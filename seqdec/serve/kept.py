@@ -1,16 +1,19 @@
 """What is kept of deployments: in the folder of a server or, for all servers of a database, in a table."""
 
 import json
+import shlex
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from seqdec.persistence import check_format, read_json, write_json
+from seqdec.persistence import check_format, read_json, read_text, write_json
+from seqdec.service.copying import AGENT, DEPLOYMENTS, deployment_of
 from seqdec.service.postgres import Postgres, PostgresDatabase, prepare
 from seqdec.service.schema import SERVER, SERVERS
+from seqdec.service.sqlite import FILE
 
 _FORMAT = "seqdec deployment 1"
-_DECLARATION, _AGENT, _DEPLOYMENTS = "declaration.json", "agent", "deployments"
+_DECLARATION, _MOVED = "declaration.json", "moved"
 
 
 class Kept(NamedTuple):
@@ -37,7 +40,7 @@ class Folder:
     is_shared = False
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder / _DEPLOYMENTS
+        self._folder = folder / DEPLOYMENTS
 
     def read(self) -> dict[str, Kept]:
         found = {}
@@ -52,8 +55,14 @@ class Folder:
         write_json(self._folder / name / _DECLARATION, {"format": _FORMAT, **kept._asdict()})
 
     def agent(self, name: str) -> Path:
+        mark = self._folder / name / AGENT / _MOVED
+        if mark.exists():
+            raise ValueError(
+                f"the log of the deployment {name} has moved to {read_text(mark)}: give that as store, or "
+                f"delete {mark} to go on without what it has there"
+            )
         (self._folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
-        return self._folder / name / _AGENT
+        return mark.parent
 
 
 class Table:
@@ -99,8 +108,8 @@ def carry(source: Path | Postgres, to: Path | Postgres) -> str | None:
     """
     folder, shared = (source, to) if isinstance(source, Path) else (to, source)
     assert isinstance(folder, Path) and isinstance(shared, Postgres)
-    name = folder.parent.name
-    if folder.parts[-3:] != (_DEPLOYMENTS, name, _AGENT) or shared.schema != f"{SERVERS}_{name}":
+    name = deployment_of(folder)
+    if name is None or shared.schema != f"{SERVERS}_{name}":
         return None
     with closing(Table(shared.url)) as table:
         places = Folder(folder.parents[2]), table
@@ -108,4 +117,17 @@ def carry(source: Path | Postgres, to: Path | Postgres) -> str | None:
         kept = before.read().get(name)
         if kept is not None:
             after.write(name, kept)
+    if isinstance(source, Path):
+        (source / _MOVED).write_text(str(to), encoding="utf-8")
     return kept and name
+
+
+def check_moved(folder: Path) -> None:
+    """Raises ValueError for a server's folder with a log that was not copied to its store."""
+    for log in sorted((folder / DEPLOYMENTS).glob(f"*/{AGENT}/{FILE}")):
+        agent, name = log.parent, log.parents[1].name
+        if not (agent / _MOVED).exists():
+            raise ValueError(
+                f"{agent} has a log that the store lacks: copy it (seqdec store copy {shlex.quote(str(agent))} URL "
+                f"--schema {SERVERS}_{name}), or move {agent.parent} away"
+            )

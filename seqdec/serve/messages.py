@@ -148,7 +148,7 @@ class ArmFound(Strict):
 class DecisionFound(Strict):
     """A decision in the log."""
 
-    number: int
+    number: str
     time: str
     action: Any
     propensity: float | None

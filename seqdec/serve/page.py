@@ -129,7 +129,7 @@ def deployment(about: Mapping[str, Any], found: Mapping[str, Any] | None) -> str
     links["report"] = f"/deployments/{name}/report"
     arms = [(str(one["arm"]), *(one[key] for key in _OF_ARMS)) for one in found["arms"][:_SHOWN]]
     decisions = [
-        tuple(str(one[key]) if key == "action" else one[key] for key in _OF_DECISIONS)
+        (int(one["number"]), one["time"], str(one["action"]), *(one[key] for key in _OF_DECISIONS[3:]))
         for one in found["decisions"][:_SHOWN]
     ]
     counts = sorted(about.get("counts", {}).items())

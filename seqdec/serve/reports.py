@@ -97,7 +97,7 @@ def _arm(one: dict[Any, Any]) -> dict[str, Any]:
 def _decision(one: dict[Any, Any]) -> dict[str, Any]:
     point = [float(one[name]) for name in one if str(name).startswith("action_")]
     return {
-        "number": int(one["number"]),
+        "number": str(one["number"]),  # beyond what a number of JSON holds everywhere
         "time": f"{one['time']:%Y-%m-%d %H:%M:%S}",
         "action": _action(one["action"]) if "action" in one else point,
         "propensity": _number(one["propensity"]),

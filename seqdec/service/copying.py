@@ -18,11 +18,17 @@ from seqdec.service.postgres import BATCH, KEYS, Postgres, PostgresDatabase, Sha
 from seqdec.service.sqlite import FILE, opened
 from seqdec.service.store import Store, split_number
 
+DEPLOYMENTS, AGENT = "deployments", "agent"
 T = TypeVar("T")
 _PART = 1000
 """Rows written at once."""
 _PRESENT = 10
 """Seconds since its last heartbeat for which a learner is at work."""
+
+
+def deployment_of(folder: Path) -> str | None:
+    """NAME of FOLDER/deployments/NAME/agent, where a server has a log; None for another folder."""
+    return folder.parent.name if folder.parts[-3::2] == (DEPLOYMENTS, AGENT) else None
 
 
 def copy(source: Path | Postgres, to: Path | Postgres) -> dict[str, int]:

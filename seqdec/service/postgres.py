@@ -112,6 +112,8 @@ _KEYS_TAKEN, _NUMBERS_TAKEN = "SQ001", "SQ002"
 _NO_TABLES = {"42P01", "42703", "42883", "3F000", "42501"}
 """Undefined tables, columns, functions, schemas, and missing privileges."""
 _DAMAGED = {"XX001", "XX002"}
+_FOREIGN = {"42P07", "42723", "42710"}
+"""Of a migration: tables, functions or types that it would make are there."""
 
 _BELIEFS = "belief"
 """Beside rows of tables: the batches of the models that decided."""
@@ -314,6 +316,8 @@ class PostgresDatabase(Database):
                 connection.execute(f"DELETE FROM {self._name}.version")
                 connection.execute(f"INSERT INTO {self._name}.version VALUES ({len(steps)})")
         except _driver().Error as error:
+            if error.sqlstate in _FOREIGN:
+                raise ValueError(f"{self.path} has tables of another program: choose another schema") from error
             raise self._error(error) from error
 
     def named(self, name: str) -> str:
@@ -775,12 +779,18 @@ def reading(place: Postgres) -> Iterator[PostgresDatabase]:
 def settings(url: str) -> dict[str, Any]:
     """Of a URL. Raises ValueError, without its password, for another text."""
     try:
-        return dict(_driver().conninfo.conninfo_to_dict(url))
-    except _driver().Error:
+        found = dict(_driver().conninfo.conninfo_to_dict(url))
+    except _driver().Error as error:
+        option = re.match(r'invalid URI query parameter: "(\w+)"', str(error))
+        if option and "@" not in url.partition("?")[2]:  # else it may be of a password
+            raise ValueError(f"the place of a log has the unknown option {option[1]!r}") from None
         raise ValueError(
             "the place of a log must be a URL, postgresql://user:password@host:port/database, whose special characters "
             "are written as %XX"
         ) from None
+    if "@" in found.get("host", "") + found.get("dbname", "") or re.search("[^0-9,]", found.get("port", "")):
+        raise ValueError("a @ in a password is written as %40, and a / as %2F; the port of a database is a number")
+    return found
 
 
 def connected(given: Mapping[str, Any]) -> Any:
@@ -803,6 +813,13 @@ def prepare(place: Postgres, steps: Sequence[str] = LOG) -> None:
     with closing(PostgresDatabase(place)) as database:
         if _version(database, steps) < len(steps):
             database.migrate(steps)
+
+
+def check_role(place: Postgres, role: str) -> None:
+    """Raises ValueError for an unknown one, OSError."""
+    with closing(PostgresDatabase(place)) as database:
+        if not database.execute("SELECT 1 FROM pg_roles WHERE rolname = ?", (role,)):
+            raise ValueError(f"the database has no role {role!r}: make it first, with createuser")
 
 
 def grant(place: Postgres, role: str) -> None:

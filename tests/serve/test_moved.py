@@ -1,5 +1,8 @@
 """Deployments that move from a server's folder to a database and back: `seqdec store`."""
 
+import itertools
+import traceback
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +11,11 @@ import pytest
 
 from seqdec import cli
 from seqdec.client import Client
+from seqdec.serve.config import read
+from seqdec.serve.deployments import Deployments
+from seqdec.serve.kept import Table, check_moved
 from tests.databases import Cluster
-from tests.serve.conftest import NUMBERS, serving
+from tests.serve.conftest import NUMBERS, serving, settings
 
 TAUGHT = """
 [deployments.taught]
@@ -71,9 +77,71 @@ def test_deployments_move_to_a_database_whose_role_makes_no_tables_and_back(
         assert client.learn("numbers", late, 1.0) == "repeated"
 
 
-@pytest.mark.parametrize("call", [["init"], ["copy", "away"]])
+def test_a_log_in_a_folder_is_not_forgotten_and_its_copy_not_gone_on_with(
+    tmp_path: Path, postgres: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with psycopg.connect(postgres.url, autocommit=True) as owner:
+        owner.execute("CREATE DATABASE left_behind")
+    url = postgres.url.replace("/postgres?", "/left_behind?")
+    with serving(tmp_path, NUMBERS) as running, running.client() as client:
+        client.call("/v1", {"name": "added", "declaration": ADDED})
+    folders = {name: tmp_path / "data" / "deployments" / name / "agent" for name in ("added", "numbers")}
+    shared = settings(tmp_path, NUMBERS, f'store = "{url}"')[0]
+    for name, folder in folders.items():
+        command = ["store", "copy", str(folder), "URL", "--schema", f"seqdec_{name}"]
+        with pytest.raises(ValueError, match=f"store lacks: copy it .seqdec {' '.join(command)}., or move"):
+            Deployments(read(shared))
+        assert cli.main([*command[:3], url, "--schema", "seqdec_other"]) == 2
+        assert f"use --schema seqdec_{name}" in capsys.readouterr().err
+        assert cli.main([*command[:3], url, *command[4:]]) == 0
+    check_moved(tmp_path / "data")
+    with closing(Table(url)) as table:
+        assert set(table.read()) == set(folders)
+    alone = Deployments(read(settings(tmp_path, NUMBERS)[0]))
+    for name, deployment in alone.items():
+        with pytest.raises(ValueError, match=f"{name} has moved to PostgreSQL at .* schema 'seqdec_{name}'"):
+            alone.place(deployment)
+
+
+def test_tables_are_made_where_servers_look(postgres: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    with psycopg.connect(postgres.url, autocommit=True) as owner:
+        owner.execute("CREATE DATABASE made")
+    url = postgres.url.replace("/postgres?", "/made?")
+    with psycopg.connect(url, autocommit=True) as owner:
+        owner.execute("CREATE SCHEMA seqdec_foreign")
+        owner.execute("CREATE TABLE seqdec_foreign.arms (x int)")
+        assert cli.main(["store", "init", url, "--schema", "seqdec_foreign"]) == 2
+        assert "tables of another program: choose another" in capsys.readouterr().err
+        assert cli.main(["store", "init", url, "--schema", "seqdec_x", "--role", "nobody here"]) == 2
+        assert "no role 'nobody here'" in capsys.readouterr().err
+        schemas = "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'seqdec%'"
+        assert owner.execute(schemas).fetchall() == [("seqdec_foreign",)]
+    for schema, is_looked_at in (("Bad Name;", False), ("seqdec_x", True)):
+        assert cli.main(["store", "init", url, "--schema", schema]) == 0
+        assert ("do not look there" in capsys.readouterr().out) is not is_looked_at
+
+
+PLACES = ("mysql://ann:secret@host/shop", "ann:secret@host/shop", "host=localhost Password = secret")
+LINES = (
+    *("store = {}", "stroe = {}", "store = [{}]", "hosts = {}", "hosts = [1, {}]", "port = {}", "host = {}", "{} = 1"),
+    *("[keys.a]\nrole = {}", "[keys.{}]", "[deployments.{}]", "[deployments.a]\nagent = {}"),
+    *("[deployments.a]\narms = [{0}, {0}]", "[deployments.a.context.columns.b]\nkind = {}"),
+)
+FILES = ("folder = {}", "[deployments.a]\nlog = {}", "[deployments.a.context]\nencoder = {}")
+
+
+@pytest.mark.parametrize(("line", "place"), [*itertools.product(LINES, PLACES), *((one, PLACES[0]) for one in FILES)])
+def test_wrong_settings_are_refused_without_a_password(line: str, place: str, tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text("[server]\n" + line.format(f'"{place}"'))
+    with pytest.raises(ValueError, match=r"settings\.toml: .") as raised:
+        read(file)
+    assert "secret" not in "".join(traceback.format_exception(raised.value))
+
+
+@pytest.mark.parametrize("call", [["init"], ["copy", "away"], ["copy", "postgresql://ann@host/x"]])
 @pytest.mark.parametrize(
-    "url", ["postgresql://ann:secret@[::1", "postgresql://ann:secret@127.0.0.1:1/x", "password=secret"]
+    "url", ["postgresql://ann:secret@[::1", "postgresql://ann:secret@127.0.0.1:1/x", "password=secret", PLACES[0]]
 )
 def test_a_wrong_url_is_refused_without_its_password(
     call: list[str], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -90,7 +90,7 @@ def test_a_report_has_arms_by_name_and_the_last_decisions(report: dict[str, Any]
     assert {one["arm"] for one in report["arms"]} <= set(ARMS) and sum(
         one["decisions"] for one in report["arms"]
     ) == 800
-    assert [one["number"] for one in report["decisions"]] == list(range(800, 780, -1))
+    assert [one["number"] for one in report["decisions"]] == list(map(str, range(800, 780, -1)))
     assert all(type(one["action"]) in (str, int) for one in report["decisions"])
     assert "weighted by propensities" in report["comparison"]
     (plain,) = histories(services(1, 300, 2, 3.0))

@@ -382,10 +382,14 @@ def test_what_is_said_of_a_place_has_no_password(place: Postgres) -> None:
     assert (
         str(away) == "PostgreSQL at 127.0.0.1,127.0.0.1:1,2, database 'shop', schema 'x'" and repr(away) == f"<{away}>"
     )
-    for url in (away.url, "postgresql://ann:secret@[::1", "postgresql://ann:secret%zz@host/x", "secret", "/secret"):
+    raw = ("a@secret@host/x", "secret@a@host/x", "secret/a@host/x", "1/secret@host/x", "1/a?secret=1@host/x?b=c")
+    broken = ("[::1", "host/x?sslmood=secret")
+    urls = [*(f"postgresql://ann:{one}" for one in raw), *(f"postgresql://ann:secret@{one}" for one in broken)]
+    for url in (away.url, *urls, "postgresql://ann:secret%zz@host/x", "secret", "/secret"):
         with pytest.raises((OSError, ValueError)) as raised:
             SharedStore(Postgres(url, "x"))
         assert "secret" not in "".join(traceback.format_exception(raised.value))
+        assert ("unknown option 'sslmood'" in str(raised.value)) is ("sslmood" in url), url
     for schema in ("", "x" * 64):
         with pytest.raises(ValueError, match="1 to 63 bytes"):
             SharedStore(place._replace(schema=schema))
