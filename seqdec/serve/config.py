@@ -448,7 +448,7 @@ class Server(Strict):
 
     folder: str = "data"
     """of logs and snapshots; relative to the file"""
-    store: Annotated[str, StringConstraints(pattern=r"^postgres(ql)?://")] | None = Field(None, repr=False)
+    store: Annotated[str, StringConstraints(pattern=r"^postgres(ql)?://")] | None = Field(default=None, repr=False)
     """a PostgreSQL database for the logs, of any number of servers; the folder has the rest: programs, the audit"""
     spool: bool = False
     """to decide by the last belief while that database is away, and to keep these decisions in the folder until then"""
