@@ -348,6 +348,9 @@ class Deployments(Mapping[str, Deployment]):
             self._say("this server waits for its database", error)
 
     def __getitem__(self, name: str) -> Deployment:
+        """Raises UnavailableError while the database has not said which there are."""
+        if not self._is_known:
+            raise UnavailableError("the database does not answer yet")
         return self._known[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -458,9 +461,7 @@ class Deployments(Mapping[str, Deployment]):
     async def create(self, name: str, declaration: Declaration) -> Deployment:
         """Raises ConflictError for a known name, ValueError or TypeError for what cannot be made."""
         async with self._change:
-            if not self._is_known:
-                raise UnavailableError("the database does not answer yet")
-            if name in self._known:
+            if name in self:
                 raise ConflictError(f"there is a deployment {name} already, {self._known[name].state}")
             self._check(declaration)
             trial = await asyncio.to_thread(opened, declaration, None)  # refuses before anything is written

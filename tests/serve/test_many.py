@@ -151,6 +151,8 @@ def test_a_lost_database_is_waited_for(
         third.call("/health")
         with pytest.raises(RefusedError, match="the database does not answer yet"):
             third.call("/ready")
+        with pytest.raises(RefusedError, match="503"):  # and not 404
+            third.decide("numbers", POINT)
     finally:
         postgres.start()
     wait(lambda: first.call("/v1/gone")["state"] == "open")
