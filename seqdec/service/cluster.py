@@ -7,6 +7,7 @@ as `add_arm`, asks for the lease, which its holder gives away with its last beli
 """
 
 import functools
+import logging
 import os
 import socket
 import threading
@@ -24,6 +25,7 @@ from seqdec.service.rewards import Rewards
 from seqdec.service.store import FencedError
 from seqdec.service.transactions import Transactions
 
+log = logging.getLogger("seqdec.service")
 _LOOK, _FAILED, _BEAT = 0.05, 0.5, 0.5
 """Seconds between looks for rewards or beliefs, after one that failed, and between heartbeats."""
 _LEASE, _ASKED = 3, 5
@@ -118,6 +120,7 @@ class Cluster(threading.Thread):
         super().__init__(name="seqdec cluster", daemon=True)
         self._store, self._learner, self._rewards, self._transact = store, learner, rewards, transact
         self._lease, self._wanted, self._said, self._cleaned = Lease(store), 0, "", -_CLEAN
+        self._led = False
         self._other: ChangedError | None = None
         """why it can neither learn the log nor follow"""
         self._files = time.monotonic()
@@ -156,6 +159,9 @@ class Cluster(threading.Thread):
                 goes_on = goes_on if decides else "decisions are refused until it is back"
                 warnings.warn(f"{error}; {goes_on}", RuntimeWarning, stacklevel=2)
             self._said = str(error)
+        if self._learner.leads is not self._led:
+            self._led = self._learner.leads
+            log.info("%s: this process %s", self._store.path, "learns" if self._led else "does not learn any more")
 
     def _notify(self) -> None:
         with self._changed:
@@ -171,6 +177,7 @@ class Cluster(threading.Thread):
             self._store.database.is_away = False
             while self._transact.patient(self._store.unspool, _CALLS, urgent=True):
                 pass
+            log.info("%s is back, and has what was decided meanwhile", self._store.path)
 
     @contextmanager
     def leading(self) -> Iterator[None]:
