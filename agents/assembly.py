@@ -125,17 +125,18 @@ def decide(key: Key, acquisition: Acquisition, question: Posterior, choices: Cho
     offer, score, estimate = jax.random.split(key, 3)
     candidates = choices.candidates(offer, obs)
     scores = acquisition.score(score, question, candidates, mask)
-    index = jnp.argmax(scores)
-    every = None
-    if acquisition.probabilities is None:
+    index, every = jnp.argmax(scores), None
+    if acquisition.law is not None:
+        index, every = acquisition.law(estimate, question, candidates, mask, scores)
+        propensity = every[index]
+    elif acquisition.probabilities is None:
         propensity = jnp.full((), jnp.nan)
+    elif acquisition.probability is None:
+        every = acquisition.probabilities(estimate, question, candidates, mask)
+        propensity = every[index]
     else:
-        if acquisition.probability is None:
-            every = acquisition.probabilities(estimate, question, candidates, mask)
-            propensity = every[index]
-        else:
-            propensity = acquisition.probability(estimate, question, candidates, mask, index)
-        propensity = jnp.where(choices.sound(obs) & jnp.isfinite(scores[index]), propensity, jnp.nan)
+        propensity = acquisition.probability(estimate, question, candidates, mask, index)
+    propensity = jnp.where(choices.sound(obs) & jnp.isfinite(scores[index]), propensity, jnp.nan)
     return Action(choices.action(candidates, index), propensity, every if choices.indexed else None)
 
 

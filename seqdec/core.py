@@ -167,6 +167,9 @@ class Acquisition(NamedTuple):
     """The most expensive field of the posterior used: "mean", "joint" or "draw"."""
     probability: Callable[[Key, Posterior, PyTree, Array | None, Array], Array] | None = None
     """(key, posterior, candidates, mask, index) -> () one of `probabilities` up to its error, if cheaper than all."""
+    law: Callable[[Key, Posterior, PyTree, Array | None, Array], tuple[Array, Array]] | None = None
+    """(key, posterior, candidates, mask, scores) -> index to play, and (n,) the probabilities by which it was drawn,
+    in place of an estimate."""
 
 
 class TimeStep(NamedTuple):

@@ -12,11 +12,12 @@ from seqdec.policies import common
 
 
 def thompson(*, scale: float = 1.0, propensity_samples: int = 32) -> Acquisition:
-    """Thompson sampling, with Monte Carlo estimates of its probabilities.
+    """Thompson sampling; the action is the best of one of several draws, and its propensity their share that has it.
 
     Args:
         scale: of the deviation of draws from the mean, in [0, 1]; below 1 it explores less, for contexts that differ.
-        propensity_samples: draws for the estimate of the action's probability, each at the cost of an action; 0: none.
+        propensity_samples: draws for the action's probability, each at the cost of an action, ten over the smallest
+            that is to be evaluated; one play in 500 is then uniform. 0: no probability.
 
     Raises:
         ValueError: propensity_samples is not an integer >= 0, or scale out of range.
@@ -31,4 +32,5 @@ def thompson(*, scale: float = 1.0, propensity_samples: int = 32) -> Acquisition
             drawn = mean + scale * (drawn - mean)
         return common.masked(drawn, mask)
 
-    return Acquisition(score, common.monte_carlo(score, propensity_samples), exact=False, needs="draw")
+    every, law = common.monte_carlo(score, propensity_samples)
+    return Acquisition(score, every, exact=False, needs="draw", law=law)

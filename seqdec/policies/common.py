@@ -12,6 +12,9 @@ _NODES, _FURTHEST, _UNDECIDED, _LINEAR, _SHARPEST = 24, 5.0, 3.5, 3.0, 1e-3
 """Of `marginal_quadrature`: nodes; largest |z|; deviations of a rival from its mean to its lower end, and over which
 nodes are about equally far apart; its least deviation in those of the candidate."""
 
+_UNIFORM = 0.002
+"""Share of uniform play beside counts of draws."""
+
 
 def masked(scores: Array, mask: Array | None) -> Array:
     """Scores (n,) with -inf where the mask (n,) bool is False."""
@@ -32,22 +35,41 @@ def chosen(scores: Array) -> Array:
 
 
 def monte_carlo(score, samples: int):
-    """Probabilities of a randomized score from S more draws: `smoothed` counts of winners; None for S = 0.
+    """Probabilities of a randomized score, and the law that is played; None, None for S = 0.
 
-    The bias is at most 1 / (S + 1), the standard error at most 1 / (2 sqrt(S)).
+    Probabilities are `smoothed` counts of the winners of S draws: the bias is at most 1 / (S + 1), the standard error
+    at most 1 / (2 sqrt(S)). In the law, the largest score is the first of S draws: it is any of them alike, so that
+    given all, its law are their counts. One play in 500 is uniform, e = 0.002:
+
+        (1 - e) count / S + e / m        for m allowed candidates
+
+    S should be ten over the smallest probability that is to be evaluated.
     """
     samples = _samples(samples)
     if not samples:
-        return None
+        return None, None
 
-    @keyed
-    def probabilities(key, posterior, candidates, mask):
+    def counts(key, posterior, candidates, mask, samples):
         def winner(key):
             return chosen(score(key, posterior, candidates, mask))
 
-        return smoothed(jnp.sum(jax.vmap(winner)(jax.random.split(key, samples)), 0), samples, mask)
+        return jnp.sum(jax.vmap(winner)(jax.random.split(key, samples)), 0)
 
-    return probabilities
+    @keyed
+    def probabilities(key, posterior, candidates, mask):
+        return smoothed(counts(key, posterior, candidates, mask, samples), samples, mask)
+
+    @keyed
+    def law(key, posterior, candidates, mask, scores):
+        draws, some, explore = jax.random.split(key, 3)
+        allowed = jnp.ones_like(scores) if mask is None else jnp.asarray(mask, scores.dtype)
+        share = allowed / jnp.maximum(jnp.sum(allowed), 1)
+        found = chosen(scores) + (counts(draws, posterior, candidates, mask, samples - 1) if samples > 1 else 0)
+        other = jax.random.categorical(some, jnp.log(share))
+        index = jnp.where(jax.random.bernoulli(explore, _UNIFORM), other, jnp.argmax(scores))
+        return index, (1 - _UNIFORM) * found / samples + _UNIFORM * share
+
+    return probabilities, law
 
 
 def marginal_quadrature(marginals, samples: int):

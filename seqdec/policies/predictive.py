@@ -58,6 +58,7 @@ def _sampling(noisy: bool, joint: bool, propensity_samples: int) -> Acquisition:
         return common.masked(at.mean + normal @ linalg.psd_root(cov), mask)
 
     if joint:
-        return Acquisition(together, common.monte_carlo(together, propensity_samples), exact=False, needs="joint")
+        every, law = common.monte_carlo(together, propensity_samples)
+        return Acquisition(together, every, exact=False, needs="joint", law=law)
     every, one = common.marginal_quadrature(marginals, propensity_samples)
     return Acquisition(separate, every, exact=False, needs="joint", probability=one)

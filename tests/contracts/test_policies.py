@@ -127,6 +127,27 @@ def test_separate_draws_win_with_the_probabilities_of_the_quadrature(scale):
     assert np.all(np.abs(estimate - p) < SIGMAS * np.sqrt(p * (1 - p) / 300_000) + 0.5 / 100)
 
 
+@pytest.mark.parametrize("name", ["thompson", "predictive_sampling, jointly", "epistemic_sampling, jointly"])
+def test_what_is_played_has_the_law_that_is_logged(name):
+    """So that rewards weighted by it are unbiased: mean weights are 1, also of what is played in a hundredth."""
+    policy, mask = VARIANTS[name](), jnp.arange(4) != 1
+    question = belief(MEAN - 0.5 * jnp.eye(4)[2], COV)
+
+    @jax.vmap
+    def play(key):
+        first, second = jax.random.split(key)
+        scores = policy.score(first, question, None, mask)
+        return policy.law(second, question, None, mask, scores)
+
+    index, every = map(np.asarray, jax.jit(play)(jax.random.split(jax.random.key(0), 50_000)))
+    played = np.eye(4)[index]
+    assert not every[:, 1].any() and not played[:, 1].any()
+    for arm in (0, 2, 3):
+        weights, rest = played[:, arm] / every[:, arm], played[:, arm] - every[:, arm]
+        assert abs(weights.mean() - 1) < SIGMAS * weights.std() / len(rest) ** 0.5
+        assert abs(rest.mean()) < SIGMAS * rest.std() / len(rest) ** 0.5
+
+
 def test_many_equal_and_certain_arms_share_the_probability():
     """Their ties are counted evenly: the product of 299 halves is zero in float32."""
     question = belief_of(jnp.zeros((300, 300)))
