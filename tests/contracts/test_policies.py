@@ -129,7 +129,7 @@ def test_separate_draws_win_with_the_probabilities_of_the_quadrature(scale):
 
 @pytest.mark.parametrize("name", ["thompson", "predictive_sampling, jointly", "epistemic_sampling, jointly"])
 def test_what_is_played_has_the_law_that_is_logged(name):
-    """So that rewards weighted by it are unbiased: mean weights are 1, also of what is played in a hundredth."""
+    """So that rewards weighted by it are unbiased: mean weights are 1, also of what is played in a tenth."""
     policy, mask = VARIANTS[name](), jnp.arange(4) != 1
     question = belief(MEAN - 0.5 * jnp.eye(4)[2], COV)
 
