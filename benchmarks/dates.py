@@ -30,6 +30,7 @@ AGENTS = {
 
 
 def visitors(count: int, start: str, random: np.random.Generator) -> pd.DataFrame:
+    """Columns of so many visitors, one every 50 minutes."""
     age = np.where(random.random(count) < 0.1, np.nan, random.normal(40, 12, count).round())
     when = pd.date_range(start, periods=count, freq="50min").astype(str)
     member, plan = random.random(count) < 0.3, random.choice(["free", "basic", "pro"], count)
@@ -68,6 +69,7 @@ def world(
 
 
 def earned(agent: Agent, seed: jax.Array, x, actions, known, x_later, rewards, means) -> jax.Array:
+    """Mean reward of the later decisions, by a belief that has learned the past ones."""
     key = jax.random.key(seed)
 
     def learned(state, row):

@@ -481,7 +481,11 @@ class SharedStore(Store):
         }
         if self.is_spooled or not self._appended(rows):
             assert self._spool is not None
-            self._spool.add(rows)
+            try:
+                self._spool.add(rows)
+            except BaseException:
+                self._block = self._next = None  # the database may have these numbers
+                raise
         self._remember(keyed(rows))
         self._placed, self._next = self._placed + len(entries), None
         return first

@@ -52,7 +52,9 @@ class Spool:
             if (size := os.fstat(file).st_size) > _LARGEST:
                 raise OSError(f"{self._own} has {size / 2**20:,.0f} MiB of decisions, and takes no more")
             try:
-                os.write(file, json.dumps(plain).encode() + b"\n")
+                line = json.dumps(plain).encode() + b"\n"
+                if os.write(file, line) < len(line):
+                    raise OSError(f"{self._own} cannot be written: there is no room")
                 os.fsync(file)
             except BaseException:
                 os.ftruncate(file, size)

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import math
+import os
 import time
 
 import jax
@@ -14,6 +15,7 @@ import seqdec
 from seqdec.serve import reports
 from seqdec.service import OnlineAgent
 from seqdec.service.identity import ChangedError
+from seqdec.service.spool import Spool
 from seqdec.service.store import FencedError, split_number
 
 ENV = seqdec.core.Spaces(spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3))
@@ -186,6 +188,26 @@ def test_decisions_go_on_while_the_database_is_away(pair, place, postgres, tmp_p
             assert len(fourth.log()) == 4
 
 
+def test_a_number_that_the_database_may_have_is_not_given_again(place, tmp_path, monkeypatch):
+    with contextlib.closing(agent(place, spool=tmp_path)) as one:
+        first = one.decide(CONTEXT)
+        one._cluster.stop()
+        append = one._store._append
+
+        def lost(rows):
+            append(rows)  # and the answer does not arrive
+            raise OSError("lost")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(one._store, "_append", lost)
+            patched.setattr(os, "write", lambda file, content: 0)
+            with pytest.raises(OSError, match="no room"):
+                one.decide(CONTEXT)
+        one._store.database.is_away = False
+        later = one.decide(CONTEXT)
+        assert one.learn_many([(each.token, 1.0) for each in (first, later)]) == ["collected"] * 2
+
+
 @pytest.mark.parametrize("runs", [False, True])
 def test_what_a_process_left_in_its_spool_is_written_by_another(place, postgres, tmp_path, runs):
     one, *others = [agent(place, spool=tmp_path) for _ in range(1 + runs)]
@@ -207,6 +229,22 @@ def test_what_a_process_left_in_its_spool_is_written_by_another(place, postgres,
         assert not file.exists()
         found = [again.decide(CONTEXT, key=key) for key in "abc"]
         assert [a.token == b.token for a, b in zip(found, kept, strict=True)] == [True, True, False]
+
+
+def test_a_full_disk_cuts_no_line_of_a_spool(tmp_path, monkeypatch):
+    spool, write = Spool(tmp_path), os.write
+    rows = [{"decisions": [[number, 0, b"", None, None, 0, 1.0, "key", None, None]]} for number in range(3)]
+    spool.add(rows[0])
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", lambda file, content: write(file, content[:9]))
+        with pytest.raises(OSError, match="no room"):
+            spool.add(rows[1])
+    spool.add(rows[2])
+    for row in (rows[0], rows[2]):
+        assert spool.first() == row
+        spool.drop_first()
+    assert spool.is_empty
+    spool.close()
 
 
 def test_a_spool_is_for_a_database():
