@@ -3,7 +3,9 @@
 A contender is written `name:argument:...`, where an argument is a value or key=value:
 
     auto  linear:half_life=200  hilofi:policy=thompson        agents of seqdec, with options
-    ekf_linear:noise_variance=0.01                            ekf of a model without hidden layers
+    ekf_linear:NOISE_VARIANCE  ekf_linear:NOISE_VARIANCE:PROCESS_NOISE
+                                                              ekf of a model without hidden layers
+    hilofi:process_noise_last=(1e-3,1000)                     two numbers are those of an `Annealed` process noise
     linucb:ALPHA  linucb:ALPHA:HALF_LIFE                      LinUCB for each arm
     beta                                                      Thompson sampling of Bernoulli arms
     shared:ALPHA  products:ALPHA                              LinUCB with one weight vector for all candidates, on their
@@ -31,6 +33,7 @@ from harness import played
 import seqdec
 from seqdec import agents, models
 from seqdec.core import Action, Agent, Array, Environment
+from seqdec.filters.covariance import Annealed
 from seqdec.loop.device import play
 
 Step = Callable[[np.ndarray, np.ndarray], int]
@@ -163,15 +166,15 @@ def grid(env: Environment, alpha: float) -> Agent:
     return Agent(lambda key: _ridge(size, 16), act, update, "grid", True, {})
 
 
-def ekf_linear(env: Environment, noise_variance: float) -> Agent:
+def ekf_linear(env: Environment, noise_variance: float, process_noise: float = 0.0) -> Agent:
     """The extended Kalman filter of a model without hidden layers."""
     network = models.MLP(int(env.action_space.n), ())  # pyright: ignore
-    return agents.ekf(env, model=network, noise_variance=noise_variance, standardize=False)
+    return agents.ekf(env, model=network, noise_variance=noise_variance, process_noise=process_noise, standardize=False)
 
 
 OURS: dict[str, Callable[..., Agent]] = {
-    "beta": beta, "bumps": bumps, "ekf_linear": ekf_linear, "grid": grid, "linucb": linucb, "shared": shared,
-    "products": lambda env, alpha: shared(env, alpha, products=True),
+    "beta": beta, "bumps": bumps, "ekf_linear": ekf_linear, "grid": grid, "linucb": linucb,
+    "shared": shared, "products": lambda env, alpha: shared(env, alpha, products=True),
 }  # fmt: skip
 
 
@@ -293,6 +296,7 @@ def arguments(text: str) -> tuple[str, list[Any], dict[str, Any]]:
 def contender(text: str, env: Environment) -> Agent:
     """The agent that is written so."""
     name, values, options = arguments(text)
+    options = {key: Annealed(*value) if isinstance(value, tuple) else value for key, value in options.items()}
     return OURS[name](env, *values, **options) if name in OURS else agents.make(name, env, *values, **options)
 
 

@@ -153,6 +153,11 @@ def won(key: Array, mean: Array) -> Array:
     return jax.random.bernoulli(key, mean).astype(jnp.float32)
 
 
+def clicks(truth: Array, x: Array) -> Array:
+    """Probabilities that are logistic in the context."""
+    return jax.nn.sigmoid(2 * truth @ x)
+
+
 def bernoulli(*probabilities: float, steps: int) -> Stream:
     """Arms whose order is drawn, without context."""
 
@@ -318,6 +323,8 @@ STREAMS: dict[str, Stream] = {
     "revenue": revenue(),
     "abrupt": linear(5, 10, 12_000, change=abrupt),
     "drift": linear(5, 10, 12_000, change=drift),
+    "abrupt 0/1": linear(5, 10, 12_000, means=clicks, reward=won, change=abrupt),
+    "drift 0/1": linear(5, 10, 12_000, means=clicks, reward=won, change=drift),
     "half": bernoulli(0.5, 0.45, 0.4, 0.3, 0.55, steps=10_000),
     "rare": bernoulli(0.01, 0.002, steps=20_000),
     "exact": linear(5, 10, 4000),
