@@ -23,7 +23,7 @@ from seqdec.core import (
     Posterior,
     PyTree,
 )
-from seqdec.policies.common import marginals
+from seqdec.policies.common import marginals, played
 
 
 def agent(
@@ -73,15 +73,14 @@ def agent(
 
     def assess(key, state, observation):
         obs, mask = _unmasked(observation)
-        offer, _, estimate = jax.random.split(key, 3)
+        offer, play = jax.random.split(key)
         posterior, candidates = learner.posterior(state), choices.candidates(offer, obs)
         mean = posterior.mean(candidates)
         variance = probability = jnp.full_like(mean, jnp.nan)
         if learner.uncertain:
             variance = marginals(posterior, candidates).variance
-        if acquisition.probabilities is not None:
-            probability = acquisition.probabilities(estimate, posterior, candidates, mask)
-        return Assessment(mean, variance, probability)
+        _, every = played(acquisition, play, posterior, candidates, mask)
+        return Assessment(mean, variance, probability if every is None else every)
 
     def update(state, observation, action, feedback):
         obs, mask = _unmasked(observation)
@@ -100,7 +99,6 @@ def agent(
         act,
         update,
         name,
-        acquisition.exact,
         told,
         update_batch=None if learner.update_batch is None else update_batch,
         act_batch=None if learner.prepared is None or box is not None else act_batch,
@@ -120,24 +118,15 @@ def means_only(mean: Callable[[PyTree], Array]) -> Posterior:
 
 
 def decide(key: Key, acquisition: Acquisition, question: Posterior, choices: Choices, observation: PyTree) -> Action:
-    """Play the candidate with the best score; see `Action.propensity` for those without scores."""
+    """Play by the law of the acquisition; see `Action.propensity` for what has none."""
     obs, mask = _unmasked(observation)
-    offer, score, estimate = jax.random.split(key, 3)
+    offer, play = jax.random.split(key)
     candidates = choices.candidates(offer, obs)
-    scores = acquisition.score(score, question, candidates, mask)
-    index, every = jnp.argmax(scores), None
-    if acquisition.law is not None:
-        index, every = acquisition.law(estimate, question, candidates, mask, scores)
-        propensity = every[index]
-    elif acquisition.probabilities is None:
-        propensity = jnp.full((), jnp.nan)
-    elif acquisition.probability is None:
-        every = acquisition.probabilities(estimate, question, candidates, mask)
-        propensity = every[index]
-    else:
-        propensity = acquisition.probability(estimate, question, candidates, mask, index)
-    propensity = jnp.where(choices.sound(obs) & jnp.isfinite(scores[index]), propensity, jnp.nan)
-    return Action(choices.action(candidates, index), propensity, every if choices.indexed else None)
+    index, every = played(acquisition, play, question, candidates, mask)
+    every = every if choices.indexed else None
+    chance = jnp.nan if every is None else every[index]
+    propensity = jnp.where(choices.sound(obs) & (chance > 0), chance, jnp.nan)
+    return Action(choices.action(candidates, index), propensity, every)
 
 
 def _unmasked(observation: PyTree) -> tuple[PyTree, Array | None]:

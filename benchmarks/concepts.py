@@ -22,6 +22,7 @@ from seqdec import filters, likelihoods, linalg, models, policies
 from seqdec.commands.folder import save_figure
 from seqdec.core import Acquisition, Filter, Posterior, Predictive
 from seqdec.figures import finish_axis
+from seqdec.policies.common import played
 
 NOISE_STD, REACH, STAGES = 0.2, 3.0, (0, 10, 60)
 GRID = np.linspace(-REACH, REACH, 181, dtype=np.float32)[:, None]
@@ -188,8 +189,8 @@ def policies_picture(posterior: Posterior) -> Figure:
     left.set_xticks(range(3))
     left.set_xlim(-0.6, 2.6)
     for row, policy in enumerate(chosen.values()):
-        assert policy.probabilities is not None
-        shares, begin = np.asarray(policy.probabilities(jax.random.key(4), posterior, None, None)), 0.0
+        _, every = played(policy, jax.random.key(4), posterior, None, None)
+        shares, begin = np.asarray(every), 0.0
         for share, color in zip(shares, colors, strict=True):
             right.barh(row, share, left=begin, color=color, height=0.72)
             if share > 0.05:

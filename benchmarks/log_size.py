@@ -3,8 +3,7 @@
     python benchmarks/log_size.py
     python benchmarks/log_size.py --rows 1000000    # only the check, of so many rows
 
-A decision has a key of 12 characters and one of four arms, by `linear`, which logs no probabilities of other arms. The
-later half of the decisions stays.
+A decision has a key of 12 characters and one of four arms, by `linear`. The later half of the decisions stays.
 """
 
 import argparse

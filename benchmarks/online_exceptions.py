@@ -96,7 +96,7 @@ def means(spaces: HasSpaces) -> Agent:
             state.sums.at[action].add(jnp.where(good, reward, 0)), state.counts.at[action].add(good.astype(jnp.float32))
         ), Info(~good)
 
-    return Agent(init, act, update, "means", True, {}, update)
+    return Agent(init, act, update, "means", {}, update)
 
 
 def rows(spaces: HasSpaces) -> Agent:
@@ -111,7 +111,7 @@ def rows(spaces: HasSpaces) -> Agent:
         good = jnp.isfinite(reward)
         return state + jnp.where(good, reward, 0) * observation["item"][action], Info(~good)
 
-    return Agent(lambda key: jnp.zeros(2), act, update, "rows", True, {})
+    return Agent(lambda key: jnp.zeros(2), act, update, "rows", {})
 
 
 def service(folder: Path | None, capacity: int, kind: str = "arms") -> seqdec.OnlineAgent:

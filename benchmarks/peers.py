@@ -93,7 +93,7 @@ def linucb(env: Environment, alpha: float, half_life: float = np.inf) -> Agent:
         moment = (keep * state.moment).at[action].add(reward * phi)
         return Ridge(jnp.linalg.inv(gram), moment, gram), None
 
-    return Agent(lambda key: _ridge(size, arms, forgets=keep < 1), act, update, "linucb", True, {})
+    return Agent(lambda key: _ridge(size, arms, forgets=keep < 1), act, update, "linucb", {})
 
 
 def beta(env: Environment) -> Agent:
@@ -107,7 +107,7 @@ def beta(env: Environment) -> Agent:
         won, lost = state
         return (won.at[action].add(reward), lost.at[action].add(1 - reward)), None
 
-    return Agent(lambda key: (jnp.zeros(arms), jnp.zeros(arms)), act, update, "beta", False, {})
+    return Agent(lambda key: (jnp.zeros(arms), jnp.zeros(arms)), act, update, "beta", {})
 
 
 def shared(env: Environment, alpha: float, products: bool = False) -> Agent:
@@ -133,7 +133,7 @@ def shared(env: Environment, alpha: float, products: bool = False) -> Agent:
     def update(state, x, action, reward):
         return _added(state, phis(x)[action], reward), None
 
-    return Agent(init, act, update, "shared", True, {})
+    return Agent(init, act, update, "shared", {})
 
 
 def bumps(env: Environment, scale: float) -> Agent:
@@ -150,7 +150,7 @@ def bumps(env: Environment, scale: float) -> Agent:
     def update(state, x, action, reward):
         return _added(state, phi(x, action[0]), reward), None
 
-    return Agent(lambda key: _ridge(16 * size), act, update, "bumps", True, {})
+    return Agent(lambda key: _ridge(16 * size), act, update, "bumps", {})
 
 
 def grid(env: Environment, alpha: float) -> Agent:
@@ -163,7 +163,7 @@ def grid(env: Environment, alpha: float) -> Agent:
     def update(state, x, action, reward):
         return _added_to(state, jnp.argmin(jnp.abs(places - action[0])), jnp.append(x, 1.0), reward), None
 
-    return Agent(lambda key: _ridge(size, 16), act, update, "grid", True, {})
+    return Agent(lambda key: _ridge(size, 16), act, update, "grid", {})
 
 
 def ekf_linear(env: Environment, noise_variance: float, process_noise: float = 0.0) -> Agent:
@@ -257,7 +257,7 @@ def _always(arm: int | Array) -> Agent:
     def act(key, state, observation):
         return Action(jnp.asarray(arm, jnp.int32), jnp.float32(1))
 
-    return Agent(lambda key: None, act, lambda state, *_: (state, None), "always", True, {})
+    return Agent(lambda key: None, act, lambda state, *_: (state, None), "always", {})
 
 
 def worlds(env: Environment, steps: int, seeds: range) -> list[World]:

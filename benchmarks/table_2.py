@@ -30,7 +30,7 @@ MINUTES = {
     ("muon", ""): None,
 }
 """Of the paper, by agent and policy; "" is predictive sampling, and epsilon-greedy for AdamW and Muon. Thompson
-sampling does not estimate propensities, which would take 32 more draws."""
+sampling does not compute propensities, which would take 32 more draws."""
 
 
 def main(steps: int = 400, turns: int = 5) -> None:

@@ -82,14 +82,11 @@ print("log density of the observation:", float(info.log_density))
 # %% [markdown]
 # ## Propensities
 #
-# Every action comes with the probability with which the policy plays it, which off-policy evaluation needs. It is exact
-# for epsilon-greedy, greedy and UCB, and an estimate for the sampling policies.
+# Every action comes with the probability by which it was drawn, which off-policy evaluation needs.
 
 # %%
-exact = runs["linear, epsilon-greedy"]
-print("exact:", exact.exact_propensity, " smallest:", exact.propensities.min())
-sampled = runs["hilofi"]
-print("exact:", sampled.exact_propensity, " mean over time:", sampled.propensities.mean(0)[::250].round(2))
+print("epsilon-greedy, smallest:", runs["linear, epsilon-greedy"].propensities.min())
+print("hilofi, mean over time:", runs["hilofi"].propensities.mean(0)[::250].round(2))
 
 # %% [markdown]
 # ## A changing environment

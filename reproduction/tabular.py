@@ -210,7 +210,7 @@ def uniform(env: Environment) -> Agent:
     def act(key: Array, state: None, observation: Array) -> Action:
         return Action(jax.random.randint(key, (), 0, count), jnp.float32(1 / count))
 
-    return Agent(lambda key: None, act, lambda state, *_: (state, None), UNIFORM, True, {})
+    return Agent(lambda key: None, act, lambda state, *_: (state, None), UNIFORM, {})
 
 
 def steps_of(options: Tabular, env: Environment) -> int:

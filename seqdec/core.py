@@ -155,21 +155,15 @@ class Learner(NamedTuple):
 
 @portable
 class Acquisition(NamedTuple):
-    """Scores candidates; the largest score acts, the k largest make a slate."""
+    """Scores candidates, and plays one; the k largest scores make a slate."""
 
-    score: Callable[[Key, Posterior, PyTree, Array | None], Array]
+    score: Callable[[Key | None, Posterior, PyTree, Array | None], Array]
     """(key, posterior, candidates, mask) -> (n,) scores: -inf where the mask (n,) bool is False, finite elsewhere."""
-    probabilities: Callable[[Key, Posterior, PyTree, Array | None], Array] | None
-    """(key, posterior, candidates, mask) -> (n,) probabilities to be played; None: not estimated."""
-    exact: bool
-    """Exact `probabilities`, not Monte Carlo estimates."""
     needs: str
     """The most expensive field of the posterior used: "mean", "joint" or "draw"."""
-    probability: Callable[[Key, Posterior, PyTree, Array | None, Array], Array] | None = None
-    """(key, posterior, candidates, mask, index) -> () one of `probabilities` up to its error, if cheaper than all."""
-    law: Callable[[Key, Posterior, PyTree, Array | None, Array], tuple[Array, Array]] | None = None
-    """(key, posterior, candidates, mask, scores) -> index to play, and (n,) the probabilities by which it was drawn,
-    in place of an estimate."""
+    law: Callable[[Key, Posterior, PyTree, Array | None], tuple[Array, Array | None]] | None = None
+    """(key, posterior, candidates, mask) -> index to play, and (n,) the probabilities by which it was drawn, None if
+    unknown. None for scores that are not random: their key is None, and the first largest is played."""
 
 
 class TimeStep(NamedTuple):
@@ -228,14 +222,15 @@ class Action(NamedTuple):
     value: Array
     """() index from 0 for Discrete actions, wherever the space starts; a point for Box actions."""
     propensity: Array
-    """() probability of this index under the policy; NaN if not estimated, and in compiled code for a mask without
-    allowed action or a context not finite or as large as 1e15 (in Python a ValueError)."""
+    """() probability by which this index was drawn; NaN if unknown, as of points, which have no density here, and in
+    compiled code for a mask without allowed action or a context not finite or as large as 1e15 (in Python a
+    ValueError)."""
     probabilities: Array | None = None
-    """(n,) of all actions, if computed for the propensity."""
+    """(n,) of all actions, if known."""
 
 
 class Assessment(NamedTuple):
-    """Beliefs about n actions in one context; NaN: none, or not estimated."""
+    """Beliefs about n actions in one context; NaN: none, or unknown."""
 
     mean: Array
     """(n,) expected response."""
@@ -278,8 +273,6 @@ class Agent(NamedTuple):
     all actions (full information)."""
     name: str
     """Shown in tables and figures."""
-    exact_propensity: bool
-    """False: `Action.propensity` is a Monte Carlo estimate."""
     settings: Mapping[str, Any]
     """Of its construction, for manifests."""
     update_batch: Callable[[Any, PyTree, ArrayLike, ArrayLike], tuple[Any, Any]] | None = None
@@ -316,8 +309,7 @@ class Agent(NamedTuple):
             "" if where is None else f"observations {brief(where.observation_space)}",
             "" if where is None else f"actions {brief(where.action_space)}",
             f"settings: {listed(self.settings)}" if self.settings else "no settings",
-            f"propensities {'exact' if self.exact_propensity else 'estimated'}"
-            f"{'; with ' + ' and '.join(batches) if batches else ''}",
+            "with " + " and ".join(batches) if batches else "",
         )
 
 

@@ -42,7 +42,7 @@ class Run:
     regret: np.ndarray
     """(num_seeds, num_steps) expected reward lost; NaN where unknown."""
     propensities: np.ndarray
-    """(num_seeds, num_steps) probability of the action under the policy; NaN where not estimated."""
+    """(num_seeds, num_steps) probability by which the action was drawn; NaN where unknown."""
     diagnostics: dict[str, np.ndarray]
     """(num_seeds, num_steps, ...) each."""
     rejected: np.ndarray
@@ -53,8 +53,6 @@ class Run:
     """Seconds of compilation."""
     interrupted: bool
     """Ctrl-C ended the run early."""
-    exact_propensity: bool
-    """False: `propensities` are Monte Carlo estimates."""
     settings: dict[str, Any]
     """Of the agent, as JSON values."""
     versions: dict[str, str]
@@ -180,7 +178,6 @@ class Run:
             "compile_seconds": self.compile_seconds,
             "run_seconds": self.run_seconds,
             "interrupted": self.interrupted,
-            "exact_propensity": self.exact_propensity,
             "settings": self.settings,
             "versions": self.versions,
         }
@@ -279,7 +276,6 @@ def _restore(table: "pd.DataFrame", manifest: dict[str, Any]) -> Run:
         elapsed=_gather(table, "elapsed", shape, ())[0],
         compile_seconds=manifest["compile_seconds"],
         interrupted=manifest["interrupted"],
-        exact_propensity=manifest["exact_propensity"],
         settings=manifest["settings"],
         versions=manifest["versions"],
     )

@@ -4,6 +4,7 @@
 >>> testing.check_policy(policies.thompson)
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ from seqdec.core import (
 from seqdec.envs import check as check_environment
 from seqdec.likelihoods import Likelihood
 from seqdec.ope import ContinuousLog, EpisodeLog, Estimator, Evidence, Log, SlateLog, Terms
+from seqdec.policies.common import played
 
 __all__ = [
     "check_agent",
@@ -219,8 +221,8 @@ def check_agent(make: Callable[[Spaces], Agent], *, spaces: HasSpaces | None = N
     """An agent keeps the contract of `seqdec.core.Agent`.
 
     - The state keeps structure, shapes and dtypes, and stays finite.
-    - Only allowed actions are played, also in a context of NaN; their propensities, in (0, 1], are their frequencies up
-      to the error of estimates.
+    - Only allowed actions are played, also in a context of NaN; their propensities, in (0, 1], are those by which they
+      are drawn.
     - Rewards and contexts that are not finite, and actions out of range, are rejected: `state.params`, or a state
       without, is unchanged.
     - The responses of all Discrete actions may replace a reward.
@@ -292,7 +294,7 @@ def check_agent(make: Callable[[Spaces], Agent], *, spaces: HasSpaces | None = N
     assert rejected.dtype == bool and rejected.ndim == 1, f"rejected is {rejected.dtype} of shape {rejected.shape[1:]}"
     assert not rejected[:known].any(), "a finite reward is rejected"
     assert not count or masks[allowed, played.value].all(), "an action that is not allowed is played"
-    _check_actions(agent, actions, jax.tree.map(lambda leaf: leaf[:known], played))
+    _check_actions(actions, jax.tree.map(lambda leaf: leaf[:known], played))
     assert broken is None or not np.isfinite(played.propensity[end - 1]), "a context of NaN has a propensity"
     if learns:
         assert not same[_STEPS], "a reward teaches nothing"
@@ -303,7 +305,7 @@ def check_agent(make: Callable[[Spaces], Agent], *, spaces: HasSpaces | None = N
                 "the responses of all actions are rejected"
             )
     if count:
-        _check_frequencies(agent, jax.tree.map(lambda leaf: leaf[end:], played), count)
+        _check_frequencies(jax.tree.map(lambda leaf: leaf[end:], played), count)
     if agent.act_batch is not None:
         each, together = jax.tree.map(lambda leaf: leaf[_STEPS:known], played), found["together"]
         assert np.array_equal(each.value, together.value), "act_batch chooses other actions than act"
@@ -360,14 +362,13 @@ def _unchanged(new: PyTree, old: PyTree) -> jax.Array:
     return jnp.all(jnp.array([jnp.all((a == b) | ((a != a) & (b != b))) for a, b in pairs]))
 
 
-def _check_actions(agent: Agent, space: gymnasium.Space, found: Action) -> None:
+def _check_actions(space: gymnasium.Space, found: Action) -> None:
     values, propensity = np.asarray(found.value), np.asarray(found.propensity)
     if isinstance(space, Discrete):
         assert values.dtype.kind in "iu" and np.all((values >= 0) & (values < space.n)), f"actions {values} of {space}"
     else:
         assert all(space.contains(np.asarray(value, space.dtype)) for value in values), f"{values} are not in {space}"
     known = ~np.isnan(propensity)
-    assert known.all() or not agent.exact_propensity, "an exact propensity is NaN"
     assert np.all((propensity[known] > 0) & (propensity[known] <= 1 + 1e-6)), f"propensities {propensity}"
     if found.probabilities is not None:
         every = np.asarray(found.probabilities)
@@ -375,26 +376,24 @@ def _check_actions(agent: Agent, space: gymnasium.Space, found: Action) -> None:
         _close(every[np.arange(len(every)), values], propensity, 1e-5, 1e-6, "the propensity among the probabilities")
 
 
-def _check_frequencies(agent: Agent, found: Action, count: int) -> None:
-    for arm in range(count):
-        played = np.asarray(found.value) == arm
-        claimed = np.asarray(found.propensity, np.float64)[played]
-        if not played.any() or np.isnan(claimed).all():
-            continue
-        share = played.mean()
-        spread = 6 * np.sqrt(share * (1 - share) / len(played)) + 6 / len(played)
-        if not agent.exact_propensity:  # some extra draws are spread evenly, and each estimate scatters
-            spread += 0.05 + 6 * np.sqrt(share * (1 - share) / 16 / played.sum())
-        assert abs(claimed.mean() - share) < spread, f"action {arm}: propensity {claimed.mean()}, frequency {share}"
+def _check_frequencies(found: Action, count: int) -> None:
+    is_played = np.asarray(found.value)[:, None] == np.arange(count)
+    if found.probabilities is not None:
+        _check_law(is_played, np.asarray(found.probabilities))
+        return
+    weights = is_played / np.asarray(found.propensity, float)[:, None]
+    spread = 6 * weights.std(0) / len(weights) ** 0.5 + 1e-3
+    fits = np.abs(weights.mean(0) - 1) <= spread
+    assert np.all(fits | ~is_played.any(0) | np.isnan(weights).any()), f"mean weights {weights.mean(0)}, not 1"
 
 
 def check_policy(make: Callable[[], Acquisition], *, draws: int = 4000) -> None:
     """A policy keeps the contract of `seqdec.core.Acquisition`, over the Gaussian posterior of four candidates.
 
     - Scores are finite for allowed candidates, -inf for others, equal for equal keys.
-    - `probabilities` sum to one, zero for candidates not allowed. If `exact` they are the frequencies of the largest
-      score; else up to a uniform share of a hundredth and their own error.
-    - `probability` is one of them, up to 0.02. No more than `needs` is asked of the posterior.
+    - Probabilities, if known, sum to one, zero for candidates not allowed; actions are drawn by them, and nearly as
+      often as their score is the largest.
+    - No more than `needs` is asked of the posterior.
 
     Args:
         make: () -> acquisition.
@@ -415,32 +414,39 @@ def check_policy(make: Callable[[], Acquisition], *, draws: int = 4000) -> None:
     joint = Predictive(mean, root.T @ root, jnp.diag(jnp.array([0.04, 0.09, 0.01, 0.16])))
     known = Posterior(answered("mean", lambda _: mean), answered("joint", lambda _: joint), answered("draw", draw))
     keys = jax.random.split(jax.random.key(0), draws)
-    for allowed in (np.ones(4, bool), mask):
+
+    @jax.jit
+    @functools.partial(jax.vmap, in_axes=(0, None))
+    def acted(key, given):
+        return policy.score(key, known, None, given), *played(policy, key, known, None, given)
+
+    for allowed in (np.ones(4, bool), mask, np.arange(4) == 2):
         given = None if allowed.all() else jnp.asarray(allowed)
-        scores = np.asarray(jax.jit(jax.vmap(lambda key: policy.score(key, known, None, given)))(keys))  # noqa: B023
+        scores, index, every = jax.device_get(acted(keys, given))
         assert scores.shape == (draws, 4), f"scores of four candidates have shape {scores.shape[1:]}"
         assert np.all(np.isfinite(scores[:, allowed])), "the score of an allowed candidate is not finite"
         assert np.all(scores[:, ~allowed] == -np.inf), "the score of a candidate that is not allowed is not -inf"
         same = policy.score(keys[0], known, None, given)
         _close(jnp.where(allowed, same, 0), np.where(allowed, scores[0], 0), 1e-4, 1e-5, "scores of one key")
-        if policy.probabilities is None:
+        assert allowed[index].all(), "a candidate that is not allowed is played"
+        if every is None:
             continue
-        found = np.asarray(policy.probabilities(jax.random.key(1), known, None, given))
-        _close(found.sum(), 1.0, 1e-4, 1e-4, "the sum of probabilities")
-        assert np.all(found >= 0) and not np.any(found[~allowed]), f"probabilities {found} where allowed is {allowed}"
-        played = np.bincount(scores.argmax(1), minlength=4) / draws
-        spread = 6 * np.sqrt(np.maximum(found * (1 - found), 0) * (1 / draws + (0 if policy.exact else 1 / 32)))
-        assert np.all(np.abs(found - played) <= spread + (1e-6 if policy.exact else 0.02)), (
-            f"probabilities are {found}, the frequencies of actions {played}"
+        _close(every.sum(1), np.ones(draws), 1e-4, 1e-4, "the sum of probabilities")
+        assert np.all(every >= 0) and not np.any(every[:, ~allowed]), f"probabilities {every[0]}, allowed is {allowed}"
+        _check_law(np.eye(4)[index], every)
+        largest, law = np.bincount(scores.argmax(1), minlength=4) / draws, every.mean(0)
+        assert np.all(np.abs(law - largest) <= 6 * np.sqrt(law * (1 - law) / draws) + 0.01), (
+            f"probabilities are {law}, the frequencies of the largest score {largest}"
         )
-        if policy.probability is not None:
-            one = [policy.probability(jax.random.key(1), known, None, given, jnp.int32(arm)) for arm in range(4)]
-            _close(jnp.where(allowed, jnp.stack(one), 0), found, 0, 0.02, "the probability of one candidate")
-    if policy.probabilities is not None:
-        only = policy.probabilities(jax.random.key(0), known, None, jnp.arange(4) == 2)
-        _close(only, jnp.array([0.0, 0.0, 1.0, 0.0]), 0, 1e-5, "probabilities where one candidate is allowed")
     dearest = max(asked, key=("mean", "joint", "draw").index)
     assert dearest == policy.needs, f"needs is {policy.needs!r}, but it asked for {dearest!r}"
+
+
+def _check_law(is_played: np.ndarray, every: np.ndarray) -> None:
+    """Whether actions (n, k), one in each row, were drawn by probabilities (n, k)."""
+    error = (is_played - every.astype(float)).sum(0)
+    spread = 6 * np.sqrt((every * (1 - every.astype(float))).clip(0).sum(0)) + 1e-3
+    assert np.all(np.abs(error) <= spread), f"played {is_played.sum(0)} times, by probabilities {every.sum(0)} times"
 
 
 def check_surrogate(make: Callable[[int], Any]) -> None:

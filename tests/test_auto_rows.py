@@ -111,7 +111,7 @@ def asked(spaces, state, x):
         found.append((posterior, candidates))
         return jnp.zeros(len(jax.tree.leaves(candidates)[0]))
 
-    agents.auto(spaces, policy=Acquisition(score, None, False, "joint"), capacity=100).act(jax.random.key(6), state, x)
+    agents.auto(spaces, policy=Acquisition(score, "joint"), capacity=100).act(jax.random.key(6), state, x)
     return found[0]
 
 

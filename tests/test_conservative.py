@@ -34,7 +34,7 @@ def careful(own=OWN, **options):
     def assess(key, state, x):
         return Assessment(*[jnp.asarray(own)] * 3)
 
-    fixed = Agent(lambda key: (), act, update, "fixed", True, {}, update, assess=assess)
+    fixed = Agent(lambda key: (), act, update, "fixed", {}, update, assess=assess)
     return agents.conservative(fixed, **options)
 
 

@@ -142,7 +142,7 @@ def test_points_of_a_box_and_agents_without_assess_are_refused():
         seqdec.OnlineAgent(own, SITE, seed=0).explain([0.0, 0, 0])
 
 
-@pytest.mark.parametrize("policy", ["epsilon_greedy", "thompson"])
+@pytest.mark.parametrize("policy", ["epistemic_sampling", "epsilon_greedy", "thompson"])
 def test_a_decision_has_the_probabilities_that_its_policy_computes(policy):
     service = played(lambda site: seqdec.agents.linear(site, policy=policy), capacity=4)
     new = service.add_arm()
@@ -156,8 +156,10 @@ def test_a_decision_has_the_probabilities_that_its_policy_computes(policy):
         assert decision.probabilities[decision.action] == decision.propensity
 
 
-def test_a_decision_has_no_probabilities_that_would_cost_more(linear):
-    assert linear.decide(VISITORS[0]).probabilities is None
+def test_a_decision_has_no_probabilities_that_are_unknown_or_many():
+    unknown = seqdec.policies.thompson(propensity_samples=0)
+    service = seqdec.OnlineAgent(lambda site: seqdec.agents.linear(site, policy=unknown), SITE, seed=0)
+    assert service.decide(VISITORS[0]).probabilities is None
     many = Spaces(SITE.observation_space, spaces.Discrete(300))
     assert seqdec.OnlineAgent("random", many, seed=0).decide(VISITORS[0]).probabilities is None
     point = seqdec.OnlineAgent(lambda site: seqdec.agents.linear(site, policy="thompson"), DOSE, seed=0).decide(

@@ -106,7 +106,7 @@ def test_declared_names_are_found_wherever_a_name_is_taken(mine: Path) -> None:
     env = envs.make("world", noise_std=0.2)
     agent = agents.make("narrow", env, rank=1, policy="calm")
     assert agents.capabilities("narrow") == agents.capabilities("lrkf")._replace(process_noise=())
-    assert agent.settings["rank"] == 1 and agent.settings["policy"] == "calm" and agent.exact_propensity
+    assert agent.settings["rank"] == 1 and agent.settings["policy"] == "calm"
     assert {"narrow", "world", "calm"} <= {*agents.names(), *envs.names(), *policies.names()}
     assert commands.EVERY["three-arms"] is commands.REGISTRY["mine:Three"]  # pyright: ignore
     assert agents.REGISTRY["linear"] is agents.linear, "a name of the library keeps its meaning"

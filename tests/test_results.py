@@ -39,7 +39,6 @@ def make_run(num_seeds: int = 3, num_steps: int = 40, *, seed: int = 0, action_s
         elapsed=np.cumsum(rng.random(num_steps)),
         compile_seconds=1.25,
         interrupted=False,
-        exact_propensity=True,
         settings={"rank": 50, "layers": [50, 50], "noise": 1e-3},
         versions={"jax": "0.10"},
     )

@@ -316,7 +316,6 @@ def box_agent(shape: tuple[int, ...] = (2,)) -> Agent:
         act=lambda key, state, obs: Action(jax.random.uniform(key, shape), jnp.float32(jnp.nan)),
         update=lambda state, obs, action, feedback: (state + feedback, None),
         name="box",
-        exact_propensity=False,
         settings={},
     )
 
@@ -365,7 +364,7 @@ def test_times_and_facts_of_a_run() -> None:
     assert result.compile_seconds > 0 and result.run_seconds > 0
     assert (np.diff(result.elapsed) > 0).all() and result.elapsed[-1] <= result.run_seconds
     assert result.settings["shape"] == [1, 2] and "toy_env" in result.settings["model"]
-    assert result.versions["jax"] == jax.__version__ and result.exact_propensity and result.agent == result.env == "toy"
+    assert result.versions["jax"] == jax.__version__ and result.agent == result.env == "toy"
     assert pickle.loads(pickle.dumps(result)).seeds == (0,)
 
 

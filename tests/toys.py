@@ -74,7 +74,7 @@ def toy_agent(*, settings: dict[str, Any] | None = None) -> Agent:
         new = jax.tree.map(lambda old, new: jnp.where(rejected, old, new), state, new)
         return new, ToyInfo(error, rejected, new.counts, None, new)
 
-    return Agent(init, act, update, "toy", True, settings or {"epsilon": 0.3})
+    return Agent(init, act, update, "toy", settings or {"epsilon": 0.3})
 
 
 def network_of(apply: Callable[[Any, Any], Array], is_last: IsLast = lambda path: False) -> Network:

@@ -43,6 +43,4 @@ def redrawn(agent: Agent, law: Law, called: str, inner: Callable[[Any], Any] = l
         found = assess(key, inner(state), observation)
         return found._replace(probability=lawful(state, observation, found.probability))
 
-    return agent._replace(
-        act=act, name=f"{agent.name}-{called}", exact_propensity=True, act_batch=None, widened=None, assess=assessed
-    )
+    return agent._replace(act=act, name=f"{agent.name}-{called}", act_batch=None, widened=None, assess=assessed)

@@ -6,7 +6,7 @@ Registry, REGISTRY of seqdec/policies/__init__.py:
 
 Case, POLICIES of tests/contracts/test_policies.py:
 
-    "boltzmann": (lambda: policies.make("boltzmann"), "mean", True),
+    "boltzmann": (lambda: policies.make("boltzmann"), "mean"),
 """
 
 import jax
@@ -16,7 +16,7 @@ from seqdec.policies import common
 
 
 def boltzmann(temperature: float = 0.1) -> Acquisition:
-    """Play each candidate with probability proportional to exp(expected response / temperature), which is exact."""
+    """Play each candidate with probability proportional to exp(expected response / temperature)."""
 
     def logits(posterior, candidates, mask):
         return common.masked(posterior.mean(candidates) / temperature, mask)
@@ -25,7 +25,7 @@ def boltzmann(temperature: float = 0.1) -> Acquisition:
         values = logits(posterior, candidates, mask)
         return values + jax.random.gumbel(key, values.shape, values.dtype)
 
-    def probabilities(key, posterior, candidates, mask):
-        return jax.nn.softmax(logits(posterior, candidates, mask))
+    def law(key, posterior, candidates, mask):
+        return common.drawn(key, jax.nn.softmax(logits(posterior, candidates, mask)))
 
-    return Acquisition(score, probabilities, exact=True, needs="mean")
+    return Acquisition(score, "mean", law)

@@ -77,9 +77,7 @@ class Options(Located):
     out: Path
     """Folder for the runs, the table and the figures."""
     logs: bool = False
-    """Also write logs for `seqdec ope`, OUT/logs/AGENT-SEED.parquet; otherwise propensities that must be estimated are
-    not computed.
-    """
+    """Also write logs for `seqdec ope`, OUT/logs/AGENT-SEED.parquet; otherwise propensities are not computed."""
     checkpoint_every: int | None = None
     """Steps between checkpoints of a run, for --resume OUT; by default only finished runs are kept."""
     quick: bool = False
@@ -133,7 +131,7 @@ class Options(Located):
             settings["policy"] = policy or self.policy
         settings |= contenders.rehearsal(contender)
         agent = contenders.checked(agents.make(kind, env, **{**settings, **other}), name)
-        return agent if self.logs or agent.exact_propensity else contenders.without_estimate(agent)
+        return agent if self.logs else contenders.without_propensities(agent)
 
     def network_of(self, kind: str, env: Environment) -> nn.Module | Network | None:
         """Network of an agent, or None."""

@@ -90,8 +90,8 @@ def checked(agent: Agent, name: str) -> Agent:
     return agent._replace(name=name)
 
 
-def without_estimate(agent: Agent) -> Agent:
-    """The agent without estimates of propensities."""
+def without_propensities(agent: Agent) -> Agent:
+    """The agent without propensities, so that they are not computed."""
 
     def act(key, state, observation):
         return agent.act(key, state, observation)._replace(propensity=jnp.full((), jnp.nan))

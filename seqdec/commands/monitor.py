@@ -114,7 +114,7 @@ def monitor_figure(history: pd.DataFrame, found: Summary, title: str) -> Figure:
         chances.plot(ends, found.periods[name], label=name, color=color, lw=1.6)
     chances.set_yscale("log")
     chances.legend(frameon=False, fontsize=8)
-    figures.finish_axis(chances, "Propensities", "decisions", "propensity", "not estimated")
+    figures.finish_axis(chances, "Propensities", "decisions", "propensity", "unknown")
     top = found.drift.head(_SHOWN)[::-1]
     colors = ["#D55E00" if beyond else "#A9A9A9" for beyond in top["beyond chance"]]
     drift.barh(range(len(top)), top["distance"], color=colors)

@@ -52,6 +52,7 @@ from seqdec.ope import Log, Overlap
 from seqdec.ope.estimators import parsed
 from seqdec.ope.windows import check_window
 from seqdec.persistence import located, read_any_table, read_table, write_table
+from seqdec.policies.common import played
 from seqdec.service.logs import is_database
 from seqdec.statistics import standard_error
 
@@ -360,10 +361,10 @@ def _learn(log: Log, options: Evaluation, policy: str | None) -> tuple[np.ndarra
     Rewards are the filter's or `ope.predict_rewards`, whichever has the higher held-out likelihood.
     """
     scaled, seed = ope.standardized(log), options.seed
-    law = None if policy is None else policies.make(policy).probabilities
+    acquisition = None if policy is None else policies.make(policy)
 
     def ask(key, posterior, x, mask):
-        return posterior.mean(x), None if law is None else law(key, posterior, x, mask)
+        return posterior.mean(x), None if acquisition is None else played(acquisition, key, posterior, x, mask)[1]
 
     learner = model_for(scaled, options.model or _MODEL)
     if not options.folds:

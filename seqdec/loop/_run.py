@@ -151,7 +151,6 @@ def _collect(outcome: Outcome, agent: Agent, env: Environment | gymnasium.Env, s
         elapsed=np.interp(np.arange(1, steps + 1), known_steps, known_seconds),
         compile_seconds=outcome.compile_seconds,
         interrupted=outcome.interrupted,
-        exact_propensity=agent.exact_propensity,
         settings=as_json(dict(agent.settings)),
         versions=versions(),
         state=outcome.state,

@@ -28,7 +28,7 @@ class Record(NamedTuple):
     regret: Array | np.ndarray
     """() NaN where unknown."""
     propensity: Array | np.ndarray
-    """() NaN where not estimated."""
+    """() NaN where unknown."""
     rejected: Array | np.ndarray
     """() bool: update rejected."""
     diagnostics: dict[str, Any]

@@ -112,4 +112,4 @@ def _agent(act: Callable[..., Action], own: Spaces, settings: Mapping[str, Any],
         return state, Info(jnp.bool_(False))
 
     start, known = checks.keyed(lambda key: ()), row_hashes(log).tobytes()
-    return Agent(start, checks.keyed(act), update, "learned", True, settings, spaces=own, learned_from=known)
+    return Agent(start, checks.keyed(act), update, "learned", settings, spaces=own, learned_from=known)

@@ -9,22 +9,19 @@ from seqdec.policies import common
 
 
 def greedy() -> Acquisition:
-    """Play the largest expected response, the first of equal ones. Its probability, 1, is exact."""
+    """Play the largest expected response, the first of equal ones."""
 
     def score(key, posterior, candidates, mask):
         del key
         return common.masked(posterior.mean(candidates), mask)
 
-    def probabilities(key, posterior, candidates, mask):
-        return common.chosen(score(key, posterior, candidates, mask))
-
-    return Acquisition(score, probabilities, exact=True, needs="mean")
+    return Acquisition(score, "mean")
 
 
 def epsilon_greedy(epsilon=0.05) -> Acquisition:
     """Greedy, but with probability epsilon an allowed candidate chosen uniformly.
 
-    Probabilities, epsilon / n plus 1 - epsilon for the greedy action, are exact.
+    Probabilities are epsilon / n, plus 1 - epsilon for the greedy action.
 
     Args:
         epsilon: in [0, 1], else ValueError; may be traced.
@@ -41,10 +38,9 @@ def epsilon_greedy(epsilon=0.05) -> Acquisition:
         uniform = common.masked(jax.random.uniform(tickets, means.shape, means.dtype), mask)
         return jnp.where(jax.random.bernoulli(explore, epsilon), uniform, means)
 
-    def probabilities(key, posterior, candidates, mask):
-        del key
+    @keyed
+    def law(key, posterior, candidates, mask):
         means = best(posterior, candidates, mask)
-        allowed = jnp.ones_like(means) if mask is None else mask.astype(means.dtype)
-        return epsilon * allowed / jnp.maximum(jnp.sum(allowed), 1) + (1 - epsilon) * common.chosen(means)
+        return common.drawn(key, epsilon * common.uniform(means, mask) + (1 - epsilon) * common.chosen(means))
 
-    return Acquisition(score, probabilities, exact=True, needs="mean")
+    return Acquisition(score, "mean", law)

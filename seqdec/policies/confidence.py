@@ -7,7 +7,7 @@ from seqdec.policies import common
 
 
 def ucb(width=1.0) -> Acquisition:
-    """Play the largest mean_a + width * std_a, std_a epistemic; the first of equal ones. Its probability, 1, is exact.
+    """Play the largest mean_a + width * std_a, std_a epistemic; the first of equal ones.
 
     Args:
         width: standard deviations >= 0, else ValueError; may be traced.
@@ -19,7 +19,4 @@ def ucb(width=1.0) -> Acquisition:
         at = common.marginals(posterior, candidates)
         return common.masked(at.mean + width * jnp.sqrt(jnp.maximum(at.variance, 0)), mask)
 
-    def probabilities(key, posterior, candidates, mask):
-        return common.chosen(score(key, posterior, candidates, mask))
-
-    return Acquisition(score, probabilities, exact=True, needs="joint")
+    return Acquisition(score, "joint")

@@ -25,7 +25,7 @@ _FAR = 10.0
 
 
 def log_expected_improvement(best=None, noise_std=None) -> Acquisition:
-    """Play the largest log EI, std_a epistemic; the first of equal ones. Its probability, 1, is exact.
+    """Play the largest log EI, std_a epistemic; the first of equal ones.
 
     Args:
         best: response to be exceeded; may be traced. None: the largest expected response of the allowed candidates.
@@ -44,10 +44,7 @@ def log_expected_improvement(best=None, noise_std=None) -> Acquisition:
             scores += jnp.log(variance / total) - jnp.log1p(noise_std / jnp.sqrt(total))
         return common.masked(scores, mask)
 
-    def probabilities(key, posterior, candidates, mask):
-        return common.chosen(score(key, posterior, candidates, mask))
-
-    return Acquisition(score, probabilities, exact=True, needs="joint")
+    return Acquisition(score, "joint")
 
 
 @jax.custom_jvp

@@ -16,12 +16,12 @@ from seqdec.policies import common
 
 
 def predictive_sampling(*, joint: bool = False, propensity_samples: int = 100) -> Acquisition:
-    """Predictive sampling of outcomes, observation noise included (Algorithm 1), with estimated probabilities.
+    """Predictive sampling of outcomes, observation noise included (Algorithm 1).
 
     Args:
         joint: draw outcomes from their joint distribution; False: from their marginals, as in Algorithm 1.
-        propensity_samples: S draws (joint) or a quadrature (otherwise) for the estimate of the action's probability, 1
-            / (S + 1) of it spread evenly; 0: no estimate.
+        propensity_samples: for joint draws as in `thompson`; for others probabilities are computed without draws, and
+            one play in 500 is uniform. 0: unknown probability.
 
     Raises:
         ValueError: propensity_samples is not an integer >= 0.
@@ -39,7 +39,7 @@ def epistemic_sampling(*, joint: bool = False, propensity_samples: int = 100) ->
 
 def _sampling(noisy: bool, joint: bool, propensity_samples: int) -> Acquisition:
 
-    def marginals(posterior, candidates, mask=None):
+    def moments(posterior, candidates, mask):
         del mask
         at = common.marginals(posterior, candidates)
         variance = at.variance + at.noise if noisy else at.variance
@@ -47,7 +47,7 @@ def _sampling(noisy: bool, joint: bool, propensity_samples: int) -> Acquisition:
 
     @keyed
     def separate(key, posterior, candidates, mask):
-        mean, std = marginals(posterior, candidates)
+        mean, std = moments(posterior, candidates, mask)
         return common.masked(mean + std * jax.random.normal(key, mean.shape, mean.dtype), mask)
 
     @keyed
@@ -57,8 +57,8 @@ def _sampling(noisy: bool, joint: bool, propensity_samples: int) -> Acquisition:
         normal = jax.random.normal(key, at.mean.shape, at.mean.dtype)
         return common.masked(at.mean + normal @ linalg.psd_root(cov), mask)
 
-    if joint:
-        every, law = common.monte_carlo(together, propensity_samples)
-        return Acquisition(together, every, exact=False, needs="joint", law=law)
-    every, one = common.marginal_quadrature(marginals, propensity_samples)
-    return Acquisition(separate, every, exact=False, needs="joint", probability=one)
+    score = together if joint else separate
+    of_draws = common.of_draws(score, propensity_samples)
+    return Acquisition(
+        score, "joint", of_draws if joint or not propensity_samples else common.of_normal_scores(moments)
+    )

@@ -22,16 +22,15 @@ from seqdec.core import Acquisition
 from seqdec.policies import common
 
 
-def tempered_sampling(*, neglect: float = 5.0, propensity_samples: int = 100) -> Acquisition:
-    """Thompson sampling with less variance where a candidate is observed often; estimated probabilities.
+def tempered_sampling(*, neglect: float = 5.0) -> Acquisition:
+    """Thompson sampling with less variance where a candidate is observed often; one play in 500 is uniform.
 
     Args:
         neglect: a candidate observed less than one in neglect n times near the context keeps its full variance; others
             in proportion less.
-        propensity_samples: S; 1 / (S + 1) of the estimated probability is spread evenly; 0: no estimate.
 
     Raises:
-        ValueError: neglect is not positive, or propensity_samples not an integer >= 0.
+        ValueError: neglect is not positive.
     """
     positive("neglect", neglect)
 
@@ -49,5 +48,4 @@ def tempered_sampling(*, neglect: float = 5.0, propensity_samples: int = 100) ->
         mean, std = moments(posterior, candidates, mask)
         return common.masked(mean + std * jax.random.normal(key, mean.shape, mean.dtype), mask)
 
-    every, one = common.marginal_quadrature(moments, propensity_samples)
-    return Acquisition(score, every, exact=False, needs="joint", probability=one)
+    return Acquisition(score, "joint", common.of_normal_scores(moments))

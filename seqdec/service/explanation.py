@@ -45,7 +45,7 @@ class Explanation(NamedTuple):
     deviation: np.ndarray
     """(n,) epistemic standard deviation of the mean; NaN where unknown"""
     probability: np.ndarray
-    """(n,) of being played, 0 where masked; NaN where not estimated"""
+    """(n,) of being played, 0 where masked; NaN where unknown"""
     columns: tuple[str, ...]
     """columns of the encoder's table, or numbers of the context; may be empty"""
     values: tuple[Any, ...]

@@ -71,7 +71,7 @@ class Decision(NamedTuple):
     action: Any
     """name of the arm, id of the item, or point of a Box"""
     propensity: float
-    """probability of the action under the policy; NaN where not estimated"""
+    """probability by which the action was drawn; NaN where unknown"""
     token: str
     """for `OnlineAgent.learn`"""
     probabilities: tuple[float, ...] | None = None
@@ -752,7 +752,6 @@ class OnlineAgent:
             return report_of(
                 database,
                 laws,
-                is_exact=self.agent.exact_propensity,
                 reward_range=reward_range,
                 segments=columns,
                 units=Units(most, within),

@@ -311,6 +311,8 @@ def joined(database: Database, pairs: Pairs | None = None) -> Joined:
     if pairs is None:
         first = lowest_of(database.inserted())
         pairs = database.rewarded("WHERE rewards.number >= ? ORDER BY rewards.number", (first,))
+    if pairs and isinstance(pairs[0][1][5], bytes):
+        raise ValueError("a log for off-policy evaluation has actions with an index; these are points of a box")
     # Without those whose context was erased.
     rows = [(*decision, reward[3], reward[0]) for reward, decision in pairs if None not in (decision[3], decision[6])]
     rows.sort(key=lambda row: row[1])
@@ -336,8 +338,6 @@ def joined(database: Database, pairs: Pairs | None = None) -> Joined:
         given |= {} if users is None else _columns(database, USER)
         log = make_log(**given, context=users, mask=mask, action_features=known.features, action_names=known.names)
         return Joined(log.replace(key=np.array(own, object)), numbers, shadows, sequences)
-    if isinstance(actions[0], bytes):
-        raise ValueError("a log for off-policy evaluation has actions with an index; these are points of a box")
     size = max(map(len, masks))
     records = unpacked(contexts, record)
     whole = record.names == (WHOLE,)

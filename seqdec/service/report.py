@@ -43,10 +43,6 @@ _SEGMENTS = 20
 """Most of them."""
 _FLAGS = {"true": 1, "false": 0}
 _SECOND = 10**9
-_ESTIMATED = (
-    "the agent's propensities are estimates: let it play from exact ones, with `agents.guarded` or `agents.exploring` "
-    "(of a server: shares, or explore)"
-)
 
 
 class Answer(NamedTuple):
@@ -98,7 +94,6 @@ def report_of(
     database: Database,
     laws: Laws | None = None,
     *,
-    is_exact: bool = True,
     reward_range: Ends | None = None,
     segments: Sequence[str] = (),
     units: Units = _FIRST,
@@ -111,7 +106,7 @@ def report_of(
         return Report(None, None, None)
     groups = database.units()
     pairs = database.rewarded("WHERE rewards.number > 0 ORDER BY rewards.sequence", ())
-    own = functools.cache(lambda: _own(database, pairs, groups, is_exact=is_exact))
+    own = functools.cache(lambda: _own(database, pairs, groups))
 
     def arms() -> Answer:
         log = own()[0]
@@ -165,10 +160,8 @@ def _answered(name: str, answer: Callable[[], Answer]) -> Answer:
         return Answer(QUESTIONS[name], f"Cannot decide: {error}.", decided=False)
 
 
-def _own(database: Database, pairs: Pairs, groups: Mapping[int, Unit], *, is_exact: bool) -> tuple[Log, list[int]]:
+def _own(database: Database, pairs: Pairs, groups: Mapping[int, Unit]) -> tuple[Log, list[int]]:
     """The agent's own decisions, and their numbers, in the order of learning. Raises ValueError."""
-    if not is_exact:
-        raise ValueError(_ESTIMATED)
     log, numbers, shadows, sequences = joined(database, pairs)
     others = {number for number, unit in groups.items() if unit.is_control}
     places = [

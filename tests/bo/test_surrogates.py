@@ -312,4 +312,4 @@ def test_what_an_acquisition_is_agrees_with_what_it_takes(name: str) -> None:
     """A policy that needs a row in the tables of the acquisitions has it."""
     taken = set(policies.REGISTRY.parameters(name))
     assert (name in acquisitions.IMPROVEMENTS) == (set(Incumbent._fields) <= taken) == ("best" in taken)
-    assert set(acquisitions.SETTINGS.get(name, {})) == taken & {"propensity_samples", "width"}
+    assert set(acquisitions.SETTINGS.get(name, {})) == taken & {"width"}

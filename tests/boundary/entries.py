@@ -513,7 +513,7 @@ TAKERS: dict[str, dict[str, Row]] = {
     },
     "name": {
         "agents.make": ("linear", lambda name: agents.make(name, SITE).name),
-        "policies.make": ("ucb", lambda name: policies.make(name).exact),
+        "policies.make": ("ucb", lambda name: policies.make(name).needs),
         "envs.make": ("linear", lambda name: envs.make(name).name),
         "OnlineAgent(make)": ("linear", lambda name: seqdec.OnlineAgent(name, SITE, seed=0).close()),
         "minimize(surrogate)": ("gp", lambda name: search(surrogate=name)),

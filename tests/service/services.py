@@ -84,7 +84,6 @@ def small(site: HasSpaces) -> Agent:
         update_batch=update_batch,
         assess=lambda key, state, masked: _assessed(state.weights @ row(masked.observation), masked.mask),
         name="small",
-        exact_propensity=True,
         settings={},
     )
 
@@ -106,7 +105,6 @@ def shop(site: HasSpaces) -> Agent:
         update=update,
         assess=lambda key, state, masked: _assessed(rows(masked.observation) @ state, masked.mask),
         name="shop",
-        exact_propensity=True,
         settings={},
     )
 

@@ -118,6 +118,9 @@ def test_its_comparison_says_whether_it_would_beat_the_rule(rule: int | None, ex
 def test_its_verdict_is_right_about_simulated_services() -> None:
     import apprentice  # pyright: ignore[reportMissingImports] (of benchmarks)
 
-    for name, decisions in (("worse than uniform", {"better"}), ("best arm of each user", {"cannot decide"})):
+    for name, decisions in (
+        ("worse than uniform", {"better"}),
+        ("best arm of each user", {"cannot decide", "no difference shown"}),
+    ):
         run = apprentice.run(apprentice.SERVICES[name], "linear", 0, shadow=3000, alone=500)
         assert run.others == 0 and run.is_right and run.holds and run.decision in decisions, run

@@ -37,7 +37,7 @@ def points(folder: Path | None) -> seqdec.OnlineAgent:
 
 
 def seen(decisions: Sequence[Any]) -> list[Any]:
-    return [(np.asarray(one.action).tolist(), one.propensity, one.token, one.probabilities) for one in decisions]
+    return [(np.asarray(one.action).tolist(), str(one.propensity), one.token, one.probabilities) for one in decisions]
 
 
 # Retries

@@ -35,7 +35,7 @@ def points(site: HasSpaces) -> Agent:
         good = jnp.isfinite(reward)
         return state + jnp.where(good, reward, 0) * action, exceptions.Info(~good)
 
-    return Agent(lambda key: jnp.zeros(2), act, update, "points", True, {})
+    return Agent(lambda key: jnp.zeros(2), act, update, "points", {})
 
 
 class Kind(NamedTuple):

@@ -55,14 +55,6 @@ def test_the_best_arm_is_decided_without_the_control_group() -> None:
         assert found.arms is not None and found.arms["share"].sum() == pytest.approx(1)
 
 
-def test_an_estimated_propensity_decides_nothing() -> None:
-    with service(make=lambda site: small(site)._replace(exact_propensity=False), arms=ARMS) as one:
-        played(one, [0.1, 0.2, 0.9], 3)
-        found = one.report().arms
-        assert found is not None and not found.decided and "propensities are estimates" in found.verdict
-        assert one.report().control is one.report().challenger is None
-
-
 def test_units_count_once_whatever_they_do(clock: Clock) -> None:
     """One unit of each group comes very often; of the others the agent's earn more, at each of two visits."""
     names = [f"user {n}" for n in range(600)]

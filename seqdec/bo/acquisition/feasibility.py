@@ -22,6 +22,7 @@ from jax.scipy.stats import norm
 
 from seqdec.bo.surrogates.multi_output import select
 from seqdec.core import Acquisition, Array, Posterior
+from seqdec.policies.common import unknown
 
 _FAR = 10.0
 
@@ -59,7 +60,7 @@ def weighted(acquisition: Callable[[Any], Acquisition], objectives: int) -> Call
             scores = base.score(key, select(posterior, selected), candidates, mask)
             return jnp.where(target.known, scores, 0) + feasible
 
-        return base._replace(score=score, probabilities=None, probability=None)
+        return base._replace(score=score, law=None if base.law is None else unknown(score))
 
     return make
 

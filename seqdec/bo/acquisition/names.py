@@ -16,10 +16,6 @@ SEVERAL = "log_expected_hypervolume_improvement"
 IMPROVEMENTS = frozenset({"log_expected_improvement"})
 """Policies with the fields of `Incumbent`."""
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
-    "epistemic_sampling": {"propensity_samples": 0},
-    "predictive_sampling": {"propensity_samples": 0},
-    "tempered_sampling": {"propensity_samples": 0},
-    "thompson": {"propensity_samples": 0},
     "ucb": {"width": 2.0},
 }
 """Keywords of policies that differ from the bandits'."""
@@ -64,4 +60,4 @@ def automatic(surrogate: str, outputs: Outputs) -> str:
 
 def is_smooth(acquisition: Acquisition) -> bool:
     """Whether scores with one key are smooth."""
-    return acquisition.exact or acquisition.needs == "draw"
+    return acquisition.law is None or acquisition.needs != "joint"

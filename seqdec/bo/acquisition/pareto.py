@@ -36,7 +36,7 @@ from jax.scipy.special import logsumexp
 from seqdec.bo.acquisition.feasibility import deviations, log_probability
 from seqdec.boundary import checks
 from seqdec.core import Acquisition, Array
-from seqdec.policies.common import chosen, masked
+from seqdec.policies.common import masked
 from seqdec.policies.improvement import log_h
 
 _MARGIN = 0.1
@@ -179,7 +179,4 @@ def log_expected_hypervolume_improvement(boxes: Boxes) -> Acquisition:
         mean, std = deviations(posterior, candidates)
         return masked(jax.vmap(log_improvement, (0, 0, None))(mean, std, boxes), mask)
 
-    def probabilities(key, posterior, candidates, mask):
-        return chosen(score(key, posterior, candidates, mask))
-
-    return Acquisition(score, probabilities, exact=True, needs="joint")
+    return Acquisition(score, "joint")
