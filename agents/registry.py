@@ -71,6 +71,7 @@ AGENTS: Mapping[str, Entry] = {
     "muon": Entry(trained.muon, NETWORK),
     "neural_linear": Entry("seqdec.agents._neural.neural_linear:neural_linear", HEAD),
     "on_vbll": Entry("seqdec.agents._neural.vbll:on_vbll", HEAD),
+    "pooled": Entry("seqdec.agents.regression.pooled:pooled", Capabilities("regression", frozenset({"contexts"}))),
     "popularity": Entry("seqdec.agents.recommender:popularity", Capabilities("baseline", frozenset({"ids"}))),
     "random": Entry("seqdec.agents.recommender:random", Capabilities("baseline", policy=False)),
     "replay_adamw": Entry(trained.replay_adamw, NETWORK),

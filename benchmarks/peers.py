@@ -7,6 +7,7 @@ A contender is written `name:argument:...`, where an argument is a value or key=
                                                               ekf of a model without hidden layers
     hilofi:process_noise_last=(1e-3,1000)                     two numbers are those of an `Annealed` process noise
     linucb:ALPHA  linucb:ALPHA:HALF_LIFE                      LinUCB for each arm
+    hybrid:ALPHA                                              the same with weights that all arms share beside their own
     beta                                                      Thompson sampling of Bernoulli arms
     shared:ALPHA  products:ALPHA                              LinUCB with one weight vector for all candidates, on their
                                                               numbers, or on these and all products of two of them
@@ -32,6 +33,7 @@ from harness import played
 
 import seqdec
 from seqdec import agents, models
+from seqdec.agents.regression import pooled
 from seqdec.core import Action, Agent, Array, Environment
 from seqdec.filters.covariance import Annealed
 from seqdec.loop.device import play
@@ -94,6 +96,21 @@ def linucb(env: Environment, alpha: float, half_life: float = np.inf) -> Agent:
         return Ridge(jnp.linalg.inv(gram), moment, gram), None
 
     return Agent(lambda key: _ridge(size, arms, forgets=keep < 1), act, update, "linucb", {})
+
+
+def hybrid(env: Environment, alpha: float) -> Agent:
+    """LinUCB of Li et al. 2010 with weights of all arms beside those of each."""
+    arms, size = int(env.action_space.n), env.observation_space.shape[0] + 1  # pyright: ignore
+
+    def act(key, state, x):
+        mean, p, t = state.parts(jnp.append(x, 1.0))
+        score = mean + alpha * jnp.sqrt(jnp.sum(p**2, 1) + jnp.sum(t**2, 1))
+        return Action(jnp.argmax(score + 1e-9 * jax.random.uniform(key, score.shape)), jnp.float32(1))
+
+    def update(state, x, action, reward):
+        return state.observed(1.0, jnp.append(x, 1.0), reward, action, jnp.bool_(True))[0], None
+
+    return Agent(lambda key: pooled.prior(arms, size), act, update, "hybrid", {})
 
 
 def beta(env: Environment) -> Agent:
@@ -173,7 +190,7 @@ def ekf_linear(env: Environment, noise_variance: float, process_noise: float = 0
 
 
 OURS: dict[str, Callable[..., Agent]] = {
-    "beta": beta, "bumps": bumps, "ekf_linear": ekf_linear, "grid": grid, "linucb": linucb,
+    "beta": beta, "bumps": bumps, "ekf_linear": ekf_linear, "grid": grid, "hybrid": hybrid, "linucb": linucb,
     "shared": shared, "products": lambda env, alpha: shared(env, alpha, products=True),
 }  # fmt: skip
 

@@ -158,6 +158,19 @@ def clicks(truth: Array, x: Array) -> Array:
     return jax.nn.sigmoid(2 * truth @ x)
 
 
+def crowd(shared: float, own: float, steps: int = 10_000, arms: int = 3000, features: int = 10, **other: Any) -> Stream:
+    """Many arms whose weights, and mean rewards, are drawn about common ones."""
+
+    def start(key):
+        common, each = jax.random.split(key)
+        common = shared * jax.random.normal(common, (1, features + 1)) / features**0.5
+        drawn = own * jax.random.normal(each, (arms, features + 1))
+        return common + drawn.at[:, :-1].multiply(features**-0.5)
+
+    base = Stream(arms, steps, start, normal(features), lambda truth, x: truth[:, :-1] @ x + truth[:, -1])
+    return base._replace(**other)
+
+
 def bernoulli(*probabilities: float, steps: int) -> Stream:
     """Arms whose order is drawn, without context."""
 
@@ -325,6 +338,12 @@ STREAMS: dict[str, Stream] = {
     "drift": linear(5, 10, 12_000, change=drift),
     "abrupt 0/1": linear(5, 10, 12_000, means=clicks, reward=won, change=abrupt),
     "drift 0/1": linear(5, 10, 12_000, means=clicks, reward=won, change=drift),
+    "crowd/shared": crowd(1.0, 0.3),
+    "crowd/alone": crowd(0.0, 1.0),
+    "crowd/few": crowd(0.0, 1.0, 4000, 100),
+    "crowd/clicks": crowd(
+        1.0, 0.7, means=lambda truth, x: jax.nn.sigmoid(truth[:, :-1] @ x + truth[:, -1] - 2), reward=won
+    ),
     "half": bernoulli(0.5, 0.45, 0.4, 0.3, 0.55, steps=10_000),
     "rare": bernoulli(0.01, 0.002, steps=20_000),
     "exact": linear(5, 10, 4000),

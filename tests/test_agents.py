@@ -40,6 +40,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "muon": {"learning_rate": 3e-3, "inner_steps": 5},
     "neural_linear": {"learning_rate": 1e-2, "capacity": 200, "every": 20, "noise_variance": 0.1},
     "on_vbll": {"learning_rate": 1e-2, "buffer": 10, "inner_steps": 5, "prior_std": 0.1},
+    "pooled": {},
     "popularity": {},
     "random": {},
     "replay_adamw": {"learning_rate": 1e-2, "capacity": 200},

@@ -12,6 +12,8 @@ Parameters shrink by learning_rate min(1, 1000 / t) a step. Features are those o
 last 100 steps (`seqdec.agents.averaging`), renewed at t = 16, 32, 48, ..., later every t / 10 steps: members with them,
 and that of logarithms, are recomputed from the memory. In between each reward updates them exactly.
 
+More than 300 actions of contexts have no such mixture, but `seqdec.agents.regression.pooled`.
+
 Cost of a step, for n actions or rows, F features and b rows in a minibatch: O(n F^2) to act, for draws on rows O(n F),
 O(F^2) and b gradients to learn, and O(n F^3) in every fourth of a half-life. Renewal costs a forward pass and O(n F^2)
 for each of at most 8,192 rows, and O(n F^3).
@@ -34,10 +36,12 @@ from seqdec import params as parameters
 from seqdec.agents._neural.experience import Experience, finite, first, key_numbers, rows_of, usable
 from seqdec.agents._neural.last_layer import last_layer
 from seqdec.agents.assembly import agent
+from seqdec.agents.inputs import refuse_unused
 from seqdec.agents.networks import network_of_one
 from seqdec.agents.regression import conjugate, logs, mixture, units
 from seqdec.agents.regression.features import Inputs, inputs_of
 from seqdec.agents.regression.mixture import Group, Kind, Mixture
+from seqdec.agents.regression.pooled import pooled
 from seqdec.agents.regression.units import Rewards, Units
 from seqdec.agents.wrappers.averaging import moved
 from seqdec.boundary import checks
@@ -57,12 +61,14 @@ _FIRST, _OFTEN = 16, 10
 """Steps between the first renewals, and renewals while the number of observations grows e times."""
 _DECAY, _AVERAGE = 1000.0, 0.99
 """Steps after which weight decay shrinks; a of the average of parameters."""
+_ACTIONS = 300
+"""Most actions of contexts with a network."""
 _SCALE = 0.5
 """Scale of draws for candidates and Box actions."""
 
 
 class AutoState(NamedTuple):
-    """State of the agent."""
+    """State of the agent, except that of `seqdec.agents.pooled`."""
 
     params: Array
     """(D,) of the network in training"""
@@ -114,7 +120,8 @@ def auto(
             these, at most 20; 20 for candidates that are row numbers of tables with more than 256 rows.
         model: a flax module or `seqdec.models.Network` with a dense output layer and one output per action; None is
             an MLP with two hidden layers of 50 units whose output layer sees its input too, for images LeNet5, for
-            candidates `seqdec.agents.scorer`. For candidates and Box actions as in `seqdec.agents.hilofi`.
+            candidates `seqdec.agents.scorer`, and for more than 300 actions of contexts of at most 256 numbers none:
+            `seqdec.agents.pooled`. For candidates and Box actions as in `seqdec.agents.hilofi`.
         learning_rate: of Adam, with decoupled shrinkage.
         batch_size: rows of a minibatch with the newest.
         capacity: rows of the memory, a uniform sample of all observations.
@@ -139,6 +146,9 @@ def auto(
     inputs = inputs_of(spaces)
     by_row = isinstance(spaces.observation_space, gym_spaces.Dict)
     of_contexts = not by_row and isinstance(spaces.action_space, gym_spaces.Discrete)
+    if of_contexts and inputs.responses > _ACTIONS and inputs.features and model is None:
+        refuse_unused(auto, settings, f"for {inputs.responses} actions of contexts without a model")
+        return pooled(spaces, policy=policy)._replace(name="auto")
     if model is None and inputs.features and not by_row:
         model = models.MLP(inputs.responses, skip=True)
     network, n = network_of_one(spaces, model), inputs.responses
