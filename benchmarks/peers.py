@@ -14,6 +14,8 @@ A contender is written `name:argument:...`, where an argument is a value or key=
     bumps:SCALE                                               on a box of one dimension: Thompson sampling on 16
                                                               Gaussian bumps in the action times (1, context)
     grid:ALPHA                                                on such a box: a LinUCB for each of 16 points
+    lasso:PENALTY:EXPLORED                                    a lasso of scikit-learn for each arm, greedy after so many
+                                                              uniform steps
     vw:OPTIONS  mabwiser:POLICY:key=value  contextualbandits:CLASS:key=value
 
 Regressions have ridge 1, SCALE multiplies the deviation of the draw. The last line needs `pip install vowpalwabbit
@@ -254,7 +256,40 @@ def vowpal_wabbit(options: str) -> Callable[[int, int], Step]:
     return make
 
 
-LIBRARIES = {"contextualbandits": contextual_bandits, "mabwiser": mabwiser, "vw": vowpal_wabbit}
+def lasso(penalty: float, explored: int = 100) -> Callable[[int, int], Step]:
+    """A lasso for each arm in standard units, greedy after uniform steps, refitted as the steps grow by a tenth.
+
+    Its penalty is `penalty` sqrt(log(t d) / t) for t rows of d numbers.
+    """
+
+    def make(arms, seed):
+        model = importlib.import_module("sklearn.linear_model").Lasso
+        rng, seen, fits, due = np.random.default_rng(seed), [], [], explored
+
+        def fit():
+            xs, chosen, paid = (np.array(part) for part in zip(*seen, strict=True))
+            mean, std = xs.mean(0), xs.std(0) + 1e-12
+            for arm in range(arms):
+                own = chosen == arm
+                count = max(own.sum(), 1)
+                known = model(penalty * np.sqrt(np.log(count * xs.shape[1] + 1) / count))
+                known.fit((xs[own] - mean) / std, paid[own])
+                yield known.coef_ / std, known.intercept_ - mean @ (known.coef_ / std)
+
+        def step(x, rewards):
+            nonlocal fits, due
+            if len(seen) >= due:
+                fits, due = list(fit()), 1.1 * due
+            arm = int(np.argmax([w @ x + b for w, b in fits])) if fits else int(rng.integers(arms))
+            seen.append((x, arm, rewards[arm]))
+            return arm
+
+        return step
+
+    return make
+
+
+LIBRARIES = {"contextualbandits": contextual_bandits, "lasso": lasso, "mabwiser": mabwiser, "vw": vowpal_wabbit}
 
 
 class World(NamedTuple):

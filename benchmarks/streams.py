@@ -94,7 +94,7 @@ def _streamed(name: str) -> Environment:
 
 
 def _boxed(name: str) -> Environment:
-    width, size, _, mean = BOXES[name]
+    width, size, _, mean, paid = BOXES[name]
     points = jnp.linspace(-1, 1, 401)
 
     def reset(key, params):
@@ -106,8 +106,7 @@ def _boxed(name: str) -> Environment:
         best = jnp.max(jax.vmap(lambda point: mean(truth, x, point * jnp.ones(width)))(points)) if width == 1 else 1.0
         worth = mean(truth, x, action)
         fresh = jax.random.normal(jax.random.fold_in(key, 1), (size,))
-        reward = worth + 0.1 * jax.random.normal(key)
-        return (truth, fresh), TimeStep(fresh, reward, best - worth, jnp.array(False))
+        return (truth, fresh), TimeStep(fresh, paid(key, worth, action), best - worth, jnp.array(False))
 
     box = Box(-np.inf, np.inf, (size,), np.float32)
     return Environment(reset, step, (), box, Box(-1, 1, (width,), np.float32), name)
@@ -133,6 +132,18 @@ def linear(arms: int, features: int, steps: int, std: float = STD, **other: Any)
         lambda truth, x: truth @ x, lambda key, mean: mean + std * jax.random.normal(key),
     )  # fmt: skip
     return base._replace(**other)
+
+
+def few_of_many(features: int, scales: Array | float = 1.0) -> Stream:
+    """Linear in five numbers of many, in units of these scales."""
+
+    def start(key):
+        places, weights = jax.random.split(key)
+        at = jax.random.choice(places, features, (5,), replace=False)
+        return jnp.zeros((5, features)).at[:, at].set(jax.random.normal(weights, (5, 5)) / 5**0.5)
+
+    context = shown(lambda key, step: scales * jax.random.normal(key, (features,)))
+    return linear(5, features, 5000, start=start, show=context, means=lambda truth, x: truth @ (x / scales))
 
 
 def abrupt(key: Array, truth: Array, step: Array) -> Array:
@@ -329,6 +340,26 @@ def shop(n: int, size: int, std: float) -> Stream:
     return Stream(n, 4000, start, show, lambda truth, x: x["features"] @ truth.weights + truth.effects)
 
 
+def market(n: int, size: int) -> Stream:
+    """Such items, judged linearly and bilinearly by a user whose numbers are the same in each row."""
+    items, judged = shop(n, size, 0.0), bilinear(n, size)
+
+    def start(key):
+        own, taste = jax.random.split(key)
+        return items.start(own), judged.start(taste)
+
+    def show(key, truth, step):
+        moved, seen = jax.random.split(key)
+        own, offer = items.show(moved, truth[0], step)
+        user = jnp.broadcast_to(jax.random.normal(seen, (size,)), (n, size))
+        return (own, truth[1]), {"features": offer["features"], "user": user}
+
+    def means(truth, x):
+        return x["features"] @ truth[0].weights + judged.means(truth[1], {"item": x["features"], "user": x["user"]})
+
+    return Stream(n, 4000, start, show, means)
+
+
 STREAMS: dict[str, Stream] = {
     "costs": costs(),
     "counts": counts(1.0, 1.0),
@@ -349,6 +380,8 @@ STREAMS: dict[str, Stream] = {
     "exact": linear(5, 10, 4000),
     "wide": linear(10, 10, 5000),
     "heavy": heavy(),
+    "sparse/300": few_of_many(300),
+    "sparse/300 units": few_of_many(300, 10.0 ** jnp.linspace(0, 4, 300)),
     "levels": levels(5, 1000, 10_000),
     "words": words(5, 2000, 10_000),
     "plain/linear": plain(5000, lambda weights, x: jnp.clip(0.5 + 0.15 * weights @ x / 20**0.5, 0, 1)),
@@ -360,6 +393,7 @@ STREAMS: dict[str, Stream] = {
     "candidates/bump": candidates(20, 4, 4000, lambda truth, x: 3 * jnp.exp(-0.5 * jnp.sum((x - truth) ** 2, 1) / 4)),
     "candidates/shop": shop(20, 5, 0.0),
     "candidates/shop with effects": shop(20, 5, 0.5),
+    "candidates/market": market(20, 4),
 }
 
 
@@ -379,18 +413,42 @@ def price(truth: Array, x: Array, action: Array) -> Array:
     return paid / 10 * jax.nn.sigmoid(2 * (level - paid))
 
 
+def steep(truth: Array, x: Array, action: Array) -> Array:
+    """Revenue in hundreds: a price from 1 to 100 times a chance of buying that falls steeply, by the context."""
+    level = 50 + 15 * x @ jnp.resize(truth[0], x.shape) / x.size**0.5
+    return price_of(action) / 100 * jax.nn.sigmoid(level - price_of(action))
+
+
+def price_of(action: Array) -> Array:
+    """From 1 to 100."""
+    return 1 + 99 / 2 * (action[0] + 1)
+
+
 def dose(truth: Array, x: Array, action: Array) -> Array:
     """A product of bumps in several coordinates, at places that depend on the context."""
     best = jnp.tanh(x[: truth.shape[1]] @ truth[1:] / truth.shape[1] ** 0.5 + truth[0] * 0.3)
     return jnp.exp(-jnp.sum((action - best) ** 2))
 
 
-BOXES: dict[str, tuple[int, int, int, Callable[..., Array]]] = {
-    "boxes/bump": (1, 3, 3000, bump),
-    "boxes/price": (1, 5, 3000, price),
-    "boxes/dose": (3, 3, 3000, dose),
+def noisy(key: Array, mean: Array, action: Array) -> Array:
+    """Normal rewards."""
+    return mean + 0.1 * jax.random.normal(key)
+
+
+def sold(key: Array, mean: Array, action: Array) -> Array:
+    """The price or nothing, in hundreds."""
+    paid = price_of(action) / 100
+    return paid * jax.random.bernoulli(key, mean / paid)
+
+
+BOXES: dict[str, tuple[int, int, int, Callable[..., Array], Callable[..., Array]]] = {
+    "boxes/bump": (1, 3, 3000, bump, noisy),
+    "boxes/price": (1, 5, 3000, price, noisy),
+    "boxes/steep": (1, 3, 3000, steep, noisy),
+    "boxes/sales": (1, 3, 3000, steep, sold),
+    "boxes/dose": (3, 3, 3000, dose, noisy),
 }
-"""dimensions of the action, of the context, steps, (truth, context, action) -> expected reward"""
+"""dimensions of the action, of the context, steps, (truth, context, action) -> expected reward, and a reward of it"""
 TABLES = tuple(f"tables/{name}" for name in ("statlog", "mushroom", "adult", "financial"))
 
 

@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from scipy import stats
 
 from seqdec import agents, models
-from seqdec.agents.regression import conjugate, mixture, units
+from seqdec.agents.regression import conjugate, mixture, sparse, units
 from seqdec.core import Spaces
 from tests.test_agents import ARMS, CONTEXT, NUM_ARMS, NUM_FEATURES, assert_same, contexts
 
@@ -154,6 +154,24 @@ def test_draws_have_the_moments_of_the_belief(diagonal):
     np.testing.assert_allclose(belief.expected(location) @ phi, at.mean, rtol=1e-4)
     none = conjugate.prior(N, F, diagonal=diagonal).answer(phi, location)
     np.testing.assert_allclose(none.mean, LOCATION, rtol=1e-6)  # of an action never played that of all rewards
+
+
+def test_a_sparse_regression_is_that_of_the_columns_that_matter(double_precision):
+    columns, rows = 40, 400
+    phis = np.append(RNG.normal(size=(rows, columns)), np.full((rows, 1), 3.0), 1)
+    chosen, played = [3, 17, columns], np.eye(N)[RNG.integers(0, N, rows)]
+    y = phis[:, chosen] @ RNG.normal(size=(3, N)) + 0.3 * RNG.normal(size=(rows, N))
+    belief = sparse.prior(N, columns + 1)
+    sums = conjugate.no_rows(belief.weights).added(*map(jnp.asarray, (phis, y, played)))
+    belief = jax.jit(sparse.Sparse.recomputed)(belief, sums)
+    assert np.flatnonzero(np.any(belief.weights != 0, 0)).tolist() == chosen
+    for j in range(N):
+        own = phis[:, chosen] * played[:, j, None]
+        cov = np.linalg.inv(np.eye(3) + own.T @ own)
+        np.testing.assert_allclose(covariance(belief, j)[np.ix_(chosen, chosen)], cov, rtol=1e-6, atol=1e-12)
+        np.testing.assert_allclose(belief.weights[j, chosen], cov @ own.T @ y[:, j], rtol=1e-6)
+        error = np.sum(played[:, j] * y[:, j] ** 2) - y[:, j] @ own @ cov @ own.T @ y[:, j]
+        np.testing.assert_allclose(belief.noise.squares[j], error, rtol=1e-6)
 
 
 def test_standard_units_are_mean_and_deviation_of_all_values():

@@ -47,25 +47,27 @@ def test_row_numbers_of_many_items_have_effects_without_covariances():
     assert np.flatnonzero(effects).tolist() == [7, 303] and effects.shape == (310,)
 
 
-def test_a_point_of_a_box_is_seen_by_its_bounds_and_by_bumps_on_a_grid():
+def test_a_point_of_a_box_is_seen_by_its_bounds_and_by_a_kernel():
     inputs = inputs_of(DOSE)
     (row,) = inputs.rows(jnp.array([[0.5, -2.0, 2.0, 0.25]]))
     np.testing.assert_allclose(row, [0.5, -2.0, 0.5, -0.5], rtol=1e-6)
     np.testing.assert_allclose(inputs.replaced(row, jnp.array([7.0, 8.0])), [7, 8, 0.5, -0.5])
-    np.testing.assert_array_equal(inputs.numbers(row), row[:2])
-    bumps = inputs.features[-1](row).reshape(4, 4, 5)  # a grid of 4 x 4, at distances of 2 / 3
-    grid = np.linspace(-1, 1, 4)
-    near = np.exp(-0.5 * (((grid[:, None] - 0.5) * 1.5) ** 2 + ((grid[None] + 0.5) * 1.5) ** 2))
-    np.testing.assert_allclose(bumps, near[:, :, None] * np.append(row, 1), rtol=1e-5)
+    others = row[None] + jax.random.normal(jax.random.key(0), (200, 4))
+    kernel = jax.vmap(inputs.features[-1])(others) @ inputs.features[-1](row)
+    lengths = 2**0.5 * np.array([2, 2, 0.5, 0.5])
+    expected = np.exp(-0.5 * np.sum(((others - row[None]) / lengths[None]) ** 2, 1))
+    np.testing.assert_allclose(kernel / 25, expected, atol=0.5)  # of 64 waves, with deviation 1 / 8
+    assert np.sqrt(np.mean((kernel / 25 - expected) ** 2)) < 0.2
 
 
-def test_vectors_have_a_member_without_covariances_whatever_their_unit_and_images_none():
+def test_long_vectors_have_units_and_members_without_covariances_and_of_few_columns_and_images_none():
     def of(shape):
         return inputs_of(Spaces(Box(0, 1, shape, np.float32), Discrete(N)))
 
     assert of((20, 20, 1)).wide is None and of((20,)).wide is None and len(of((20,)).features) == 1
-    wide = of((300,)).wide
-    assert wide is not None
+    wide, few = of((300,)).wide, of((300,)).sparse
+    assert wide is not None and few is not None and of((300,)).numbers(jnp.zeros(300)).shape == (300,)
+    assert of((2000,)).sparse is None  # the sums over rows are too large
     x = jnp.zeros(300).at[jnp.array([3, 7])].set(1.0)
     for scale in (1e-30, 1.0, 1e30):
         np.testing.assert_allclose(wide(scale * x), 3 * x / np.sqrt(2), rtol=1e-5)

@@ -3,14 +3,16 @@ r"""Default agent: a mixture of Bayesian regressions on raw and learned features
 Members. Each is a regression with an estimated noise variance (`seqdec.agents.regression.conjugate`), weighted by
 `seqdec.agents.regression.mixture`: for contexts with a weight vector per action, for candidates and Box actions with
 one for all rows. With z features in standard units (`seqdec.agents.regression.features`), members have (r z, 3), with
-r = 1 and r = 10; without covariances r = 1 and 0.3. The last has the hidden units h of a network,
-((z, h(z), 1) / sqrt(10), 3). Those with r = 1 and the last have twins that forget. For contexts of at most 256 numbers
-one more is linear for the logarithms of rewards (`seqdec.agents.regression.logs`).
+r = 1 and r = 10; with the second features of rows r = 1 and 3, with the third r = 1; without covariances r = 1 and 0.3.
+The last has the hidden units h of a network, ((z, h(z), 1) / sqrt(10), 3). Those with z or h and the smallest r have
+twins that forget. For contexts of at most 256 numbers one more is linear for the logarithms of rewards
+(`seqdec.agents.regression.logs`), for longer ones for few of their columns (`seqdec.agents.regression.sparse`).
 
 Network. Each step takes one step of Adam on half the squared error, over the newest row and a minibatch of the memory.
 Parameters shrink by learning_rate min(1, 1000 / t) a step. Features are those of the average of the parameters over the
 last 100 steps (`seqdec.agents.averaging`), renewed at t = 16, 32, 48, ..., later every t / 10 steps: members with them,
-and that of logarithms, are recomputed from the memory. In between each reward updates them exactly.
+those with further features of rows, of columns that matter and of logarithms are recomputed from the memory, in the
+units of that time. In between each reward updates them exactly.
 
 More than 300 actions of contexts have no such mixture, but `seqdec.agents.regression.pooled`.
 
@@ -38,7 +40,7 @@ from seqdec.agents._neural.last_layer import last_layer
 from seqdec.agents.assembly import agent
 from seqdec.agents.inputs import refuse_unused
 from seqdec.agents.networks import network_of_one
-from seqdec.agents.regression import conjugate, logs, mixture, units
+from seqdec.agents.regression import conjugate, logs, mixture, sparse, units
 from seqdec.agents.regression.features import Inputs, inputs_of
 from seqdec.agents.regression.mixture import Group, Kind, Mixture
 from seqdec.agents.regression.pooled import pooled
@@ -51,8 +53,8 @@ from seqdec.memory import MemoryState
 from seqdec.modules import Model
 from seqdec.optim.common import promoting
 
-_FREE_STD, _NARROW_STD, _DEEP_STD = 10.0, 0.3, 0.1**0.5
-"""r for rewards nearly free of noise, for many weak features, and with a network."""
+_FREE_STD, _WIDE_STD, _NARROW_STD, _DEEP_STD = 10.0, 3.0, 0.3, 0.1**0.5
+"""r for rewards nearly free of noise, for the second features of rows, for many weak features, and with a network."""
 _LOGS_WEIGHT = -20.0
 """Initial log weight of the member with logarithms of rewards."""
 _ROWS, _BLOCK = 8192, 256
@@ -288,11 +290,14 @@ def _groups(inputs: Inputs, network: Network, half_life: float | None, of_contex
 
     groups = []
     for place, of in enumerate(inputs.features):
-        kinds = (Kind(1.0),) if place else twins(1.0, _FREE_STD)
-        groups.append(Group(lambda params, row, of=of: of(row), kinds))
+        kinds = (twins(1.0, _FREE_STD), (Kind(1.0), Kind(_WIDE_STD)), (Kind(1.0),))[min(place, 2)]
+        groups.append(Group(lambda params, row, of=of: of(row), kinds, renewed=place > 0))
     if inputs.wide is not None:
         wide, diagonal = inputs.wide, functools.partial(conjugate.prior, diagonal=True)
         groups.append(Group(lambda params, row: wide(row), twins(1.0, _NARROW_STD), diagonal))
+    if inputs.sparse is not None:
+        few = inputs.sparse
+        groups.append(Group(lambda params, row: few(row), (Kind(1.0),), sparse.prior, renewed=True))
     if of_contexts and inputs.features:
         groups.append(Group(groups[0].features, (Kind(1.0),), logs.prior, _LOGS_WEIGHT, renewed=True))
     deep = Group(lambda params, row: layer.features(params, row)[1][0], twins(_DEEP_STD), renewed=True)

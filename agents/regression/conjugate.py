@@ -117,7 +117,9 @@ class Regression(NamedTuple):
     def drawn(self, normal: Array, location: Array) -> Array:
         """Weights (n, F) drawn by standard normal numbers (n, F)."""
         std = jnp.sqrt(self.noise.variance)[:, None]
-        return self.weights + _times(self.root, std * normal + location / CONSTANT * self._last)
+        return self.weights + _times(
+            self.root, std * normal[:, : self.root.shape[-1]] + location / CONSTANT * self._last
+        )
 
     def responses(self, weights: Array, phi: Array, location: Array) -> Array:
         """(n,) expected rewards of weights (n, F)."""
@@ -143,7 +145,7 @@ class Regression(NamedTuple):
             root = root / jnp.sqrt(1 + products**2)
         noise, density = self.noise.observed(beyond, scale, index, accept)
         weights = self.weights.at[index].add(gain * (error / scale))
-        return Regression(weights, self.root.at[index].set(root), noise), (beyond, density)
+        return self._replace(weights=weights, root=self.root.at[index].set(root), noise=noise), (beyond, density)
 
     def forgotten(self, half_life: float, step: Array, accept: Array) -> "Regression":
         """The belief in which an observation counts half after `half_life` steps; O(n F^3) in each `period`.

@@ -5,13 +5,15 @@ r"""Rows of an input, the numbers in them, and features of these.
     boxes         a row (context, action) for each action tried, one response; actions u by their bounds
 
 z are the numbers of a row in standard units (`seqdec.agents.regression.units`), at most 256. Longer contexts with one
-axis have the features 3 x / |x| of a regression without covariances, images none. Rows have up to three kinds of
-features, of at most 256 numbers each: z; 0.3 times these and all products of two; and of candidates (z, a one for the
-row of each table), of boxes (1, z) times Gaussian bumps in the action on a grid, as wide as its step. Row numbers alone
-of more rows are features of a regression without covariances.
+axis have the features 3 z / |z| of a regression without covariances, and z of a sparse one, images none. Rows have up
+to three kinds of features, of at most 256 numbers each: z; 0.3 times these and all products of two; and of candidates
+(z, a one for the row of each table), of boxes 5 sqrt(2 / 64) cos(W v + b), v = (z, u), 64 fixed draws for a Gaussian
+kernel of lengths 2 sqrt(d) in d numbers of the context and sqrt(k) / 2 in k of the action. Row numbers alone of more
+rows are features of a regression without covariances.
+
+Source: Rahimi, Recht, "Random features for large-scale kernel machines", NeurIPS 2007.
 """
 
-import itertools
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -22,7 +24,7 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from seqdec.agents.networks import row_count
-from seqdec.agents.regression import units
+from seqdec.agents.regression import sparse, units
 from seqdec.agents.regression.conjugate import CONSTANT
 from seqdec.core import Array, PyTree, Spaces
 
@@ -30,8 +32,10 @@ _MOST = 256
 """Features of a regression of rows."""
 _PRODUCTS_STD = 0.3
 """Prior standard deviation of the weights of numbers and their products, in that of the noise."""
-_BUMPS = 16
-"""Of a grid, in any dimension about as many."""
+_WAVES, _WAVES_STD = 64, 5.0
+"""Random Fourier features; prior standard deviation of their sum, in that of the noise."""
+_FAR, _NEAR = 2.0, 0.5
+"""Lengths of their kernel in contexts and in actions, in roots of the dimension."""
 
 
 class Inputs(NamedTuple):
@@ -49,6 +53,8 @@ class Inputs(NamedTuple):
     """(row in standard units) -> (F - 1,), of each kind"""
     wide: Callable[[PyTree], Array] | None = None
     """(row) -> (F - 1,) for a regression without covariance"""
+    sparse: Callable[[PyTree], Array] | None = None
+    """(row in standard units) -> (F - 1,) for a regression on few of them"""
 
 
 def inputs_of(spaces: Spaces) -> Inputs:
@@ -76,9 +82,13 @@ def _contexts(shape: tuple[int, ...], actions: int) -> Inputs:
         x = x / jnp.maximum(jnp.max(jnp.abs(x)), jnp.finfo(x.dtype).tiny)
         return CONSTANT * x / jnp.maximum(jnp.linalg.norm(x), jnp.finfo(x.dtype).tiny)
 
-    if not units.few(shape):
-        return _as_it_is(actions, rows, directed if len(shape) == 1 else None)
-    return Inputs(actions, rows, jnp.ravel, lambda row, numbers: numbers.reshape(shape), (jnp.ravel,))
+    if units.few(shape):
+        kinds = {"features": (jnp.ravel,)}
+    elif len(shape) == 1:
+        kinds = {"wide": directed, "sparse": jnp.ravel if sparse.suits(actions, shape[0] + 1) else None}
+    else:
+        return _as_it_is(actions, rows, None)
+    return Inputs(actions, rows, jnp.ravel, lambda row, numbers: numbers.reshape(shape), **kinds)
 
 
 def _candidates(parts: gym_spaces.Dict) -> Inputs:
@@ -120,16 +130,10 @@ def _points(size: int, actions: gym_spaces.Box) -> Inputs:
     if not units.few((size,)):
         return _as_it_is(1, rows, None)
     features = [jnp.ravel, *_products(jnp.ravel, size + width)]
-    steps = max(2, round(_BUMPS ** (1 / width))) if width else 0
-    if width and steps**width * (1 + size + width) <= _MOST:
-        grid = np.array(list(itertools.product(np.linspace(-1, 1, steps), repeat=width)))
-
-        def bumps(row):
-            u = row[size:]
-            near = jnp.exp(-0.5 * jnp.sum(((u[None] - grid.astype(row.dtype)) * (steps - 1) / 2) ** 2, axis=1))
-            return jnp.outer(near, jnp.append(row, 1)).ravel()
-
-        features.append(bumps)
+    if width:
+        features.append(
+            _waves(jnp.ravel, np.append(np.full(size, _FAR * size**0.5), np.full(width, _NEAR * width**0.5)))
+        )
     return Inputs(1, rows, lambda row: row[:size], replaced, tuple(features))
 
 
@@ -141,3 +145,15 @@ def _products(numbers: Callable[[PyTree], Array], size: int) -> list[Callable[[P
         return _PRODUCTS_STD * jnp.append(z, z[first] * z[second])
 
     return [products] if 1 <= size + len(first) <= _MOST else []
+
+
+def _waves(numbers: Callable[[PyTree], Array], lengths: np.ndarray) -> Callable[[PyTree], Array]:
+    """Random Fourier features of a Gaussian kernel with a length (d,) for each number."""
+    rng = np.random.default_rng(0)
+    frequencies, phases = rng.normal(size=(_WAVES, len(lengths))) / lengths[None], rng.uniform(0, 2 * np.pi, _WAVES)
+
+    def waves(row):
+        z = numbers(row)
+        return _WAVES_STD * (2 / _WAVES) ** 0.5 * jnp.cos(frequencies.astype(z.dtype) @ z + phases.astype(z.dtype))
+
+    return waves
