@@ -82,13 +82,12 @@ def _contexts(shape: tuple[int, ...], actions: int) -> Inputs:
         x = x / jnp.maximum(jnp.max(jnp.abs(x)), jnp.finfo(x.dtype).tiny)
         return CONSTANT * x / jnp.maximum(jnp.linalg.norm(x), jnp.finfo(x.dtype).tiny)
 
-    if units.few(shape):
-        kinds = {"features": (jnp.ravel,)}
-    elif len(shape) == 1:
-        kinds = {"wide": directed, "sparse": jnp.ravel if sparse.suits(actions, shape[0] + 1) else None}
-    else:
+    if not units.few(shape) and len(shape) > 1:
         return _as_it_is(actions, rows, None)
-    return Inputs(actions, rows, jnp.ravel, lambda row, numbers: numbers.reshape(shape), **kinds)
+    known = Inputs(actions, rows, jnp.ravel, lambda row, numbers: numbers.reshape(shape))
+    if units.few(shape):
+        return known._replace(features=(jnp.ravel,))
+    return known._replace(wide=directed, sparse=jnp.ravel if sparse.suits(actions, shape[0] + 1) else None)
 
 
 def _candidates(parts: gym_spaces.Dict) -> Inputs:
