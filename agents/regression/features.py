@@ -87,7 +87,7 @@ def _contexts(shape: tuple[int, ...], actions: int) -> Inputs:
     known = Inputs(actions, rows, jnp.ravel, lambda row, numbers: numbers.reshape(shape))
     if units.few(shape):
         return known._replace(features=(jnp.ravel,))
-    return known._replace(wide=directed, sparse=jnp.ravel if sparse.suits(actions, shape[0] + 1) else None)
+    return known._replace(wide=directed, sparse=jnp.ravel if sparse.suits(actions, math.prod(shape) + 1) else None)
 
 
 def _candidates(parts: gym_spaces.Dict) -> Inputs:
