@@ -348,7 +348,9 @@ def arguments(text: str) -> tuple[str, list[Any], dict[str, Any]]:
 def contender(text: str, env: Environment) -> Agent:
     """The agent that is written so."""
     name, values, options = arguments(text)
-    options = {key: Annealed(*value) if isinstance(value, tuple) else value for key, value in options.items()}
+    for key in options:
+        if key.startswith("process_noise") and isinstance(options[key], tuple):
+            options[key] = Annealed(*options[key])
     return OURS[name](env, *values, **options) if name in OURS else agents.make(name, env, *values, **options)
 
 

@@ -152,6 +152,11 @@ def abrupt(key: Array, truth: Array, step: Array) -> Array:
     return jnp.where(step % 3000 == 0, fresh, truth)
 
 
+def redrawn(key: Array, truth: Array, step: Array) -> Array:
+    """New weights every 300 steps."""
+    return jnp.where(step % 300 == 0, jax.random.normal(key, truth.shape) / truth.shape[1] ** 0.5, truth)
+
+
 def drift(key: Array, truth: Array, step: Array) -> Array:
     """A random walk that forgets in about 2,000 steps."""
     rate = 1 / 2000
@@ -210,6 +215,18 @@ def revenue() -> Stream:
 
     means = lambda truth, x: 10 * rate * jnp.exp(jnp.clip(truth @ x, -4, 3))  # noqa: E731
     return linear(5, 5, 10_000, means=means, reward=reward)
+
+
+def orders() -> Stream:
+    """Arms without context, of which 1 to 5 percent of visitors order, for lognormal amounts of mean 82."""
+
+    def reward(key, mean):
+        bought, amount = jax.random.split(key)
+        size = jnp.exp(4 + 0.9 * jax.random.normal(amount))
+        return jnp.where(jax.random.bernoulli(bought, mean / jnp.exp(4 + 0.9**2 / 2)), size, 0.0)
+
+    base = bernoulli(0.01, 0.02, 0.03, 0.04, 0.05, steps=20_000)
+    return base._replace(means=lambda truth, x: truth * jnp.exp(4 + 0.9**2 / 2), reward=reward)
 
 
 def costs() -> Stream:
@@ -272,6 +289,44 @@ def interactions(weights: Array, x: Array) -> Array:
     """Of products, an absolute value, a linear and a periodic term."""
     terms = jnp.stack([x[0] * x[1], x[2] * x[3], jnp.abs(x[4]) - 0.8, x[5], jnp.sin(2 * x[6])])
     return jax.nn.sigmoid(2 * weights @ terms / 5**0.5)
+
+
+class Clock(NamedTuple):
+    """Two sets of weights, and the step."""
+
+    first: Array
+    second: Array
+    step: Array
+
+
+def timed(steps: int, means: Callable[[Clock, Array], Array]) -> Stream:
+    """Five arms whose rewards depend on the step too."""
+
+    def start(key):
+        return Clock(*jax.random.normal(key, (2, 5, 10)) / 10**0.5, jnp.int32(0))
+
+    return linear(5, 10, steps, start=start, means=means, change=lambda key, truth, step: truth._replace(step=step))
+
+
+def cycle(truth: Clock, x: Array) -> Array:
+    """A hidden cycle of 300 steps in the reward of each arm."""
+    phase = 2 * jnp.pi * truth.step / 300
+    return truth.first @ x + 2 * (jnp.cos(phase) * truth.second[:, 0] + jnp.sin(phase) * truth.second[:, 1])
+
+
+def regimes(truth: Clock, x: Array) -> Array:
+    """Two sets of weights, a thousand steps each in turns."""
+    return jnp.where(truth.step // 1000 % 2 == 0, truth.first, truth.second) @ x
+
+
+def rise(truth: Clock, x: Array) -> Array:
+    """All rewards rise by ten deviations of the noise at step 3,000."""
+    return truth.first @ x + jnp.where(truth.step >= 3000, 10 * STD, 0.0)
+
+
+def woken(key: Array, truth: Array, step: Array) -> Array:
+    """At step 2,000 the worst arm becomes the best."""
+    return jnp.where((step == 2000) & (truth == jnp.min(truth)), 0.9, truth)
 
 
 # --- candidates with features ---
@@ -365,6 +420,7 @@ STREAMS: dict[str, Stream] = {
     "counts": counts(1.0, 1.0),
     "counts of 5": counts(5.0, 0.5),
     "revenue": revenue(),
+    "orders": orders(),
     "abrupt": linear(5, 10, 12_000, change=abrupt),
     "drift": linear(5, 10, 12_000, change=drift),
     "abrupt 0/1": linear(5, 10, 12_000, means=clicks, reward=won, change=abrupt),
@@ -375,6 +431,11 @@ STREAMS: dict[str, Stream] = {
     "crowd/clicks": crowd(
         1.0, 0.7, means=lambda truth, x: jax.nn.sigmoid(truth[:, :-1] @ x + truth[:, -1] - 2), reward=won
     ),
+    "redrawn": linear(5, 10, 12_000, change=redrawn),
+    "cycle": timed(12_000, cycle),
+    "regimes": timed(8000, regimes),
+    "rise": timed(6000, rise),
+    "woken": bernoulli(0.5, 0.45, 0.4, 0.35, 0.1, steps=6000)._replace(change=woken),
     "half": bernoulli(0.5, 0.45, 0.4, 0.3, 0.55, steps=10_000),
     "rare": bernoulli(0.01, 0.002, steps=20_000),
     "exact": linear(5, 10, 4000),

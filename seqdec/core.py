@@ -125,6 +125,8 @@ class Posterior(NamedTuple):
     """(key) -> (candidates -> (n,)): one function drawn from the belief."""
     marginals: Callable[[PyTree], Marginals] | None = None
     """(candidates) -> marginals of the n responses; None: take them from `joint`."""
+    parts: Callable[[PyTree], tuple[Array, Marginals]] | None = None
+    """(candidates) -> weights (K,) and marginals (K, n) of the beliefs that are mixed; None: one."""
 
 
 @portable

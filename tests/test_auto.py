@@ -22,7 +22,8 @@ PHI, Y, PLAYED = RNG.normal(size=(T, F)), RNG.normal(size=(T, N)), RNG.integers(
 APART = np.eye(F)[np.arange(T) % F] * PHI
 """Features that never occur together."""
 REWARDS = jnp.array([1.0, -1.0, 0.5])
-LOCATION = 2.5
+MU = np.array([[0.3, -0.2, 0.8], [0.0, 0.5, -0.4]])
+"""Prior means of the weights."""
 
 
 @pytest.fixture
@@ -31,14 +32,20 @@ def double_precision():
         yield
 
 
+def forgotten(belief, half_life, step, good):
+    """One belief after a step."""
+    several = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), belief)
+    return jax.tree.map(lambda leaf: leaf[1], conjugate.forgotten(several, (np.inf, half_life), step, good))
+
+
 def learned(phis=PHI, diagonal=False, half_life=None):
     """The belief after one response in each row, and the log density of each."""
 
     def step(belief, at):
         phi, y, j, t = at
-        location, good = jnp.asarray(LOCATION), jnp.bool_(True)
-        belief, (_, density) = conjugate.learned(belief, phi, y[j][None], j[None], location, good)
-        return belief if half_life is None else belief.forgotten(half_life, t + 1, good), density[0]
+        good = jnp.bool_(True)
+        belief, (_, density) = conjugate.learned(belief, phi, y[j][None], j[None], jnp.asarray(MU), good)
+        return belief if half_life is None else forgotten(belief, half_life, t + 1, good), density[0]
 
     at = tuple(map(jnp.asarray, (phis, Y, PLAYED, np.arange(T, dtype=np.int32))))
     return jax.jit(lambda at: jax.lax.scan(step, conjugate.prior(N, F, diagonal=diagonal), at))(at)
@@ -54,7 +61,7 @@ def normal_inverse_gamma(j, until=T):
     """Mean, covariance / sigma^2 and residual sum of squares of response j, from all its rows at once."""
     rows = PHI[:until][PLAYED[:until] == j]
     y = Y[:until][PLAYED[:until] == j, j]
-    start = np.append(np.zeros(F - 1), LOCATION / 3)
+    start = MU[j]
     precision = np.eye(F) + rows.T @ rows
     mean = np.linalg.solve(precision, start + rows.T @ y)
     return mean, np.linalg.inv(precision), y @ y + start @ start - mean @ precision @ mean, len(y)
@@ -62,7 +69,7 @@ def normal_inverse_gamma(j, until=T):
 
 def test_a_regression_is_the_normal_inverse_gamma_posterior_and_predicts_a_student_t(double_precision):
     belief, densities = learned()
-    at = belief.answer(jnp.asarray(PHI[0]), jnp.asarray(LOCATION))
+    at = belief.answer(jnp.asarray(PHI[0]), jnp.asarray(MU))
     for t in range(T // 2, T + 1):
         found = [normal_inverse_gamma(j, t) for j in range(N)]
         shared = sum(squares for _, _, squares, _ in found) / t
@@ -115,29 +122,28 @@ def test_members_are_recomputed_from_rows_by_their_ages(double_precision):
 @pytest.mark.parametrize("diagonal", [False, True])
 def test_a_belief_that_forgets_is_that_of_weighted_rows(double_precision, diagonal):
     """A diagonal belief is exact where features never occur together."""
-    half_life, location, phis = 8.0, jnp.asarray(LOCATION), APART if diagonal else PHI
-    assert conjugate.period(half_life) == 2
+    half_life, phis = 8.0, APART if diagonal else PHI
     belief, densities = learned(phis, diagonal, half_life)
     if diagonal:
         np.testing.assert_allclose(densities, learned(phis, False, half_life)[1], rtol=1e-9)
     weights = 0.5 ** (2 * (T // 2 - np.arange(T) // 2) / half_life)  # row t is forgotten at the even steps after it
-    at = belief.answer(jnp.asarray(PHI[0]), location)
+    at = belief.answer(jnp.asarray(PHI[0]), jnp.asarray(MU))
     for j in range(N):
         own = (j == PLAYED) * weights
         cov = np.linalg.inv(np.eye(F) + (own * phis.T) @ phis)
-        mean = cov @ (np.append(np.zeros(F - 1), LOCATION / 3) + phis.T @ (own * Y[:, j]))
+        mean = cov @ (MU[j] + phis.T @ (own * Y[:, j]))
         np.testing.assert_allclose(covariance(belief, j), cov, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(at.mean[j], PHI[0] @ mean, rtol=1e-9)
-    assert_same(belief.forgotten(half_life, jnp.int32(2), jnp.bool_(False)), belief, rtol=0)
+    assert_same(forgotten(belief, half_life, jnp.int32(2), jnp.bool_(False)), belief, rtol=0)
 
 
 @pytest.mark.parametrize("diagonal", [False, True])
 def test_what_was_not_observed_or_is_refused_changes_nothing(diagonal):
     belief = conjugate.prior(N, F, diagonal=diagonal)
-    y, index, location = jnp.ones(1), jnp.array([1]), jnp.float32(LOCATION)
-    same, _ = conjugate.learned(belief, jnp.full(F, jnp.nan), y, index, location, jnp.bool_(False))
+    y, index, mu = jnp.ones(1), jnp.array([1]), jnp.asarray(MU, jnp.float32)
+    same, _ = conjugate.learned(belief, jnp.full(F, jnp.nan), y, index, mu, jnp.bool_(False))
     assert_same(same, belief, rtol=0)
-    one, _ = conjugate.learned(belief, jnp.ones(F), y, index, location, jnp.bool_(True))
+    one, _ = conjugate.learned(belief, jnp.ones(F), y, index, mu, jnp.bool_(True))
     assert_same([leaf[0] for leaf in jax.tree.leaves(one)], [leaf[0] for leaf in jax.tree.leaves(belief)], rtol=0)
     assert np.all(one.weights[1] != 0)
 
@@ -145,15 +151,16 @@ def test_what_was_not_observed_or_is_refused_changes_nothing(diagonal):
 @pytest.mark.parametrize("diagonal", [False, True])
 def test_draws_have_the_moments_of_the_belief(diagonal):
     belief, _ = learned(PHI, diagonal)
-    location, phi = jnp.float32(LOCATION), jnp.asarray([0.3, -2.0, 3.0])
+    mu, phi = jnp.asarray(MU, jnp.float32), jnp.asarray([0.3, -2.0, 3.0])
     normal = jax.random.normal(jax.random.key(0), (20_000, N, F))
-    responses = np.asarray(jax.vmap(lambda numbers: belief.drawn(numbers, location))(normal) @ phi)
-    at = belief.answer(phi, location)
+    responses = np.asarray(jax.vmap(lambda numbers: belief.drawn(numbers, mu))(normal) @ phi)
+    at = belief.answer(phi, mu)
     np.testing.assert_allclose(responses.var(0), at.variance, rtol=0.06)
     np.testing.assert_allclose(responses.mean(0), at.mean, atol=5 * float(jnp.sqrt(at.variance.max() / 20_000)))
-    np.testing.assert_allclose(belief.expected(location) @ phi, at.mean, rtol=1e-4)
-    none = conjugate.prior(N, F, diagonal=diagonal).answer(phi, location)
-    np.testing.assert_allclose(none.mean, LOCATION, rtol=1e-6)  # of an action never played that of all rewards
+    np.testing.assert_allclose(np.sum(belief.expected(mu) * phi, 1), at.mean, rtol=1e-4)
+    none = conjugate.prior(N, F, diagonal=diagonal)
+    mean = none.answer(phi, conjugate.usual_mean(none.weights, jnp.float32(2.5))).mean
+    np.testing.assert_allclose(mean, 2.5, rtol=1e-6)  # of an action never played that of all rewards
 
 
 def test_a_sparse_regression_is_that_of_the_columns_that_matter(double_precision):
@@ -215,50 +222,30 @@ def test_a_skip_connection_contains_the_linear_model():
     assert not network.is_last(("hidden_0", "kernel"))
 
 
-def test_a_rise_of_the_squared_errors_is_a_change():
-    """Against the means written out, with weights 1 / min(t, 200) on the newest."""
-    rng = np.random.default_rng(0)
-    # What comes before step 400 is the agent's own learning: a low there, and a rise, are no change.
-    squares = rng.standard_exponential(900) * np.repeat([0.03, 0.9, 0.3, 1.8], [250, 130, 220, 300])
-    squares[50] = 1e6  # counts as 9
-    means, seconds, least, before, found = [], [], np.inf, 0.0, []
-    mean = second = 0.0
-    for t, s in enumerate(np.minimum(squares, 9), 1):
-        mean, second = mean + (s - mean) / min(t, 200), second + (s**2 - second) / min(t, 200)
-        error = np.sqrt((second - mean**2) / 400)
-        if t > 400 and mean < least:
-            least, before = mean, error
-        found.append(mean - least > max(0.2, 6 * error, 12 * before))
-        means.append(mean)
-        seconds.append(second)
-
-    def step(change, at):
-        change = mixture.watched(change, *at)
-        return change, change
-
-    at = jnp.asarray(squares, jnp.float32), jnp.arange(1, 901, dtype=jnp.int32)
-    changes = jax.lax.scan(step, mixture.unchanged(), at)[1]
-    np.testing.assert_allclose(changes.mean, means, rtol=1e-3)
-    np.testing.assert_allclose(changes.square, seconds, rtol=1e-3)
-    np.testing.assert_array_equal(changes.found, np.logical_or.accumulate(found))
-    assert not changes.found[599] and changes.found[720]
-
-
-def test_where_nothing_changes_no_change_is_found():
-    draws = (
-        lambda rng: rng.normal(size=20_000) ** 2,
-        lambda rng: (rng.lognormal(size=20_000) - np.exp(0.5)) ** 2 / 4.67,
-        lambda rng: (rng.random(20_000) < 0.01) / 0.01,
+def test_weights_follow_the_member_that_predicts_best_now(double_precision):
+    """Fixed share, against sums over all sequences of members in three steps."""
+    kinds = mixture.Kind(1.0), mixture.Kind(1.0, 8.0)
+    groups = (
+        mixture.Group(lambda params, row: row, kinds),
+        mixture.Group(lambda params, row: row, kinds[:1], log_weight=-3.0),
     )
-    squares = jnp.asarray([[draw(np.random.default_rng(seed)) for seed in range(20)] for draw in draws], jnp.float32)
-
-    def step(change, at):
-        square, number = at
-        return jax.vmap(jax.vmap(mixture.watched, (0, 0, None)), (0, 0, None))(change, square, number), None
-
-    start = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, squares.shape[:2]), mixture.unchanged())
-    at = jnp.moveaxis(squares, 2, 0), jnp.arange(1, 20_001, dtype=jnp.int32)
-    assert np.all(jax.lax.scan(step, start, at)[0].found.mean(1) <= 0.05)
+    state = mixture.prior(groups, N, (jnp.zeros((1, 2, F)), jnp.zeros((1, 1, F))))
+    share = np.array([1.0, 1.0, np.exp(-3)]) / (2 + np.exp(-3))
+    start = np.array([0.96 / (1 + np.exp(-3)), 0.04, 0.96 * np.exp(-3) / (1 + np.exp(-3))])
+    np.testing.assert_allclose(state.weights, start, rtol=1e-9)
+    densities, log_weights = RNG.normal(size=(3, 3)), state.log_weights
+    for row in densities:
+        log_weights = mixture.weighed(groups, log_weights, jnp.asarray(row))
+    expected = np.zeros(3)
+    for hazard, prior in ((1e-6, 0.9), (1e-4, 0.07), (1e-3, 0.02), (1e-2, 0.01)):
+        moves = (1 - hazard) * np.eye(3) + hazard * share
+        for path in np.ndindex(3, 3, 3, 3):
+            chance = prior * start[path[0]]
+            for t in range(3):
+                chance *= np.exp(densities[t, path[t]] - 0.005 * (path[t] == 1)) * moves[path[t], path[t + 1]]
+            expected[path[3]] += chance
+    found = mixture.Mixture((), log_weights, jnp.zeros(())).weights
+    np.testing.assert_allclose(found, expected / expected.sum(), rtol=1e-9)
 
 
 # The agents
@@ -266,7 +253,9 @@ def test_where_nothing_changes_no_change_is_found():
 
 CHUNK = 300
 FOLLOWERS = {
-    "auto": lambda: agents.auto(ARMS, learning_rate=1e-2, half_life=50.0, model=models.MLP(NUM_ARMS, (16,), skip=True)),
+    "auto": lambda: agents.auto(
+        ARMS, learning_rate=1e-2, half_lives=(50.0,), model=models.MLP(NUM_ARMS, (16,), skip=True)
+    ),
     "linear": lambda: agents.linear(ARMS, half_life=50.0),
 }
 XS, NOISE = contexts(3 * CHUNK, seed=1), np.random.default_rng(2).normal(size=(3 * CHUNK, NUM_ARMS))
@@ -282,7 +271,7 @@ def program(name):
         key, x, rewards = at
         action = agent.act(key, state, x).value
         state, info = agent.update(state, x, action, rewards[action])
-        return state, (action, getattr(info, "weights", jnp.zeros(6)), info.rejected)
+        return state, (action, getattr(info, "weights", jnp.zeros(7)), info.rejected)
 
     return jax.jit(agent.init), jax.jit(lambda state, *at: jax.lax.scan(step, state, at))
 
@@ -344,21 +333,21 @@ def test_a_world_that_changes_is_followed(name):
     regret = means.max(1) - means[np.arange(3 * CHUNK), actions]
     assert regret[500:600].mean() < 0.1 and regret[800:].mean() < 0.25
     if name == "auto":
-        forgetting = weights[:, [2, 5]].sum(1)
+        forgetting = weights[:, [0, 3, 4]].sum(1)
         assert forgetting[100:600].mean() < 0.02 and forgetting[620:700].mean() > 0.5
 
 
 def test_what_a_linear_member_cannot_say_is_left_to_the_learned_one():
     x = np.asarray(XS)
     bends = np.abs(x[:, :1]) - np.abs(x[:, 1:2]) + 0.05 * NOISE
-    assert play("auto", XS[: 2 * CHUNK], bends[: 2 * CHUNK])[2][-1, 4] > 0.99
+    assert play("auto", XS[: 2 * CHUNK], bends[: 2 * CHUNK])[2][-1, 6] > 0.99
 
 
 def test_costs_are_learned_by_their_logarithms_and_normal_rewards_are_not():
     truth = np.random.default_rng(3).normal(size=(NUM_ARMS, NUM_FEATURES))
     w = np.asarray(XS) @ truth.T
-    assert play("auto", XS, -np.exp(w + NOISE - 0.5))[2][-1, 3] > 0.9
-    assert play("auto", XS, w + 0.5 * NOISE)[2][-1, 3] < 0.1
+    assert play("auto", XS, -np.exp(w + NOISE - 0.5))[2][-1, 5] > 0.9
+    assert play("auto", XS, w + 0.5 * NOISE)[2][-1, 5] < 0.1
 
 
 @pytest.mark.extended
@@ -371,38 +360,43 @@ def test_an_action_whose_first_rewards_were_all_zero_is_played_again():
     assert np.mean(actions[-200:] == 1) > 0.5
 
 
-def test_weights_of_members_are_discounted_sums_of_log_densities():
+def test_members_learn_as_regressions_of_their_own_and_are_weighted_by_their_densities():
     model = models.MLP(NUM_ARMS, (4,), skip=True)
-    agent = agents.auto(ARMS, horizon=5.0, half_life=8.0, model=model)
+    agent = agents.auto(ARMS, half_lives=(16.0,), model=model)
     tree = ravel_pytree(models.network(model, jnp.zeros(NUM_FEATURES)).init(jax.random.key(0)))[1]
     state, update = agent.init(jax.random.key(0)), jax.jit(agent.update)
-    change = state.mixture.change._replace(found=jnp.bool_(True))
-    state = state._replace(mixture=state.mixture._replace(change=change))
-    learn = jax.jit(conjugate.learned)
-    expected = np.array([0.0, 0, -100, -20, 0, -100])
+    learn, half_lives = jax.jit(conjugate.learned), [16.0, np.inf, np.inf, np.inf, 512.0, np.inf, np.inf]
+    kinds = tuple(mixture.Kind(1.0, *each) for each in ((16.0,), (), (), (np.inf, True), (512.0, True)))
+    one, nothing = (mixture.Kind(1.0),), lambda params, row: row
+    groups = (mixture.Group(nothing, kinds), mixture.Group(nothing, one, log_weight=-20.0), mixture.Group(nothing, one))
     for step, x in enumerate(contexts(12)):
         before, action = state, jnp.int32(step % NUM_ARMS)
         state, info = update(state, x, action, REWARDS[action])
         z, layer = units.bounded(state.contexts, x), tree(before.features)["hidden_0"]
         deep = jnp.concatenate([jnp.ones(1), z, jax.nn.elu(z @ layer["kernel"] + layer["bias"])]) * 0.1**0.5
-        phis = [jnp.append(scaled, 3.0) for scaled in (z, 10 * z, z, z, deep, deep)]
-        y = (REWARDS[action] - state.rewards.origin)[None]
-        beliefs = [
-            jax.tree.map(lambda leaf, k=k: leaf[k], group)
-            for group in before.mixture.members
-            for k in range(len(group.weights))
-        ]
-        taught = [
-            learn(belief, phi, y, action[None], state.rewards.location, jnp.bool_(True))
-            for belief, phi in zip(beliefs, phis, strict=True)
-        ]
-        found = [densities[0] for _, (_, densities) in taught]
-        forgetful = taught[2][0].forgotten(8.0, jnp.int32(step + 1), jnp.bool_(True))
-        after = jax.tree.map(lambda leaf: leaf[2], state.mixture.members[0])
-        assert_same(after, forgetful, rtol=1e-3, atol=1e-5)
-        expected = 0.8 * expected + np.array(found) - [0, 0, 0.2, 0, 0, 0.2]
-        expected = np.maximum(expected - expected.max(), [-np.inf, -np.inf, -6, -np.inf, -np.inf, -6])
-        np.testing.assert_allclose(info.weights, jax.nn.softmax(expected), rtol=1e-3, atol=1e-5)
+        y, location, level = (
+            (REWARDS[action] - state.rewards.origin)[None],
+            state.rewards.location,
+            before.mixture.level,
+        )
+        members = [(group, k) for group in range(3) for k in range(len(before.mixture.members[group].weights))]
+        densities = []
+        for place, (group, k) in enumerate(members):
+            phi = jnp.append([z, z, 10 * z, z, z, z, deep][place], 3.0)
+            center, mean = (level, 0 * location) if place in (3, 4) else (0, location)
+            old, new = (jax.tree.map(lambda leaf, k=k: leaf[k], at.mixture.members[group]) for at in (before, state))
+            mu = conjugate.usual_mean(old.weights, mean)
+            if place in (0, 4):  # around the members that remember all
+                mu = jax.tree.map(lambda leaf, k=place: leaf[{0: 1, 4: 3}[k]], before.mixture.members[0]).expected(mu)
+            belief, (_, density) = learn(old, phi, y - center, action[None], mu, jnp.bool_(True))
+            expected = forgotten(belief, half_lives[place], jnp.int32(step + 1), jnp.bool_(True))
+            assert_same(new, expected, rtol=1e-3, atol=1e-5)
+            densities.append(density[0])
+        expected = mixture.weighed(groups, before.mixture.log_weights, jnp.stack(densities))
+        np.testing.assert_allclose(info.weights, mixture.Mixture((), expected, level).weights, rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(
+            state.mixture.level, level + (y[0] - level) * max(1 - 0.5 ** (1 / 32), 1 / (step + 1)), rtol=1e-4, atol=1e-6
+        )
 
 
 def test_linear_is_the_regression_that_forgets_in_every_fourth_of_the_half_life():
@@ -416,8 +410,9 @@ def test_linear_is_the_regression_that_forgets_in_every_fourth_of_the_half_life(
         state, info = update(state, x, jnp.int32(step % NUM_ARMS), REWARDS[step % NUM_ARMS])
         phi = jnp.append(units.bounded(state.contexts, x), 3.0)
         y, index = (REWARDS - state.rewards.origin)[step % NUM_ARMS][None], jnp.array([step % NUM_ARMS])
-        belief, (error, _) = conjugate.learned(belief, phi, y, index, state.rewards.location, jnp.bool_(True))
-        belief = belief.forgotten(8.0, jnp.int32(step + 1), jnp.bool_(True))
+        mu = conjugate.usual_mean(belief.weights, state.rewards.location)
+        belief, (error, _) = conjugate.learned(belief, phi, y, index, mu, jnp.bool_(True))
+        belief = forgotten(belief, 8.0, jnp.int32(step + 1), jnp.bool_(True))
         assert_same((state.belief, info.innovation), (belief, error), rtol=1e-4, atol=1e-6)
 
 
@@ -441,9 +436,8 @@ def test_an_image_has_only_the_member_of_the_network():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"horizon": -1.0}, "horizon must be positive; got -1.0"),
-        ({"half_life": 0.0}, "half_life must lie in .*; got 0.0"),
-        ({"half_life": np.inf}, "half_life must lie in .*; got inf"),
+        ({"half_lives": (32.0, 0.0)}, "half_lives must lie in .*; got 0.0"),
+        ({"half_lives": (np.inf,)}, "half_lives must lie in .*; got inf"),
         ({"batch_size": 0}, "batch_size must be at least 1; got 0"),
         ({"capacity": 0}, "capacity must be at least 1; got 0"),
     ],

@@ -30,7 +30,7 @@ def test_logarithms_are_taken_from_the_end_of_the_shorter_side(double_precision,
     u = np.log(distance + shift)
     found = [belief.scale.end, belief.scale.sign, belief.scale.shift, belief.scale.unit]
     np.testing.assert_allclose(found, [sign * AMOUNTS.min(), sign, shift, np.exp(u.mean())])
-    at = belief.answer(jnp.asarray(PHI[0]), jnp.asarray(0.0))
+    at = belief.answer(jnp.asarray(PHI[0]), jnp.zeros((N, F)))
     for j in range(N):
         rows, own = PHI[j == PLAYED], (u - u.mean())[j == PLAYED]
         cov = np.linalg.inv(np.eye(F) + rows.T @ rows)
@@ -44,7 +44,7 @@ def test_logarithms_are_taken_from_the_end_of_the_shorter_side(double_precision,
 def test_learning_one_by_one_in_a_known_scale_is_recomputing(double_precision):
     whole = from_rows(AMOUNTS)
     belief = logs.prior(N, F)._replace(scale=whole.scale)
-    learn = jax.jit(lambda belief, *at: conjugate.learned(belief, *at, jnp.asarray(0.0), jnp.bool_(True))[0])
+    learn = jax.jit(lambda belief, *at: conjugate.learned(belief, *at, jnp.zeros((N, F)), jnp.bool_(True))[0])
     for phi, y, j in zip(jnp.asarray(PHI), jnp.asarray(AMOUNTS), jnp.asarray(PLAYED), strict=True):
         belief = learn(belief, phi, y[None], j[None])
     np.testing.assert_allclose(belief.weights, whole.weights, rtol=1e-8)
@@ -56,10 +56,10 @@ def test_learning_one_by_one_in_a_known_scale_is_recomputing(double_precision):
 def test_moments_are_those_of_the_draws(double_precision):
     belief = from_rows(AMOUNTS)
     belief = belief._replace(noise=belief.noise._replace(squares=jnp.ones(N), counts=jnp.ones(N)))
-    location, phi = jnp.asarray(0.0), jnp.asarray(PHI[0])
+    location, mu, phi = jnp.asarray(0.0), jnp.zeros_like(belief.weights), jnp.asarray(PHI[0])
     normal = jax.random.normal(jax.random.key(0), (4000, N, F))
-    drawn = jax.vmap(lambda numbers: belief.responses(belief.drawn(numbers, location), phi, location))(normal)
-    at = belief.answer(phi, location)
+    drawn = jax.vmap(lambda numbers: belief.responses(belief.drawn(numbers, mu), phi, location))(normal)
+    at = belief.answer(phi, mu)
     np.testing.assert_allclose(drawn.mean(0), at.mean, atol=4 * np.sqrt(at.variance / 4000).max())
     np.testing.assert_allclose(drawn.var(0), at.variance, rtol=0.1)
 
@@ -69,5 +69,5 @@ def test_rewards_that_do_not_vary_have_no_scale():
     for y, seen in ((OBSERVED.astype(float), OBSERVED), (jnp.zeros((4, N)), jnp.zeros((4, N), bool))):
         belief = none.rescaled(y, seen)
         assert belief.scale.unit == 0 and belief.scale.shift == 0
-        at = belief.answer(jnp.asarray(PHI[0]), jnp.asarray(1.0))
+        at = belief.answer(jnp.asarray(PHI[0]), jnp.full((N, F), 1 / 3))
         assert np.all(at.mean == 1) and np.all(at.variance == 0)

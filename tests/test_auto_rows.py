@@ -124,8 +124,7 @@ def test_moments_are_those_of_the_draws(spaces):
     """Of members that count alike; the usual policy draws with half the deviation."""
     _, state = played(spaces)
     known = state.mixture
-    change = known.change._replace(found=jnp.bool_(True))  # otherwise some have no weight
-    state = state._replace(mixture=known._replace(log_weights=jnp.zeros_like(known.log_weights), change=change))
+    state = state._replace(mixture=known._replace(log_weights=jnp.zeros_like(known.log_weights)))
     question, candidates = asked(spaces, state, observation(jax.random.key(5), spaces))
     candidates = candidates[:N] if spaces is DOSE else candidates
     keys = jax.random.split(jax.random.key(7), 20_000)

@@ -672,7 +672,7 @@ def test_runs_that_leave_no_log() -> None:
 
 
 def test_the_command_reads_the_log_that_a_run_writes(tmp_path: Path, capsys: Any) -> None:
-    digits = ["run", "digits", "--agents", "adamw", "--steps", "300", "--seeds", "1", "--logs"]
+    digits = ["run", "digits", "--agents", "adamw", "--steps", "1500", "--seeds", "1", "--logs"]
     assert cli.main([*digits, "--out", str(tmp_path / "run")]) == 0
     path = tmp_path / "run" / "logs" / "adamw-0.parquet"
     assert not [name for name in pd.read_parquet(tmp_path / "run/runs/adamw/steps.parquet") if "observation" in name]

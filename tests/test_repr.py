@@ -48,7 +48,7 @@ def a_service(learns: bool = False) -> seqdec.OnlineAgent:
 
 
 SHOWN: dict[str, tuple[Callable[[], Any], list[str]]] = {
-    "agent": (lambda: agents.lrkf(SITE, rank=7), ["lrkf", "Discrete(3)", "(4,)", "rank=7", "estimated"]),
+    "agent": (lambda: agents.lrkf(SITE, rank=7), ["lrkf", "Discrete(3)", "(4,)", "rank=7"]),
     "environment": (envs.linear, ["linear", "Box", "Discrete(5)", "bytes"]),
     "large environment": (envs.digits, ["digits", "(64,)", "Discrete(10)", "2 arrays, 0.1 MB"]),
     "run": (lambda: a_run(num_seeds=2), ["toy", "2 seeds", "20 steps", "compilation", "reward"]),

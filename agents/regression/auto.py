@@ -4,9 +4,11 @@ Members. Each is a regression with an estimated noise variance (`seqdec.agents.r
 `seqdec.agents.regression.mixture`: for contexts with a weight vector per action, for candidates and Box actions with
 one for all rows. With z features in standard units (`seqdec.agents.regression.features`), members have (r z, 3), with
 r = 1 and r = 10; with the second features of rows r = 1 and 3, with the third r = 1; without covariances r = 1 and 0.3.
-The last has the hidden units h of a network, ((z, h(z), 1) / sqrt(10), 3). Those with z or h and the smallest r have
-twins that forget. For contexts of at most 256 numbers one more is linear for the logarithms of rewards
-(`seqdec.agents.regression.logs`), for longer ones for few of their columns (`seqdec.agents.regression.sparse`).
+The last has the hidden units h of a network, ((z, h(z), 1) / sqrt(10), 3). Beside those with z or h and the smallest r
+are members that forget with half-lives of 32, 128, 512 and 2,048 steps, the shorter ones only where they have fewer
+weights than steps, and two with z learn rewards minus their running mean. For contexts of at most 256 numbers one more
+is linear for the logarithms of rewards (`seqdec.agents.regression.logs`), for longer ones for few of their columns
+(`seqdec.agents.regression.sparse`).
 
 Network. Each step takes one step of Adam on half the squared error, over the newest row and a minibatch of the memory.
 Parameters shrink by learning_rate min(1, 1000 / t) a step. Features are those of the average of the parameters over the
@@ -25,6 +27,7 @@ Source: neural-linear: Riquelme, Tucker, Snoek, "Deep Bayesian Bandits Showdown"
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -48,14 +51,14 @@ from seqdec.agents.regression.units import Rewards, Units
 from seqdec.agents.wrappers.averaging import moved
 from seqdec.boundary import checks
 from seqdec.boundary.spaces import spaces_of
-from seqdec.core import Acquisition, Agent, Array, HasSpaces, Learner, Network
+from seqdec.core import Acquisition, Agent, Array, HasSpaces, Learner, Network, PyTree
 from seqdec.memory import MemoryState
 from seqdec.modules import Model
 from seqdec.optim.common import promoting
 
 _FREE_STD, _WIDE_STD, _NARROW_STD, _DEEP_STD = 10.0, 3.0, 0.3, 0.1**0.5
 """r for rewards nearly free of noise, for the second features of rows, for many weak features, and with a network."""
-_LOGS_WEIGHT = -20.0
+_LOGS_WEIGHT = -4.0
 """Initial log weight of the member with logarithms of rewards."""
 _ROWS, _BLOCK = 8192, 256
 """Most rows of the memory for renewal, evenly spread; rows at a time."""
@@ -65,6 +68,8 @@ _DECAY, _AVERAGE = 1000.0, 0.99
 """Steps after which weight decay shrinks; a of the average of parameters."""
 _ACTIONS = 300
 """Most actions of contexts with a network."""
+_LASTING, _LEVELS = 2048, (math.inf, 512.0)
+"""Half-life that suffices for any number of weights; half-lives of members with a level."""
 _SCALE = 0.5
 """Scale of draws for candidates and Box actions."""
 
@@ -109,8 +114,7 @@ def auto(
     learning_rate: float = 1e-3,
     batch_size: int = 32,
     capacity: int = 20_000,
-    horizon: float = 1000.0,
-    half_life: float | None = 200.0,
+    half_lives: Sequence[float] = mixture.HALF_LIVES,
     num_candidates: int | None = None,
 ) -> Agent:
     """The default agent, without tuning for scale, noise or linearity of rewards.
@@ -127,23 +131,21 @@ def auto(
         learning_rate: of Adam, with decoupled shrinkage.
         batch_size: rows of a minibatch with the newest.
         capacity: rows of the memory, a uniform sample of all observations.
-        horizon: steps after which a prediction counts e times less in the members' weights.
-        half_life: steps after which an observation counts half for the members that forget, which take part once
-            rewards turn out to change; None: no such members.
+        half_lives: of the members that forget, in steps; those below 2,048 are left out where a member has more weights
+            than steps. (): for rewards that never change.
         num_candidates: points drawn per decision, for Box actions only, and as many again near the best; None is 256.
 
     Raises TypeError or ValueError for a space or a setting that does not fit.
     """
     settings = {
-        "learning_rate": learning_rate, "batch_size": batch_size, "capacity": capacity,
-        "horizon": horizon, "half_life": half_life,
+        "learning_rate": learning_rate, "batch_size": batch_size, "capacity": capacity, "half_lives": half_lives,
     }  # fmt: skip
     spaces = spaces_of(spaces)
     checks.positive("learning_rate", learning_rate)
     batch_size, capacity = checks.count("batch_size", batch_size), checks.count("capacity", capacity)
-    checks.positive("horizon", horizon)
-    if half_life is not None:
-        checks.number("half_life", half_life, 0, conjugate.LONGEST, exclusive=True)
+    for each in half_lives:
+        checks.number("half_lives", each, 0, conjugate.LONGEST, exclusive=True)
+    half_lives = tuple(map(float, half_lives))
     seen = rows_of(spaces).example.x
     inputs = inputs_of(spaces)
     by_row = isinstance(spaces.observation_space, gym_spaces.Dict)
@@ -154,8 +156,8 @@ def auto(
     if model is None and inputs.features and not by_row:
         model = models.MLP(inputs.responses, skip=True)
     network, n = network_of_one(spaces, model), inputs.responses
-    groups = _groups(inputs, network, half_life, of_contexts)
     example = jax.eval_shape(lambda x: first(inputs.rows(x)), seen)
+    groups = _groups(inputs, network, half_lives, of_contexts, example)
     leaves, structure = jax.tree.flatten(jax.eval_shape(network.init, jax.random.key(0)))
     transform, memory = promoting(optax.adam(learning_rate)), memories.reservoir(capacity)
 
@@ -229,7 +231,7 @@ def auto(
 
         # The members.
         known, error = mixture.learned(
-            groups, state.mixture, phis(state.features, contexts, rows), y, index, steps, rewards, horizon, good
+            groups, state.mixture, phis(state.features, contexts, rows), y, index, steps, rewards, good
         )
         state = AutoState(
             params, moments, averaged, state.features, known, contexts, rewards, stored, state.due, state.key
@@ -276,7 +278,9 @@ def auto(
     return agent(learner, policy, spaces, name="auto", settings=settings, num_candidates=num_candidates, refine=True)
 
 
-def _groups(inputs: Inputs, network: Network, half_life: float | None, of_contexts: bool) -> tuple[Group, ...]:
+def _groups(
+    inputs: Inputs, network: Network, half_lives: tuple[float, ...], of_contexts: bool, example: PyTree
+) -> tuple[Group, ...]:
     layer = last_layer(network)
     if layer.groups != inputs.responses:
         raise ValueError(
@@ -284,21 +288,31 @@ def _groups(inputs: Inputs, network: Network, half_life: float | None, of_contex
             "in a dense layer; use hilofi for other networks"
         )
 
-    def twins(scale, *others):
-        forgetful = () if half_life is None else (Kind(scale, half_life),)
-        return (Kind(scale), *map(Kind, others), *forgetful)
+    def ladder(scale, features, *given):
+        """The member that remembers all, and those that forget."""
+        weights = inputs.responses * math.prod(jax.eval_shape(features, *given, example).shape)
+        least = min(weights, _LASTING)
+        return tuple(Kind(scale, half_life) for half_life in (*half_lives, math.inf) if half_life >= least)
 
+    levels = tuple(Kind(1.0, half_life, True) for half_life in _LEVELS) if half_lives else ()
     groups = []
     for place, of in enumerate(inputs.features):
-        kinds = (twins(1.0, _FREE_STD), (Kind(1.0), Kind(_WIDE_STD)), (Kind(1.0),))[min(place, 2)]
+        kinds = ((*ladder(1.0, of), Kind(_FREE_STD), *levels), (Kind(1.0), Kind(_WIDE_STD)), (Kind(1.0),))[
+            min(place, 2)
+        ]
         groups.append(Group(lambda params, row, of=of: of(row), kinds, renewed=place > 0))
     if inputs.wide is not None:
         wide, diagonal = inputs.wide, functools.partial(conjugate.prior, diagonal=True)
-        groups.append(Group(lambda params, row: wide(row), twins(1.0, _NARROW_STD), diagonal))
+        kinds = (*ladder(1.0, wide), Kind(_NARROW_STD))
+        groups.append(Group(lambda params, row: wide(row), kinds, diagonal))
     if inputs.sparse is not None:
         few = inputs.sparse
         groups.append(Group(lambda params, row: few(row), (Kind(1.0),), sparse.prior, renewed=True))
     if of_contexts and inputs.features:
         groups.append(Group(groups[0].features, (Kind(1.0),), logs.prior, _LOGS_WEIGHT, renewed=True))
-    deep = Group(lambda params, row: layer.features(params, row)[1][0], twins(_DEEP_STD), renewed=True)
-    return (*groups, deep)
+
+    def hidden(params, row):
+        return layer.features(params, row)[1][0]
+
+    params = jax.eval_shape(network.init, jax.random.key(0))
+    return (*groups, Group(hidden, ladder(_DEEP_STD, hidden, params), renewed=True))

@@ -1,11 +1,11 @@
 r"""Bayesian linear regression with a weight vector and a noise variance for each of n responses, and one prior mean.
 
-    y_j = w_j^T phi(x) + e        e ~ N(0, sigma_j^2)        w_j | sigma_j^2 ~ N((0, m / 3), sigma_j^2 I)
+    y_j = w_j^T phi(x) + e        e ~ N(0, sigma_j^2)        w_j | sigma_j^2 ~ N(mu_j, sigma_j^2 I)
 
-The last feature is 3: an action never played has expected reward m, the mean of all rewards, and three standard
-deviations of the noise. The covariance is sigma_j^2 C_j, C_j = T_j T_j^T; w_j is kept for m = 0, the posterior mean
-is w_j + C_j (0, m / 3). An observation (x, y) of response j, with p = T_j^T phi, s = 1 + p^T p and e = y - w_j^T phi,
-gives (Potter's form)
+The last feature is 3. Usually mu_j = (0, m / 3): an action never played has expected reward m, the mean of all rewards,
+and three standard deviations of the noise. The covariance is sigma_j^2 C_j, C_j = T_j T_j^T; w_j is kept for mu = 0, so
+that mu may move: the posterior mean is w_j + C_j mu_j. An observation (x, y) of response j, with p = T_j^T phi,
+s = 1 + p^T p and e = y - w_j^T phi, gives (Potter's form)
 
     w_j += T_j p e / s        T_j -= T_j p p^T / (s + sqrt(s))
 
@@ -20,6 +20,8 @@ Source: Bernardo, Smith, "Bayesian Theory", 1994, section 5.2, for the posterior
 regularization of weight vectors", NeurIPS 2009, for the diagonal; the prior from the other responses is ours.
 """
 
+import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -103,23 +105,20 @@ class Regression(NamedTuple):
     """(n, F, F) T, or (n, F) its diagonal"""
     noise: Noise
 
-    def answer(self, phi: Array, location: Array) -> Marginals:
-        """Predictions (n,) at features (F,), prior mean m = `location`."""
+    def answer(self, phi: Array, mu: Array) -> Marginals:
+        """Predictions (n,) at features (F,), for prior means (n, F)."""
         products = jnp.einsum("f,nfk->nk", phi, self.root) if self.root.ndim == 3 else phi[None] * self.root
-        mean = self.weights @ phi + location / CONSTANT * jnp.sum(products * self._last, 1)
-        noise = self.noise.variance
+        mean, noise = self.weights @ phi + jnp.sum(products * _transposed(self.root, mu), 1), self.noise.variance
         return Marginals(mean, noise * jnp.sum(products**2, 1), noise)
 
-    def expected(self, location: Array) -> Array:
+    def expected(self, mu: Array) -> Array:
         """Mean weights (n, F)."""
-        return self.weights + location / CONSTANT * _times(self.root, self._last)
+        return self.weights + _times(self.root, _transposed(self.root, mu))
 
-    def drawn(self, normal: Array, location: Array) -> Array:
+    def drawn(self, normal: Array, mu: Array) -> Array:
         """Weights (n, F) drawn by standard normal numbers (n, F)."""
         std = jnp.sqrt(self.noise.variance)[:, None]
-        return self.weights + _times(
-            self.root, std * normal[:, : self.root.shape[-1]] + location / CONSTANT * self._last
-        )
+        return self.weights + _times(self.root, std * normal[:, : self.root.shape[-1]] + _transposed(self.root, mu))
 
     def responses(self, weights: Array, phi: Array, location: Array) -> Array:
         """(n,) expected rewards of weights (n, F)."""
@@ -130,13 +129,13 @@ class Regression(NamedTuple):
         root = phis @ self.root[0] if self.root.ndim == 3 else phis * self.root[0]
         return self.noise.variance[0] * root @ root.mT
 
-    def observed(self, phi, y, index, location, accept):
+    def observed(self, phi, y, index, mu, accept):
         """The belief after response `index` was y, its error () and log density ()."""
         root, full = self.root[index], self.root.ndim == 3
         products = jnp.where(accept, phi @ root if full else phi * root, 0)
         scale = 1 + products @ products
         error = jnp.where(accept, y - self.weights[index] @ phi, 0)
-        beyond = error - location / CONSTANT * (products @ root[-1] if full else products[-1] * root[-1])
+        beyond = error - products @ (root.T @ mu[index] if full else root * mu[index])
         if full:
             gain = root @ products
             root = root - jnp.outer(gain, products / (scale + jnp.sqrt(scale)))
@@ -147,30 +146,24 @@ class Regression(NamedTuple):
         weights = self.weights.at[index].add(gain * (error / scale))
         return self._replace(weights=weights, root=self.root.at[index].set(root), noise=noise), (beyond, density)
 
-    def forgotten(self, half_life: float, step: Array, accept: Array) -> "Regression":
-        """The belief in which an observation counts half after `half_life` steps; O(n F^3) in each `period`.
+    def faded(self, keep: Array) -> "Regression":
+        """The belief in which an observation counts `keep` () times as much; O(n F^3).
 
-        With C the covariance and g = 2^(-period / half_life),
+        With C the covariance and g = keep,
 
-            C' = (g C^-1 + (1 - g) I)^-1        w' = w - (1 - g) C' w
+            C' = (g C^-1 + (1 - g) I)^-1 = T (g I + (1 - g) T^T T)^-1 T^T        w' = w - (1 - g) C' w
 
-        The noise stays. `step` () is the number of the step; unchanged unless `accept` () bool.
+        The noise stays.
         """
-        keep = 0.5 ** (period(half_life) / half_life)
-
-        def fade(root):
-            inverse = linalg.inverse_root(root @ root.mT)
-            identity = jnp.eye(len(root), dtype=root.dtype)
-            return linalg.inverse_root(keep * (inverse @ inverse.mT) + (1 - keep) * identity)
-
-        def due(_, belief):
-            root = belief.root
-            root = jax.lax.map(fade, root) if root.ndim == 3 else root / jnp.sqrt(keep + (1 - keep) * root**2)
-            lost = _times(root, _transposed(root, belief.weights))
-            return belief._replace(weights=belief.weights - (1 - keep) * lost, root=root)
-
-        # A loop of zero or one iterations, where a conditional would copy the belief in each step.
-        return jax.lax.fori_loop(0, jnp.where(accept & (step % period(half_life) == 0), 1, 0), due, self)
+        root = self.root
+        if root.ndim == 3:
+            identity = jnp.eye(root.shape[-1], dtype=root.dtype)[None]
+            lower = jnp.linalg.cholesky(keep * identity + (1 - keep) * root.mT @ root)
+            root = jax.scipy.linalg.solve_triangular(lower, root.mT, lower=True).mT
+        else:
+            root = root / jnp.sqrt(keep + (1 - keep) * root**2)
+        lost = _times(root, _transposed(root, self.weights))
+        return self._replace(weights=self.weights - (1 - keep) * lost, root=root)
 
     def rescaled(self, y: Array, observed: Array) -> "Regression":
         """Itself."""
@@ -186,12 +179,6 @@ class Regression(NamedTuple):
         root = jax.lax.map(lambda gram: linalg.inverse_root(identity + gram), sums.gram)
         return self._replace(weights=_times(root, _transposed(root, sums.moment)), root=root)
 
-    @property
-    def _last(self) -> Array:
-        """(n, F) T^T (0, 1)."""
-        last = self.root[:, -1]
-        return last if last.ndim == 2 else jnp.zeros_like(self.root).at[:, -1].set(last)
-
 
 def prior(responses: int, features: int, *, diagonal: bool = False) -> Regression:
     """Before any observation."""
@@ -200,30 +187,51 @@ def prior(responses: int, features: int, *, diagonal: bool = False) -> Regressio
     return Regression(jnp.zeros(shape), root, Noise(jnp.zeros(responses), jnp.zeros(responses)))
 
 
-def learned(belief: Any, phi: Array, y: Array, index: Array, location: Array, accept: Array) -> tuple[Any, Any]:
+def usual_mean(weights: Array, location: Array) -> Array:
+    """Prior means (n, F) for m = `location` ()."""
+    return jnp.zeros_like(weights).at[:, -1].set(location / CONSTANT)
+
+
+def learned(belief: Any, phi: Array, y: Array, index: Array, mu: Array, accept: Array) -> tuple[Any, Any]:
     """A belief after responses y (o,) number `index` (o,) at features (F,), their errors (o,) and log densities (o,).
 
     Sequential; unchanged unless `accept` () bool.
     """
     dtype = belief.weights.dtype
     phi = jnp.where(accept, phi, 0).astype(dtype)  # a product with a mask would keep NaN
-    y, location = y.astype(dtype), location.astype(dtype)
+    y, mu = y.astype(dtype), mu.astype(dtype)
 
     def one(belief, at):
-        return belief.observed(phi, *at, location, accept)
+        return belief.observed(phi, *at, mu, accept)
 
     return jax.lax.scan(one, alike(belief, phi, y), (y, index))
+
+
+def forgotten(members: Any, half_lives: Sequence[float], step: Array, accept: Array) -> Any:
+    """Beliefs (K, ...) whose observations count half after so many steps, after step number `step` () int32.
+
+    Each forgets in every fourth of its half-life; unchanged unless `accept` () bool.
+    """
+    finite = [place for place, half_life in enumerate(half_lives) if half_life < math.inf]
+    if not finite:
+        return members
+    periods = [max(1, int(half_lives[place] / _TIMES)) for place in finite]
+    keeps = jnp.array([0.5 ** (steps / half_lives[place]) for place, steps in zip(finite, periods, strict=True)])
+    due = accept & (step % jnp.array(periods) == 0)
+
+    def one(number, members):
+        at = jnp.argmax(jnp.cumsum(due) > number)
+        place = jnp.array(finite)[at]
+        less = jax.tree.map(lambda leaf: leaf[place], members).faded(keeps[at].astype(members.weights.dtype))
+        return jax.tree.map(lambda leaf, new: leaf.at[place].set(new), members, less)
+
+    return jax.lax.fori_loop(0, jnp.sum(due), one, members)
 
 
 def no_rows(weights: Array) -> Sums:
     """Sums over no rows for weights (n, F)."""
     zeros = jnp.zeros_like(weights[:, 0])
     return Sums(jnp.zeros((*weights.shape, weights.shape[1]), weights.dtype), jnp.zeros_like(weights), zeros, zeros)
-
-
-def period(half_life: float) -> int:
-    """Steps between forgetting: a fourth of the half-life."""
-    return max(1, int(half_life / _TIMES))
 
 
 def _times(root: Array, vectors: Array) -> Array:

@@ -125,17 +125,19 @@ def _per_action(spaces: HasSpaces, policy: str | Acquisition | None, half_life: 
         contexts = units.measured(state.contexts, x[None], good[None])
         rewards, y = units.counted(state.rewards, y, good)
         phi = phi_of(contexts, x)
-        belief, (error, densities) = conjugate.learned(state.belief, phi, y, index, rewards.location, good)
+        mu = conjugate.usual_mean(state.belief.weights, rewards.location)
+        belief, (error, densities) = conjugate.learned(state.belief, phi, y, index, mu, good)
         steps = memory.counted(state.seen, good)
         if half_life is not None:
-            belief = belief.forgotten(half_life, steps, good)
+            only = jax.tree.map(lambda leaf: leaf[None], belief)
+            belief = jax.tree.map(lambda leaf: leaf[0], conjugate.forgotten(only, (half_life,), steps, good))
         return LinearState(belief, contexts, rewards, steps), UpdateInfo(error, jnp.sum(densities), ~good)
 
     def posterior(state):
-        location, origin = state.rewards.location, state.rewards.origin
+        mu, origin = conjugate.usual_mean(state.belief.weights, state.rewards.location), state.rewards.origin
 
         def marginals(x):
-            at = state.belief.answer(phi_of(state.contexts, x), location)
+            at = state.belief.answer(phi_of(state.contexts, x), mu)
             return Marginals(at.mean + origin, at.variance, at.noise)
 
         def joint(x):
@@ -143,7 +145,7 @@ def _per_action(spaces: HasSpaces, policy: str | Acquisition | None, half_life: 
             return Predictive(at.mean, jnp.diag(at.variance), jnp.diag(at.noise))
 
         def draw(key):
-            weights = state.belief.drawn(jax.random.normal(key, state.belief.weights.shape), location)
+            weights = state.belief.drawn(jax.random.normal(key, state.belief.weights.shape), mu)
             return lambda x: weights @ phi_of(state.contexts, x) + origin
 
         return Posterior(lambda x: marginals(x).mean, joint, draw, marginals)

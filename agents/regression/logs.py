@@ -11,8 +11,8 @@ mean,
     y_j(x) = e + s (k g exp(w_j^T phi) - c)        k = sum (d + c) / sum g exp(w_j^T phi)
 
 with sums over all observations. The noise of y is estimated as in other regressions. e, c and g are those of the
-memory from which the belief is recomputed; before that it predicts the mean of all rewards. No predicted d + c is more
-than e times the largest.
+memory from which the belief is recomputed. Before that, and where half of the rewards are e, there is none: it predicts
+the mean of all rewards, and its log density is one less. No predicted d + c is more than e times the largest.
 
 Source: Duan, "Smearing estimate: a nonparametric retransformation method", JASA 1983, for k, here as a ratio of sums.
 """
@@ -23,11 +23,15 @@ import jax
 import jax.numpy as jnp
 
 from seqdec.agents.regression import conjugate
-from seqdec.agents.regression.conjugate import Noise, Regression, Sums
+from seqdec.agents.regression.conjugate import CONSTANT, Noise, Regression, Sums
 from seqdec.core import Array, Marginals
 
 _SHARE = 0.1
 """c / mean of d."""
+_ENDS = 0.5
+"""Share of rewards at e from which on there is no scale: zeros are no small amounts."""
+_NONE = 1.0
+"""Loss of log density where there is no scale."""
 _BEYOND = 1.0
 """Largest predicted u beyond the largest u."""
 
@@ -65,19 +69,19 @@ class Logs(NamedTuple):
         """(n, F) w."""
         return self.regression.weights
 
-    def answer(self, phi: Array, location: Array) -> Marginals:
-        """As `Regression.answer`; `location` is the mean of all rewards."""
-        at = self.regression.answer(phi, jnp.zeros_like(location))
-        amounts, mean = self._means(at.mean, location)
+    def answer(self, phi: Array, mu: Array) -> Marginals:
+        """As `Regression.answer`; mu has the mean of all rewards."""
+        at = self.regression.answer(phi, jnp.zeros_like(mu))
+        amounts, mean = self._means(at.mean, CONSTANT * mu[0, -1])
         return Marginals(mean, amounts**2 * at.variance, self.noise.variance)
 
-    def expected(self, location: Array) -> Array:
+    def expected(self, mu: Array) -> Array:
         """As `Regression.expected`."""
         return self.weights
 
-    def drawn(self, normal: Array, location: Array) -> Array:
+    def drawn(self, normal: Array, mu: Array) -> Array:
         """As `Regression.drawn`."""
-        return self.regression.drawn(normal, jnp.zeros_like(location))
+        return self.regression.drawn(normal, jnp.zeros_like(mu))
 
     def responses(self, weights: Array, phi: Array, location: Array) -> Array:
         """As `Regression.responses`."""
@@ -85,19 +89,24 @@ class Logs(NamedTuple):
         amounts, mean = self._means(middle, location)
         return mean + self.scale.sign * amounts * (weights @ phi - middle)
 
-    def observed(self, phi, y, index, location, accept):
+    def observed(self, phi, y, index, mu, accept):
         """As `Regression.observed`."""
-        at = jax.tree.map(lambda leaf: leaf[index], self.answer(phi, location))
+        at = jax.tree.map(lambda leaf: leaf[index], self.answer(phi, mu))
         error = jnp.where(accept, y - at.mean, 0)
         noise, density = self.noise.observed(error, 1 + at.variance / at.noise, index, accept)
         known = accept & (self.scale.unit > 0)
         u, foretold = jnp.where(known, self.target(y), 0), self._amounts(self.weights[index] @ phi)
-        regression, _ = self.regression.observed(phi, u, index, jnp.zeros_like(location), known)
+        density = jnp.where(accept & ~known, density - _NONE, density)
+        regression, _ = self.regression.observed(phi, u, index, jnp.zeros_like(mu), known)
         seen = self.seen + jnp.where(known, self.scale.unit * jnp.exp(u), 0)
         return Logs(regression, noise, self.scale, seen, self.foretold + jnp.where(known, foretold, 0)), (
             error,
             density,
         )
+
+    def faded(self, keep: Array) -> "Logs":
+        """As `Regression.faded`."""
+        return self._replace(regression=self.regression.faded(keep))
 
     def rescaled(self, y: Array, observed: Array) -> "Logs":
         """The belief in the scale of rewards y (b, n), `observed` (b, n) bool."""
@@ -111,7 +120,8 @@ class Logs(NamedTuple):
         above = high - center >= center - low
         end, sign = jnp.where(above, low, high), jnp.where(above, 1.0, -1.0).astype(y.dtype)
         shift = _SHARE * jnp.abs(center - end)
-        varies = jnp.any(observed) & (shift > 0)
+        ends = jnp.sum(jnp.where(observed & (y == end), 1, 0)) / count
+        varies = jnp.any(observed) & (shift > 0) & (ends < _ENDS)
         shift = jnp.where(varies, shift, 1)
         logarithms = jnp.log(jnp.maximum(sign * (jnp.where(observed, y, end) - end), 0) + shift)
         center = mean(logarithms)

@@ -1,43 +1,44 @@
-r"""A mixture of regressions on several kinds of features, weighted by their past predictive density.
+r"""A mixture of regressions on several kinds of features and half-lives, weighted by their past predictive density.
 
-Weights. With p_k the predictive density of a reward under member k, before it is learned,
+The world may change: with hazard h in each step, the member that predicts best is drawn anew. For each h in (1e-6,
+1e-4, 1e-3, 1e-2), of prior (0.9, 0.07, 0.02, 0.01), and p_k the predictive density of a reward under member k before it
+is learned (fixed share),
 
-    log weight_k <- (1 - 1 / horizon) log weight_k + log p_k(reward) - price_k        sum_k weight_k = 1
+    w_hk <- w_hk p_k(reward) exp(-price_k)        w_hk <- (1 - h) w_hk + h share_k sum_j w_hj        sum_hk w_hk = 1
+
+A member that forgets pays 0.005 nats a step, others nothing; those that do not forget share 0.96 of the prior. The
+prior mean of its weights is the mean of the member that differs in the half-life only: what is known of an action that
+is not played now becomes less certain, but is not lost. Noise is estimated from all rewards in all members: otherwise
+short memories win by following it. A member with a level learns rewards minus their running mean, of half-life 32, and
+so what moves all rewards alike.
 
 Mean and noise of a reward are weighted means of the members', the variance that of their variances plus that of their
 means.
 
-Change. Members that forget have no weight before a change was found. With s the squared error of the mixture in the
-variance of all rewards, at most 9, bars for means over the last 200 steps and e for their standard error, it is found
-when
-
-    s_bar - s_bar* > max(0.2, 6 e, 12 e*)
-
-where stars are those of the step t > 400 with the smallest s_bar. From then on their price is 0.2 nats a step, that of
-the others 0, and their log weight at least that of the best less 6.
-
-Source: Raftery, Karny, Ettler, "Online prediction under model uncertainty via dynamic model averaging", 2010; price and
-detection are ours.
+Source: Herbster, Warmuth, "Tracking the best expert", 1998; Koolen, de Rooij, "Combining expert advice efficiently",
+2008, for the hazards; Russac, Vernade, Cappe, "Weighted linear bandits for non-stationary environments", NeurIPS 2019,
+for members that forget. The level is ours.
 """
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from seqdec import linalg
 from seqdec.agents.regression import conjugate
 from seqdec.agents.regression.units import Rewards
 from seqdec.core import Array, Marginals, Posterior, Predictive, PyTree
 from seqdec.runtime import alike
 
-_NONE, _PRICE, _LEAST = -100.0, 0.2, -6.0
-"""Of a member that forgets: log weight before a change; price in nats a step; least log weight below the best."""
-_RISE, _SURE, _SURE_BEFORE, _RECENT, _LARGEST = 0.2, 6.0, 12.0, 200, 9.0
-"""Of the squared error: smallest rise; standard errors now and before; steps of its mean; most of a step."""
+HALF_LIVES = (32.0, 128.0, 512.0, 2048.0)
+"""Of members that forget, in steps."""
+_HAZARDS, _HAZARD_PRIOR = (1e-6, 1e-4, 1e-3, 1e-2), (0.9, 0.07, 0.02, 0.01)
+"""h, and their prior."""
+_KEPT, _PRICE, _LEVEL = 0.96, 0.005, 0.5 ** (1 / 32)
+"""Prior of members that do not forget; price of others; what a step leaves of the level."""
 
 Phis = tuple[Array, ...]
 """(b, K, F) for the K members of each group."""
@@ -50,11 +51,13 @@ class Kind(NamedTuple):
     """r"""
     half_life: float = math.inf
     """in steps"""
+    level: bool = False
+    """whether it learns rewards minus their running mean"""
 
     @property
-    def forgets(self) -> bool:
-        """Whether the half-life is finite."""
-        return self.half_life < math.inf
+    def adapts(self) -> bool:
+        """Whether it is for a world that changes."""
+        return self.level or self.half_life < math.inf
 
 
 class Group(NamedTuple):
@@ -77,34 +80,20 @@ class Group(NamedTuple):
         return jnp.concatenate([scaled, jnp.full((len(scaled), 1), conjugate.CONSTANT, z.dtype)], 1)
 
 
-class Change(NamedTuple):
-    """Change of the world, by squared errors of predictions."""
-
-    mean: Array
-    """() s_bar"""
-    square: Array
-    """() recent mean of s^2"""
-    least: Array
-    """() smallest s_bar, s_bar*"""
-    error: Array
-    """() e*"""
-    found: Array
-    """() bool"""
-
-
 class Mixture(NamedTuple):
     """Beliefs and weights of the members."""
 
     members: tuple[Any, ...]
     """beliefs (K, ...) of each group"""
     log_weights: Array
-    """(members,), the largest is 0"""
-    change: Change
+    """(hazards, members)"""
+    level: Array
+    """() running mean of rewards"""
 
     @property
     def weights(self) -> Array:
         """(members,), sum 1."""
-        return jax.nn.softmax(self.log_weights)
+        return jax.nn.softmax(jax.nn.logsumexp(self.log_weights, 0))
 
 
 def prior(groups: tuple[Group, ...], responses: int, phis: Phis) -> Mixture:
@@ -113,30 +102,28 @@ def prior(groups: tuple[Group, ...], responses: int, phis: Phis) -> Mixture:
         jax.tree.map(lambda leaf, count=phi.shape[1]: jnp.stack([leaf] * count), group.prior(responses, phi.shape[2]))
         for group, phi in zip(groups, phis, strict=True)
     )
-    log_weights = [_NONE if kind.forgets else group.log_weight for group in groups for kind in group.kinds]
-    return Mixture(members, jnp.array(log_weights), unchanged())
+    adapts, share = _shares(groups)
+    parts = [np.where(of, share, 0) for of in (~adapts, adapts)]
+    start = sum(part / max(part.sum(), 1e-30) * prior for part, prior in zip(parts, (_KEPT, 1 - _KEPT), strict=True))
+    log_weights = np.log(np.outer(_HAZARD_PRIOR, start) + 1e-30)
+    return Mixture(members, jnp.array(log_weights), jnp.zeros(()))
 
 
-def unchanged() -> Change:
-    """Before any observation."""
-    return Change(jnp.zeros(()), jnp.zeros(()), jnp.full((), _LARGEST, float), jnp.zeros(()), jnp.bool_(False))
-
-
-def watched(change: Change, square: Array, step: Array) -> Change:
-    """After a squared error () in the variance of the rewards, in step `step` () int32."""
-    s = jnp.minimum(square, _LARGEST).astype(change.mean.dtype)
-    rate = 1 / jnp.minimum(step, _RECENT).astype(s.dtype)
-    mean, second = change.mean + rate * (s - change.mean), change.square + rate * (s**2 - change.square)
-    error = jnp.sqrt(jnp.maximum(second - mean**2, 0) / (2 * _RECENT))
-    lower = (step > 2 * _RECENT) & (mean < change.least)
-    least, before = jnp.where(lower, mean, change.least), jnp.where(lower, error, change.error)
-    rise = jnp.maximum(_RISE, jnp.maximum(_SURE * error, _SURE_BEFORE * before))
-    return Change(mean, second, least, before, change.found | (mean - least > rise))
+def weighed(groups: tuple[Group, ...], log_weights: Array, densities: Array) -> Array:
+    """Log weights (hazards, members) after log densities (members,) of a row."""
+    adapts, share = _shares(groups)
+    price, hazards = np.where(adapts, _PRICE, 0), np.array(_HAZARDS)[:, None]
+    known, moves, stays, shares = (
+        jnp.asarray(part, densities.dtype) for part in (price, np.log(hazards), np.log1p(-hazards), np.log(share)[None])
+    )
+    fresh = log_weights + (densities - known)[None]
+    total = jax.nn.logsumexp(fresh, 1, keepdims=True)
+    return jnp.logaddexp(stays + fresh, moves + total + shares) - jax.nn.logsumexp(total)
 
 
 def learned(
     groups: tuple[Group, ...], mixture: Mixture, phis: Phis, y: Array, index: Array, steps: Array, rewards: Rewards,
-    horizon: float, good: Array,
+    good: Array,
 ) -> tuple[Mixture, Array]:  # fmt: skip
     """The mixture after b rows in order, unless not `good`; and the errors of its predictions (b o,).
 
@@ -144,33 +131,26 @@ def learned(
     """
     good = good & jnp.all(jnp.stack([jnp.all(jnp.isfinite(phi)) for phi in phis]))
 
-    def row(members, at):
+    def row(mixture, at):
         phis, y, step = at
         fresh, told = [], []
-        for group, own, phi in zip(groups, members, phis, strict=True):
-            learn = jax.vmap(conjugate.learned, (0, 0, None, None, None, None))
-            own, at = learn(own, phi, y, index, rewards.location, good)
-            for place, kind in enumerate(group.kinds):
-                if kind.forgets:
-                    less = _member(own, place).forgotten(kind.half_life, step, good)
-                    own = jax.tree.map(lambda leaf, new, place=place: leaf.at[place].set(new), own, less)
-            fresh.append(own)
+        for group, own, phi in zip(groups, mixture.members, phis, strict=True):
+            learn = jax.vmap(conjugate.learned, (0, 0, 0, None, 0, None))
+            offsets, mu = _centers(group, own, mixture.level, rewards.location)
+            own, at = learn(own, phi, y[None] - offsets[:, None], index, mu, good)
+            fresh.append(conjugate.forgotten(own, [kind.half_life for kind in group.kinds], step, good))
             told.append(at)
-        return tuple(fresh), jax.tree.map(lambda *parts: jnp.concatenate(parts), *told)
+        errors, densities = jax.tree.map(lambda *parts: jnp.concatenate(parts), *told)
+        error = mixture.weights.astype(errors.dtype) @ errors
+        log_weights = weighed(groups, mixture.log_weights, jnp.sum(densities, 1))
+        rate = jnp.maximum(1 - _LEVEL, 1 / step.astype(float))
+        level = mixture.level + rate * (jnp.mean(y) - mixture.level)
+        moved = jax.tree.map(lambda new, old: jnp.where(good, new, old), (log_weights, level), mixture[1:])
+        return Mixture(tuple(fresh), *moved), error
 
     at = phis, y, steps
-    members, (errors, densities) = jax.lax.scan(row, alike(mixture.members, at), at)  # each (b, members, o)
-    error = jnp.einsum("k,bko->bo", mixture.weights, errors).ravel()
-    square = jnp.mean(error**2) / jnp.maximum(rewards.variance, jnp.finfo(error.dtype).tiny ** 0.5)
-    change = watched(mixture.change, square, steps[-1])
-    forgets = jnp.array([kind.forgets for group in groups for kind in group.kinds])
-    fresh = (1 - 1 / horizon) * mixture.log_weights + jnp.sum(densities, (0, 2)) - jnp.where(forgets, _PRICE, 0.0)
-    fresh = jnp.where(forgets & ~change.found, _NONE, fresh)
-    fresh = fresh - jnp.max(fresh)
-    fresh = jnp.where(forgets, jnp.maximum(fresh, jnp.where(change.found, _LEAST, _NONE)), fresh)
-    before = mixture.log_weights, mixture.change
-    log_weights, change = jax.tree.map(lambda new, old: jnp.where(good, new, old), (fresh, change), before)
-    return Mixture(members, log_weights, change), error
+    mixture, errors = jax.lax.scan(row, alike(mixture, at), at)
+    return mixture, errors.ravel()
 
 
 def posterior(
@@ -180,62 +160,69 @@ def posterior(
     location = rewards.location
 
     def answers(phis):
-        """Predictions of the members (members, b n), in order."""
+        """Predictions of the members (members, b n), in order, of rewards from the origin."""
         each = []
         for group, members, phi in zip(groups, mixture.members, phis, strict=True):
-            for place, kind in enumerate(group.kinds):
-                ask, given = functools.partial(_answers, place), (members, phi, location)
-                if kind.forgets:  # without weight, so without need of predictions, before a change was found
-                    none = jax.tree.map(jnp.zeros_like, each[-1])
-                    each.append(linalg.cond_any(mixture.change.found, ask, none, *given))
-                else:
-                    each.append(ask(None, *given))
-        found = jax.tree.map(lambda *rows: jnp.stack(rows).reshape(len(rows), -1), *each)
-        return found._replace(mean=found.mean + rewards.origin)
+            offsets, mu = _centers(group, members, mixture.level, location)
+            at = jax.vmap(_answers, (0, 1, 0))(members, phi, mu)
+            each.append(at._replace(mean=at.mean + offsets[:, None, None]))
+        return jax.tree.map(lambda *rows: jnp.concatenate(rows).reshape(len(mixture.weights), -1), *each)
 
-    def moments(at):
-        mean = mixture.weights @ at.mean
-        variance = mixture.weights @ (at.variance + (at.mean - mean[None]) ** 2)
-        return Marginals(mean, variance, mixture.weights @ at.noise)
+    def mixed(at, weights):
+        mean = weights @ at.mean
+        variance = weights @ (at.variance + (at.mean - mean[None]) ** 2)
+        return Marginals(mean + rewards.origin, variance, weights @ at.noise)
+
+    def parts(x):
+        """Of the members for a world that stays, and of the others: mixed, rare doubts would count in each decision."""
+        adapts = _shares(groups)[0]
+        own = jnp.stack([jnp.where(kept, mixture.weights, 0) for kept in (~adapts, adapts) if kept.any()])
+        totals = jnp.maximum(jnp.sum(own, 1), jnp.finfo(own.dtype).tiny)
+        return totals, jax.vmap(mixed, (None, 0))(answers(phis(x)), own / totals[:, None])
 
     def responses(weights, phis):
         """(members, b n) expected rewards of weights (K, n, F) of each group."""
-        each = [
-            jax.vmap(_responses, (0, 0, 1, None))(*given, location).reshape(given[2].shape[1], -1)
-            for given in zip(mixture.members, weights, phis, strict=True)
-        ]
+        each = []
+        for group, members, own, phi in zip(groups, mixture.members, weights, phis, strict=True):
+            offsets, _ = _centers(group, members, mixture.level, location)
+            at = jax.vmap(_responses, (0, 0, 1, None))(members, own, phi, location)
+            each.append(at.reshape(len(offsets), -1) + offsets[:, None])
         return rewards.origin + jnp.concatenate(each)
 
     def mean(x):
         """In O(n F); variances take O(n F^2)."""
-        weights = [jax.vmap(lambda member: member.expected(location))(members) for members in mixture.members]
+        weights = []
+        for group, members in zip(groups, mixture.members, strict=True):
+            _, mu = _centers(group, members, mixture.level, location)
+            weights.append(jax.vmap(lambda member, mu: member.expected(mu))(members, mu))
         return mixture.weights @ responses(weights, phis(x))
 
     def draw(key):
         chosen, drawn = jax.random.split(key)
-        member = jax.random.categorical(chosen, mixture.log_weights)
+        member = jax.random.categorical(chosen, jnp.log(mixture.weights))
         sizes = [members.weights.shape[2] for members in mixture.members]
         normal = jax.random.normal(drawn, (mixture.members[0].weights.shape[1], max(sizes)))
-        weights = [
-            jax.vmap(lambda each, own: each.drawn(own, location), (0, None))(members, normal[:, :size])
-            for members, size in zip(mixture.members, sizes, strict=True)
-        ]
+        weights = []
+        for group, members, size in zip(groups, mixture.members, sizes, strict=True):
+            _, mu = _centers(group, members, mixture.level, location)
+            drawn_of = jax.vmap(lambda each, own, mu: each.drawn(own, mu), (0, None, 0))
+            weights.append(drawn_of(members, normal[:, :size], mu))
         return lambda x: responses(weights, phis(x))[member]
 
     def joint(x):
         seen = phis(x)
         at = answers(seen)
-        mixed = moments(at)
-        errors = (at.mean - mixed.mean[None]) * jnp.sqrt(mixture.weights)[:, None]
+        mean = mixture.weights @ at.mean
+        errors = (at.mean - mean[None]) * jnp.sqrt(mixture.weights)[:, None]
         if len(seen[0]) == 1:
             own = jnp.diag(mixture.weights @ at.variance)
         else:  # the weights of all rows are the same
             given = zip(mixture.members, seen, strict=True)
             each = [jax.vmap(lambda member, phi: member.covariance(phi), (0, 1))(*pair) for pair in given]
             own = jnp.tensordot(mixture.weights, jnp.concatenate(each), 1)
-        return Predictive(mixed.mean, errors.mT @ errors + own, jnp.diag(mixed.noise))
+        return Predictive(mean + rewards.origin, errors.mT @ errors + own, jnp.diag(mixture.weights @ at.noise))
 
-    return Posterior(mean, joint, draw, lambda x: moments(answers(phis(x))))
+    return Posterior(mean, joint, draw, lambda x: mixed(answers(phis(x)), mixture.weights), parts)
 
 
 def recomputed(
@@ -270,14 +257,25 @@ def recomputed(
     return mixture._replace(members=tuple(fresh))
 
 
-def _member(members: Any, place: int) -> Any:
-    return jax.tree.map(lambda leaf: leaf[place], members)
+def _shares(groups: tuple[Group, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """(members,) Whether each is for a world that changes; share_k."""
+    share = np.exp([group.log_weight for group in groups for _ in group.kinds])
+    return np.array([kind.adapts for group in groups for kind in group.kinds]), share / share.sum()
 
 
-def _answers(place: int, _, members: Any, phi: Array, location: Array) -> Marginals:
+def _centers(group: Group, members: Any, level: Array, location: Array) -> tuple[Array, Array]:
+    """Of each member, what its rewards are counted from, and its prior means (K, n, F)."""
+    has = jnp.array([kind.level for kind in group.kinds])
+    mu = jax.vmap(conjugate.usual_mean)(members.weights, jnp.where(has, 0, location).astype(location.dtype))
+    lasting = np.array([group.kinds.index(kind._replace(half_life=math.inf)) for kind in group.kinds])
+    known = jax.vmap(lambda member, mu: member.expected(mu))(members, mu)[lasting]
+    own = (lasting == np.arange(len(lasting)))[:, None, None]
+    return jnp.where(has, level, 0), jnp.where(own, mu, known)
+
+
+def _answers(member: Any, phi: Array, mu: Array) -> Marginals:
     """Predictions (b, n) of one member."""
-    member = _member(members, place)
-    return jax.vmap(lambda phi: member.answer(phi[place], location))(phi)
+    return jax.vmap(lambda phi: member.answer(phi, mu))(phi)
 
 
 def _responses(member: Any, weights: Array, phi: Array, location: Array) -> Array:

@@ -9,7 +9,7 @@ is the evidence for one more feature. The likeliest is added until the odds of e
 weights of those chosen have the belief of `seqdec.agents.regression.conjugate`; the others are 0. P_j = L_j L_j^T, one
 column for each feature chosen, at O(n F) for each: a pivoted Cholesky decomposition. T_j is (F, 32).
 
-Source: Tipping, Faul, "Fast marginal likelihood maximisation for sparse Bayesian models", 2003, here with one variance
+Source: Tipping, Faul, "Fast marginal likelihood maximization for sparse Bayesian models", 2003, here with one variance
 for all weights, and evidence from all responses.
 """
 

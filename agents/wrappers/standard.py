@@ -117,7 +117,7 @@ def standardized(learner: Learner, spaces: HasSpaces) -> Learner:
 
 def on_inputs(posterior: Posterior, change: Callable[[PyTree], PyTree]) -> Posterior:
     """The posterior with `change` before `posterior`."""
-    marginals = posterior.marginals
+    marginals, parts = posterior.marginals, posterior.parts
 
     def draw(key):
         function = posterior.draw(key)
@@ -128,6 +128,7 @@ def on_inputs(posterior: Posterior, change: Callable[[PyTree], PyTree]) -> Poste
         lambda candidates: posterior.joint(change(candidates)),
         draw,
         None if marginals is None else lambda candidates: marginals(change(candidates)),
+        None if parts is None else lambda candidates: parts(change(candidates)),
     )
 
 

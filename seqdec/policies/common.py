@@ -7,7 +7,7 @@ from seqdec.boundary.checks import concrete, count, keyed
 from seqdec.core import Acquisition, Array, Key, Marginals, Posterior, PyTree
 
 _CELLS, _FURTHER, _LOWEST, _HIGHEST = 24, 3, 3.5, 5.0
-"""Of `of_normal_scores`: cells; how often their edges are found anew; deviations of the lowest edge below the mean of a
+"""Of `normal_scores`: cells; how often their edges are found anew; deviations of the lowest edge below the mean of a
 candidate, and of the highest above."""
 
 _LEAST = 1e-7
@@ -94,31 +94,47 @@ def unknown(score):
     return law
 
 
-def of_normal_scores(moments):
-    """Law of independent normal scores, nearly: play a from P(a), but uniformly one time in 500.
+def normal_scores(moments):
+    """Score and law of independent normal scores; nearly, play a from P(a), but uniformly one time in 500.
 
         P(a) = sum_k (G(y_k) - G(y_{k-1})) h_ak / sum_b h_bk        G(y) = prod_b F_b(y)
         h_ak = log F_a(y_k) - log F_a(y_{k-1})                      F_a(y) = Phi((y - mean_a) / std_a)
 
     Where the largest score lies in cell k, it is that of a with the share of a in the growth of log G. The edges are at
     the quantiles (k / 24)^2 of G, found by three interpolations. P(a) differs by less than 0.002 from the probability
-    that the score of a is the largest. Certain scores that are equal share evenly. Time and memory O(n).
+    that the score of a is the largest. Certain scores that are equal share evenly. Scores of a mixture are those of a
+    part drawn by its weight, and P(a) is the weighted mean of the parts'. Time and memory O(n) a part.
 
     Args:
-        moments: (posterior, candidates, mask) -> mean (n,) and std (n,).
+        moments: (marginals, mask) -> mean (n,) and std (n,).
     """
+
+    def of_parts(posterior, candidates, mask):
+        if posterior.parts is None:
+            weights, each = jnp.ones(1), jax.tree.map(lambda leaf: leaf[None], marginals(posterior, candidates))
+        else:
+            weights, each = posterior.parts(candidates)
+        return weights.astype(each.mean.dtype), *jax.vmap(lambda at: moments(at, mask))(each)
+
+    @keyed
+    def score(key, posterior, candidates, mask):
+        weights, mean, std = of_parts(posterior, candidates, mask)
+        part, normal = jax.random.split(key)
+        part = jax.random.categorical(part, jnp.log(weights))
+        return masked(mean[part] + std[part] * jax.random.normal(normal, mean[0].shape, mean.dtype), mask)
 
     @keyed
     def law(key, posterior, candidates, mask):
-        mean, std = moments(posterior, candidates, mask)
-        share = uniform(mean, mask)
-        return drawn(key, (1 - _UNIFORM) * wins(mean, std, share > 0) + _UNIFORM * share)
+        weights, mean, std = of_parts(posterior, candidates, mask)
+        share = uniform(mean[0], mask)
+        won = weights @ jax.vmap(wins, (0, 0, None))(mean, std, share > 0)
+        return drawn(key, (1 - _UNIFORM) * won + _UNIFORM * share)
 
-    return law
+    return score, law
 
 
 def wins(mean: Array, std: Array, allowed: Array) -> Array:
-    """P (n,) of `of_normal_scores`; NaN where allowed if a mean is not finite."""
+    """P (n,) of `normal_scores`; NaN where allowed if a mean is not finite."""
     std = jnp.maximum(jnp.maximum(std, 4 * jnp.finfo(mean.dtype).eps * jnp.abs(mean)), 1e-30)  # the mean's rounding
     binding = jnp.argmax(masked(mean - _LOWEST * std, allowed))
     mean, low = mean - mean[binding], -_LOWEST * std[binding]
@@ -126,7 +142,7 @@ def wins(mean: Array, std: Array, allowed: Array) -> Array:
     scale = 1 / (2**0.5 * std[:, None])
 
     def below(y):
-        cumulative = 0.5 + 0.5 * jax.lax.erf((y - mean[:, None]) * scale)
+        cumulative = 0.5 + 0.5 * jax.lax.erf((y[None] - mean[:, None]) * scale)
         return jnp.where(allowed[:, None], jnp.maximum(cumulative, _LEAST), 1)
 
     levels = jnp.linspace(0, 1, _CELLS + 1, dtype=mean.dtype)

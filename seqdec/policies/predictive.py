@@ -39,16 +39,10 @@ def epistemic_sampling(*, joint: bool = False, propensity_samples: int = 100) ->
 
 def _sampling(noisy: bool, joint: bool, propensity_samples: int) -> Acquisition:
 
-    def moments(posterior, candidates, mask):
+    def moments(at, mask):
         del mask
-        at = common.marginals(posterior, candidates)
         variance = at.variance + at.noise if noisy else at.variance
         return at.mean, jnp.sqrt(jnp.maximum(variance, 0))
-
-    @keyed
-    def separate(key, posterior, candidates, mask):
-        mean, std = moments(posterior, candidates, mask)
-        return common.masked(mean + std * jax.random.normal(key, mean.shape, mean.dtype), mask)
 
     @keyed
     def together(key, posterior, candidates, mask):
@@ -57,8 +51,7 @@ def _sampling(noisy: bool, joint: bool, propensity_samples: int) -> Acquisition:
         normal = jax.random.normal(key, at.mean.shape, at.mean.dtype)
         return common.masked(at.mean + normal @ linalg.psd_root(cov), mask)
 
+    separate, law = common.normal_scores(moments)
     score = together if joint else separate
     of_draws = common.of_draws(score, propensity_samples)
-    return Acquisition(
-        score, "joint", of_draws if joint or not propensity_samples else common.of_normal_scores(moments)
-    )
+    return Acquisition(score, "joint", of_draws if joint or not propensity_samples else law)

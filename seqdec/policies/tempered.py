@@ -14,10 +14,9 @@ Source: ours; that contexts which differ explore by themselves: Bastani, Bayati,
 algorithms for contextual bandits", 2021.
 """
 
-import jax
 import jax.numpy as jnp
 
-from seqdec.boundary.checks import keyed, positive
+from seqdec.boundary.checks import positive
 from seqdec.core import Acquisition
 from seqdec.policies import common
 
@@ -34,8 +33,7 @@ def tempered_sampling(*, neglect: float = 5.0) -> Acquisition:
     """
     positive("neglect", neglect)
 
-    def moments(posterior, candidates, mask):
-        at = common.marginals(posterior, candidates)
+    def moments(at, mask):
         smallest = jnp.finfo(at.mean.dtype).tiny
         ratio = jnp.maximum(at.variance, smallest) / jnp.maximum(at.noise, smallest)
         allowed = jnp.ones_like(ratio) if mask is None else jnp.asarray(mask, ratio.dtype)
@@ -43,9 +41,5 @@ def tempered_sampling(*, neglect: float = 5.0) -> Acquisition:
         share = jnp.minimum(1, rho / (neglect * jnp.maximum(jnp.sum(allowed), 1)))
         return at.mean, jnp.sqrt(jnp.maximum(at.variance * share, 0))
 
-    @keyed
-    def score(key, posterior, candidates, mask):
-        mean, std = moments(posterior, candidates, mask)
-        return common.masked(mean + std * jax.random.normal(key, mean.shape, mean.dtype), mask)
-
-    return Acquisition(score, "joint", common.of_normal_scores(moments))
+    score, law = common.normal_scores(moments)
+    return Acquisition(score, "joint", law)

@@ -505,7 +505,7 @@ TAKERS: dict[str, dict[str, Row]] = {
             0.25,
             lambda x: filters.lrkf(NETWORK, GAUSSIAN, rank=2, process_noise=x) and None,
         ),
-        "agents.auto(horizon)": (250.0, lambda x: agents.auto(SITE, horizon=x) and None),
+        "agents.auto(learning_rate)": (0.25, lambda x: agents.auto(SITE, learning_rate=x) and None),
     },
     "reward": {
         "OnlineAgent.learn(reward)": (0.5, lambda x: decided(reward=x)),
