@@ -155,13 +155,13 @@ class Regression(NamedTuple):
 
         The noise stays.
         """
+
+        def fade(root):
+            information = keep * jnp.eye(root.shape[-1], dtype=root.dtype) + (1 - keep) * root.mT @ root
+            return linalg.solve_transposed(linalg.lower_cholesky(information).mT, root.mT).mT
+
         root = self.root
-        if root.ndim == 3:
-            identity = jnp.eye(root.shape[-1], dtype=root.dtype)[None]
-            lower = jnp.linalg.cholesky(keep * identity + (1 - keep) * root.mT @ root)
-            root = jax.scipy.linalg.solve_triangular(lower, root.mT, lower=True).mT
-        else:
-            root = root / jnp.sqrt(keep + (1 - keep) * root**2)
+        root = jax.lax.map(fade, root) if root.ndim == 3 else root / jnp.sqrt(keep + (1 - keep) * root**2)
         lost = _times(root, _transposed(root, self.weights))
         return self._replace(weights=self.weights - (1 - keep) * lost, root=root)
 
