@@ -103,7 +103,7 @@ def agent(
         update_batch=None if learner.update_batch is None else update_batch,
         act_batch=None if learner.prepared is None or box is not None else act_batch,
         widened=learner.widened,
-        assess=assess if choices.indexed else None,
+        assess=assess if choices.spread is None else None,
     )
     return checked(made, spaces)
 
@@ -121,12 +121,17 @@ def decide(key: Key, acquisition: Acquisition, question: Posterior, choices: Cho
     """Play by the law of the acquisition; see `Action.propensity` for what has none."""
     obs, mask = _unmasked(observation)
     offer, play = jax.random.split(key)
-    candidates = choices.candidates(offer, obs)
+    candidates, spread = choices.candidates(offer, obs), choices.spread
+    play, near = (play, None) if spread is None else jax.random.split(play)
     index, every = played(acquisition, play, question, candidates, mask)
-    every = every if choices.indexed else None
-    chance = jnp.nan if every is None else every[index]
-    propensity = jnp.where(choices.sound(obs) & (chance > 0), chance, jnp.nan)
-    return Action(choices.action(candidates, index), propensity, every)
+    if spread is None:
+        value, chance = choices.action(candidates, index), jnp.nan if every is None else every[index]
+    elif acquisition.law is None or every is None:  # the best of the points itself has no density
+        value, chance, every = choices.action(candidates, index), jnp.nan, None
+    else:
+        (value, chance), every = spread(near, candidates, every, index), None
+    propensity = jnp.where(choices.sound(obs) & (chance > 0) & (chance < jnp.inf), chance, jnp.nan)
+    return Action(value, propensity, every)
 
 
 def _unmasked(observation: PyTree) -> tuple[PyTree, Array | None]:

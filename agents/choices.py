@@ -21,6 +21,8 @@ _POINTS = 256
 """Default number of points of a box per decision."""
 _NEAR = (0.1, 0.01)
 """Standard deviations of further points around the best, in edges of the box."""
+_AROUND, _RESOLVED = 0.01, 64
+"""Largest distance of the action from the point chosen, in edges of the box; in roundings, where it has a density."""
 
 
 class Choices(NamedTuple):
@@ -34,8 +36,9 @@ class Choices(NamedTuple):
     """(observation, action, feedback) -> x, y, observed of `seqdec.core.Learner.update`"""
     sound: Callable[[PyTree], Array]
     """(observation) -> () bool: numbers are finite and not too large, integers in range"""
-    indexed: bool
-    """whether candidates are all actions in their order"""
+    spread: Callable[[Key, PyTree, Array, Array], tuple[Array, Array]] | None = None
+    """(key, candidates, law (n,), index drawn from it) -> action near that point, and its density; None: candidates
+    are all actions in their order"""
 
 
 def choices_for(spaces: HasSpaces, num_candidates: int | None = None) -> Choices:
@@ -80,15 +83,21 @@ def _of_discrete(observe: Callable[[PyTree], Array], sound: Callable[[PyTree], A
         played &= (index >= 0) & (index < num_actions)
         return observe(observation), jnp.where(played, feedback, jnp.nan), jnp.clip(index, 0, num_actions - 1)
 
-    return Choices(
-        lambda key, observation: observe(observation), lambda candidates, index: index, evidence, sound, True
-    )
+    return Choices(lambda key, observation: observe(observation), lambda candidates, index: index, evidence, sound)
 
 
 def _of_box(
     observe: Callable[[PyTree], Array], sound: Callable[[PyTree], Array], space: gym_spaces.Box, num_candidates: int
 ) -> Choices:
-    """Uniform points of the box in its dtype; the input is observation and point, concatenated."""
+    """Uniform points of the box in its dtype; the input is observation and point, concatenated.
+
+    With p_i the law of the points, u the least p_i, K_i uniform on the cube around point i as far as it lies in the
+    box, and V the volume of the box, the action a is drawn from
+
+        sum_i (p_i - u) K_i(a) + n u / V
+
+    Of integers, K_i is the point alone, and V the number of points. An edge of no length has no part in volumes.
+    """
     dtype = jax.dtypes.canonicalize_dtype(space.dtype)
     whole = not jnp.issubdtype(dtype, jnp.floating)
     low, high = (bound.ravel() for bound in (map(jnp.int32, (space.low, space.high)) if whole else limits(space)))
@@ -110,10 +119,32 @@ def _of_box(
         response = jnp.where(sound(observation) & moderate(response), response, jnp.nan)
         return join(observation, jnp.ravel(action)[None]), response, None
 
-    def action(rows, index):
-        return rows[index, rows.shape[1] - low.size :].reshape(space.shape).astype(dtype)
+    def of(point):
+        return point.reshape(space.shape).astype(dtype)
 
-    return Choices(candidates, action, evidence, sound, indexed=False)
+    def action(rows, index):
+        return of(rows[index, rows.shape[1] - low.size :])
+
+    least, most = np.asarray(low, float), np.asarray(high, float)
+    edges = np.ones(low.size) if whole else np.where(most > least, most - least, 1)
+    volume, half = float(np.prod(most - least + 1 if whole else edges)), 0.0 if whole else _AROUND * edges
+    rounding = 0.0 if whole else _RESOLVED * float(jnp.finfo(dtype).eps) * np.maximum(np.abs(least), np.abs(most))
+    known = 1.0 if np.all(rounding <= half) else np.nan
+
+    def spread(key, rows, law, index):
+        explore, far, close = jax.random.split(key, 3)
+        points, floor = rows[:, rows.shape[1] - low.size :].astype(jnp.float32), jnp.min(law)
+        lows, highs = (jnp.clip(points + side, low, high) for side in (-half, half))
+        lengths = jnp.where((highs > lows) & (not whole), highs - lows, 1)
+        draw = jax.random.randint if whole else jax.random.uniform
+        other = draw(far, low.shape, minval=low, maxval=high + whole)
+        near = jax.random.uniform(close, low.shape, minval=lows[index], maxval=highs[index])
+        point = jnp.where(jax.random.bernoulli(explore, floor / law[index]), other, near)
+        inside = jnp.all((lows <= point) & (point <= highs), axis=1)
+        density = jnp.sum(jnp.where(inside, (law - floor) / jnp.prod(lengths, axis=1), 0)) + len(law) * floor / volume
+        return of(point), known * density
+
+    return Choices(candidates, action, evidence, sound, spread)
 
 
 def near_best(choices: Choices, question: Posterior, space: gym_spaces.Box) -> Choices:
