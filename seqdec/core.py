@@ -224,9 +224,9 @@ class Action(NamedTuple):
     value: Array
     """() index from 0 for Discrete actions, wherever the space starts; a point for Box actions."""
     propensity: Array
-    """() probability by which this index was drawn; NaN if unknown, as of points, which have no density here, and in
-    compiled code for a mask without allowed action or a context not finite or as large as 1e15 (in Python a
-    ValueError)."""
+    """() probability by which this index was drawn; of points of a Box of floats the density, per unit of volume. NaN
+    if unknown, as of the one point that a policy without a random choice plays, and in compiled code for a mask without
+    allowed action or a context not finite or as large as 1e15 (in Python a ValueError)."""
     probabilities: Array | None = None
     """(n,) of all actions, if known."""
 

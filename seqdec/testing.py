@@ -221,8 +221,8 @@ def check_agent(make: Callable[[Spaces], Agent], *, spaces: HasSpaces | None = N
     """An agent keeps the contract of `seqdec.core.Agent`.
 
     - The state keeps structure, shapes and dtypes, and stays finite.
-    - Only allowed actions are played, also in a context of NaN; their propensities, in (0, 1], are those by which they
-      are drawn.
+    - Only allowed actions are played, also in a context of NaN; their propensities, in (0, 1], of points of a Box of
+      floats densities, are those by which they are drawn.
     - Rewards and contexts that are not finite, and actions out of range, are rejected: `state.params`, or a state
       without, is unchanged.
     - The responses of all Discrete actions may replace a reward.
@@ -369,7 +369,8 @@ def _check_actions(space: gymnasium.Space, found: Action) -> None:
     else:
         assert all(space.contains(np.asarray(value, space.dtype)) for value in values), f"{values} are not in {space}"
     known = ~np.isnan(propensity)
-    assert np.all((propensity[known] > 0) & (propensity[known] <= 1 + 1e-6)), f"propensities {propensity}"
+    most = 1 + 1e-6 if isinstance(space, Discrete) or space.dtype.kind in "iu" else np.inf
+    assert np.all((propensity[known] > 0) & (propensity[known] <= most)), f"propensities {propensity}"
     if found.probabilities is not None:
         every = np.asarray(found.probabilities)
         _close(every.sum(1), np.ones(len(every)), 1e-4, 1e-4, "the sum of probabilities")

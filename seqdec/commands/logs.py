@@ -30,6 +30,11 @@ def read(options: Any) -> Log:
         return ope.load_vowpal_wabbit(path, num_actions=size)
     if is_database(path):
         log = read_log(path)
+        if not isinstance(log, Log):
+            raise ValueError(
+                f"{path} has points of a Box as actions: evaluate a target's density in Python, "
+                "seqdec.ope.evaluate(seqdec.service.read_log(folder), density, seed=0)"
+            )
         if size not in (None, log.num_actions):
             raise ValueError(f"actions: {path} has {log.num_actions} actions; got {size}: leave the option out")
         return log

@@ -129,6 +129,8 @@ def _spaces_for(log: Any, spaces: HasSpaces | None) -> tuple[Spaces, np.float32,
             f"log must be a seqdec.ope.ContinuousLog, of make_continuous_log; got {type(log).__name__}: for a Log of "
             "Discrete actions, take seqdec.ope.learn"
         )
+    if log.action.ndim > 1:
+        raise ValueError(f"actions of the log have {log.action.shape[1]} numbers; one is learned")
     low, high = log.action.min(), log.action.max()
     ends = np.nextafter(np.float32(low), np.float32(high)), np.nextafter(np.float32(high), np.float32(low))
     if not ends[0] < ends[1]:

@@ -48,10 +48,11 @@ def _check_agent(agent: Any) -> None:
 
 def _numbers_seen(agent: Agent, log: ContinuousLog) -> np.ndarray:
     seen, actions = (None, None) if agent.spaces is None else agent.spaces
-    one = isinstance(actions, gym_spaces.Box) and np.prod(actions.shape) == 1
+    one = isinstance(actions, gym_spaces.Box) and np.prod(actions.shape) == 1 and log.action.ndim == 1
     if not isinstance(seen, gym_spaces.Box) or not one:
         raise TypeError(
-            f"{agent.name} must have Box observations and a Box of one number as action; got {seen} and {actions}"
+            f"{agent.name} must have Box observations and a Box of one number as action, as the log; got {seen}, "
+            f"{actions} and logged actions {log.action.shape}: of points, the target is a density, (log) -> (n,)"
         )
     if np.prod(seen.shape) != log.context.shape[1]:
         raise ValueError(f"{agent.name} is for {seen}; the log has {log.context.shape[1]} features")

@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import BaseModel
 from starlette.responses import Response
 
+from seqdec.ope import Log
 from seqdec.runtime import short_turns
 from seqdec.serve import messages
 from seqdec.serve.access import Right
@@ -149,7 +150,10 @@ async def log(service: Service, deployment: Deployment, message: None) -> Any:
     def written() -> bytes:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "log.parquet")
-            agent.log().save(path)
+            found = agent.log()
+            if not isinstance(found, Log):
+                raise ValueError("actions are points of a box: read their log with seqdec.service.read_log(folder)")
+            found.save(path)
             return path.read_bytes()
 
     return Response(await service.slowly(written), media_type="application/vnd.apache.parquet")

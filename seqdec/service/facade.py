@@ -71,7 +71,7 @@ class Decision(NamedTuple):
     action: Any
     """name of the arm, id of the item, or point of a Box"""
     propensity: float
-    """probability by which the action was drawn; NaN where unknown"""
+    """probability by which the action was drawn, of a point of a Box its density; NaN where unknown"""
     token: str
     """for `OnlineAgent.learn`"""
     probabilities: tuple[float, ...] | None = None
@@ -681,8 +681,11 @@ class OnlineAgent:
         self._slowly(self._learner.snapshot, self._transact)
         self._slowly(logs.back_up, self._store, self._transact, self._folder and self._folder / SNAPSHOT, to)
 
-    def log(self) -> Log:
-        """Decisions with known reward and propensity, for `seqdec.ope`. Raises ValueError where there is none."""
+    def log(self) -> Any:
+        """Decisions with known reward and propensity, for `seqdec.ope`: a `Log`, of points of a Box a `ContinuousLog`.
+
+        Raises ValueError where there is none.
+        """
         with short_turns(), logs.opened(self._store, self._transact) as database:
             return logs.log_of(database)
 

@@ -21,6 +21,7 @@ from seqdec.ope.alignment import aligned
 from seqdec.ope.columns import part_column
 from seqdec.ope.comparison import Comparison, compare
 from seqdec.ope.diagnostics import RARE
+from seqdec.ope.estimators.continuous import ContinuousLog, make_continuous_log
 from seqdec.ope.log import Log, make_log
 from seqdec.persistence import located
 from seqdec.service import rewards
@@ -209,9 +210,12 @@ def from_bytes(content: bytes) -> SQLite:
     return database
 
 
-def log_of(database: Database) -> Log:
+def log_of(database: Database) -> Any:
     """Decisions with known reward and propensity, but for control groups of one arm. Raises ValueError where none."""
-    found = joined(database)
+    pairs = _rewarded(database)
+    if pairs and isinstance(pairs[0][1][5], bytes):
+        return _of_points(database, pairs)
+    found = joined(database, pairs)
     one_arm = {number for number, unit in database.units().items() if unit.is_control}
     kept = [
         place
@@ -308,16 +312,10 @@ class Joined(NamedTuple):
 
 def joined(database: Database, pairs: Pairs | None = None) -> Joined:
     """Decisions with known reward and propensity, of some or all. Raises ValueError where there is none."""
-    if pairs is None:
-        first = lowest_of(database.inserted())
-        pairs = database.rewarded("WHERE rewards.number >= ? ORDER BY rewards.number", (first,))
+    pairs = _rewarded(database) if pairs is None else pairs
     if pairs and isinstance(pairs[0][1][5], bytes):
-        raise ValueError("a log for off-policy evaluation has actions with an index; these are points of a box")
-    # Without those whose context was erased.
-    rows = [(*decision, reward[3], reward[0]) for reward, decision in pairs if None not in (decision[3], decision[6])]
-    rows.sort(key=lambda row: row[1])
-    if not rows:
-        raise ValueError(f"{database.path} has no decision with a propensity and a reward yet")
+        raise ValueError("arms are compared, and these actions are points of a Box")
+    rows = _known(database, pairs)
     numbers, moments, nonces, contexts, masks, actions, propensities, keys, laws, shadows, stored, sequences = zip(
         *rows, strict=True
     )
@@ -355,6 +353,37 @@ def joined(database: Database, pairs: Pairs | None = None) -> Joined:
     known = None if names == tuple(range(size)) else names
     log = log.replace(action_names=known, key=np.array(own, object), logging=_laws(laws, size))
     return Joined(log, numbers, shadows, sequences)
+
+
+def _rewarded(database: Database) -> Pairs:
+    """All rewards with their decisions."""
+    first = lowest_of(database.inserted())
+    return database.rewarded("WHERE rewards.number >= ? ORDER BY rewards.number", (first,))
+
+
+def _known(database: Database, pairs: Pairs) -> list[Any]:
+    """Decisions with propensities, in their order, each with its reward and the place of that; of no erased context.
+
+    Raises ValueError where there is none.
+    """
+    rows = [(*decision, reward[3], reward[0]) for reward, decision in pairs if None not in (decision[3], decision[6])]
+    if not rows:
+        raise ValueError(f"{database.path} has no decision with a propensity and a reward yet")
+    return sorted(rows, key=lambda row: row[1])
+
+
+def _of_points(database: Database, pairs: Pairs) -> ContinuousLog:
+    """Decisions for points of a Box, whose propensities are densities."""
+    _, _, _, contexts, _, actions, densities, *_, stored, _ = zip(*_known(database, pairs), strict=True)
+    facts, count = database.facts(), len(actions)
+    points = np.frombuffer(b"".join(actions), np.float32).reshape(count, -1)
+    records = unpacked(contexts, record_from(facts["record"]))
+    return make_continuous_log(
+        action=points[:, 0] if points.shape[1] == 1 else points,
+        reward=[rewards.worth(reward, facts.get("reward_weights")) for reward in stored],
+        density=densities,
+        context=np.concatenate([records[name].reshape(count, -1) for name in records.dtype.names or ()], axis=1),
+    )
 
 
 def _laws(laws: Sequence[bytes | None], size: int) -> np.ndarray | None:
@@ -488,14 +517,16 @@ def is_database(path: str | os.PathLike[str]) -> bool:
         return file.read(len(_SQLITE)) == _SQLITE
 
 
-def read_log(path: str | os.PathLike[str] | Postgres) -> Log:
+def read_log(path: str | os.PathLike[str] | Postgres) -> Any:
     """Decisions of an `OnlineAgent` with their rewards, for off-policy evaluation, also while it is in use.
+
+    A `Log`; of points of a Box a `ContinuousLog`.
 
     Args:
         path: the agent's folder, the database in it, or a copy; read only. Of several processes: `Postgres`.
 
-    Raises FileNotFoundError where there is no log, ValueError where it is damaged, has no reward yet, or its actions
-    are points of a Box.
+    Raises FileNotFoundError where there is no log, ValueError where it is damaged, or has no decision with a reward and
+    a propensity yet.
     """
     return read_database(path, log_of)
 

@@ -417,8 +417,20 @@ def test_points_of_a_box() -> None:
     assert one.learn(first.token, 1.0) == "learned"
     with pytest.raises(TypeError, match="here they are points of a Box"):
         one.add_arm()
-    with pytest.raises(ValueError, match="these are points of a box"):
-        one.log()
+    with pytest.raises(ValueError, match="arms are compared, and these actions are points of a Box"):
+        one.comparison(seed=0)
+    log = one.log()
+    np.testing.assert_array_equal(log.action, first.action[None])
+    assert log.context.tolist() == X[:1].tolist() and log.reward.tolist() == [1.0] and log.density.tolist() == [1.0]
+    half = ope.evaluate(log, lambda log: 2.0 * (log.action[:, 0] < 0.5), seed=0)  # uniform in a half of the box
+    assert half["value"]["kernel_ips"] == 2 * (first.action[0] < 0.5)
+    without = service(
+        make=lambda site: seqdec.agents.linear(site, policy="greedy"),
+        site=Spaces(SITE.observation_space, spaces.Box(0, 1, (3,))),
+    )
+    without.learn(without.decide(X[0]).token, 1.0)
+    with pytest.raises(ValueError, match="no decision with a propensity and a reward yet"):
+        without.log()
 
 
 def test_candidates_with_features() -> None:

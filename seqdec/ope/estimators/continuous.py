@@ -32,47 +32,49 @@ from seqdec.rows import Rows
 
 @dataclass(frozen=True, eq=False)
 class ContinuousLog(Rows):
-    """Decisions with a number as action, from `make_continuous_log`."""
+    """Decisions with a number or a point as action, from `make_continuous_log`."""
 
     context: np.ndarray
     """(n, d)"""
     action: np.ndarray
-    """(n,) float64"""
+    """(n,) float64; (n, k) of points of k numbers"""
     reward: np.ndarray
     """(n,) float64"""
     density: np.ndarray
-    """(n,) > 0, of the logging policy at the action"""
+    """(n,) > 0, of the logging policy at the action, per unit of volume; of integers the probability"""
 
     known_propensities: ClassVar[bool] = True
     estimated: ClassVar[bool] = False
 
 
 class ContinuousEvidence(NamedTuple):
-    """A log and a deterministic target."""
+    """A log and a target: one action for each row, or a density."""
 
     log: ContinuousLog
-    action: np.ndarray
-    """(n,) of the target"""
+    action: Any
+    """(n,) of the target; NaN for a density"""
     predicted: Any
     """(n,) predicted reward of the target's action, or None"""
     seed: int
+    weights: Any = np.nan
+    """(n,) the target's density at the logged action over that of the log; NaN for a target of one action"""
 
 
 def make_continuous_log(*, action: Any, reward: Any, density: Any, context: Any = None) -> ContinuousLog:
-    """A validated log of numbers as actions.
+    """A validated log of numbers or points as actions.
 
-    All are (n,) and finite, densities > 0; contexts are (n, d) or None.
+    All are (n,) and finite, densities > 0; actions also (n, k); contexts are (n, d) or None.
 
     Raises:
         TypeError: not numbers.
         ValueError: other shapes or ranges.
     """
-    shape = (np.size(np.asarray(checks.as_array("action", action))),)
-    if not shape[0]:
+    given = np.asarray(checks.as_array("action", action))
+    if not given.size:
         raise ValueError("action must hold at least one number; got none")
-    action, reward, density = (
-        finite(name, part, shape) for name, part in (("action", action), ("reward", reward), ("density", density))
-    )
+    shape = given.shape[:1] if given.ndim == 2 else (given.size,)
+    action = finite("action", given, given.shape if given.ndim == 2 else shape)
+    reward, density = (finite(name, part, shape) for name, part in (("reward", reward), ("density", density)))
     if not (density > 0).all():
         raise ValueError(f"density must be positive; got {density.min()}")
     x = np.zeros((*shape, 0)) if context is None else np.asarray(checks.as_array("context", context), np.float64)
@@ -81,11 +83,24 @@ def make_continuous_log(*, action: Any, reward: Any, density: Any, context: Any 
 
 @evidence.register
 def _of_numbers(log: ContinuousLog, target: Any, predicted: Any = None, *, seed: int) -> ContinuousEvidence:
-    """`target` (n,) actions, `predicted` (n,) their rewards or None."""
+    """`target` (n,) actions, `predicted` (n,) their rewards or None; or (log) -> (n,) densities, without `predicted`."""
     refuse_agent("target", target)
+    number = checks.seed("seed", seed)
+    if callable(target):
+        if predicted is not None:
+            raise ValueError("predicted holds rewards of one action a row, and the target is a density: leave it out")
+        density = finite("the densities of the target", target(log), log.reward.shape)
+        if (density < 0).any():
+            raise ValueError(f"the densities of the target must be at least 0; got {density.min()}")
+        return ContinuousEvidence(log, np.nan, None, number, density / log.density)
+    if log.action.ndim > 1:
+        raise ValueError(
+            f"an action of the log has {log.action.shape[1]} numbers, and kernels are for one: give the target's "
+            "density at the logged actions, as a function (log) -> (n,)"
+        )
     action = finite("target", target, log.action.shape)
     known = None if predicted is None else finite("predicted", predicted, log.action.shape)
-    return ContinuousEvidence(log, action, known, checks.seed("seed", seed))
+    return ContinuousEvidence(log, action, known, number)
 
 
 def finite(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
@@ -113,6 +128,8 @@ _LEAST = 20
 @dataclass(frozen=True, kw_only=True)
 class KernelIPS(Estimator):
     """Inverse propensity scoring with weights w = K((action - target) / h) / (h density): mean of w r.
+
+    For a target with a density, w is its quotient by that of the log, without a kernel.
 
     References:
         Kallus, Zhou, "Policy evaluation and optimization with continuous treatments", 2018.
@@ -172,7 +189,9 @@ def _check_kernel(bandwidth: float | str, kernel: str) -> None:
 
 
 def weights(evidence: ContinuousEvidence, bandwidth: float | str, kernel: str) -> np.ndarray:
-    """(n,) weights of a bandwidth or of "slope"."""
+    """(n,) weights of a bandwidth or of "slope"; of a target's density."""
+    if np.ndim(evidence.weights):
+        return evidence.weights
     if isinstance(bandwidth, str):
         h = narrow(evidence, kernel)
         return _plain(evidence, h, kernel) * _correction(evidence, h, kernel)
@@ -215,6 +234,8 @@ def _correction(evidence: ContinuousEvidence, h: float, kernel: str) -> np.ndarr
 @reach.register
 def _reach(evidence: ContinuousEvidence) -> Reach:
     """Weights of the default estimators, and the share of the target's actions without a logged one nearby."""
+    if np.ndim(evidence.weights):
+        return by_weights(evidence.weights, 0.0)
     kernel = KernelIPS().kernel
     h, sorted_actions = narrow(evidence, kernel), np.sort(evidence.log.action)
     first, last = (np.searchsorted(sorted_actions, evidence.action + side * h) for side in (-1, 1))
