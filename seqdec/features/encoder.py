@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -18,6 +18,16 @@ from seqdec.registry import unknown
 
 _FORMAT = "seqdec encoder 1"
 _SHOWN = 12
+
+
+class Outside(NamedTuple):
+    """A value far outside of a range."""
+
+    row: int
+    column: str
+    value: Any
+    known: str
+    """the range and what it is, in words"""
 
 
 class Encoder:
@@ -155,33 +165,50 @@ class Encoder:
         Raises TypeError for no dict or a value of another type; ValueError for a value without encoding, or none of the
         columns.
         """
+        return self.read(row)[0]
+
+    def read(self, row: Mapping[str, Any]) -> tuple[np.ndarray, list[Outside]]:
+        """The features (F,) of one row, and its numbers and dates far outside of what the encoder was fitted to.
+
+        Raises as `__call__`.
+        """
         self._check_row(row)
-        encoded, get = np.zeros(len(self.names), np.float32), row.get
+        encoded, get, outside = np.zeros(len(self.names), np.float32), row.get, []
         for name, missing, write, last in self._writers:
             value = get(name)
             if missing(value):
                 encoded[last] = 1.0
-            else:
-                write(encoded, value)
-        return encoded
+            elif write(encoded, value):
+                outside.append(
+                    Outside(0, name, value, f"{self.kinds[name].fitted_to}, which its encoder was fitted to")
+                )
+        return encoded, outside
 
     def transform(self, table: Any) -> np.ndarray:
         """The features (n, F) of a table, as for `fit`.
 
         Raises as `__call__`, and for a missing or repeated column.
         """
+        return self.read_table(table)[0]
+
+    def read_table(self, table: Any) -> tuple[np.ndarray, list[Outside]]:
+        """As `transform`, and what `read` finds in each row."""
         rows, found = columns_of(table, list(self.kinds))
-        encoded = np.zeros((rows, len(self.names)), np.float32)
+        encoded, outside = np.zeros((rows, len(self.names)), np.float32), []
         for name, missing, write, last in self._writers:
             for place, value in enumerate(found[name].values):
                 try:
                     if missing(value):
                         encoded[place, last] = 1.0
-                    else:
-                        write(encoded[place], value)
+                    elif write(encoded[place], value):
+                        outside.append(
+                            Outside(
+                                place, name, value, f"{self.kinds[name].fitted_to}, which its encoder was fitted to"
+                            )
+                        )
                 except (TypeError, ValueError) as error:
                     raise type(error)(f"row {place}, {error}") from None
-        return encoded
+        return encoded, outside
 
     @property
     def report(self) -> Report:

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -45,6 +45,11 @@ class Kind(abc.ABC):
     def features(self, column: str) -> list[str]:
         """Names of the features."""
         return [column]
+
+    @property
+    def fitted_to(self) -> str:
+        """The range of a number or date outside of which its encoding does not grow, in words."""
+        return ""
 
     @abc.abstractmethod
     def writer(self, column: str, at: int) -> values.Write:
@@ -85,12 +90,18 @@ class Numeric(Kind):
     def writer(self, column: str, at: int) -> values.Write:
         mean, std = self.mean, self.std
 
-        def write(row: np.ndarray, value: Any) -> None:
+        def write(row: np.ndarray, value: Any) -> bool:
             if type(value) is not float or not math.isfinite(value):
                 value = values.number(column, value)
-            row[at] = _clipped((value - mean) / std)
+            scaled = (value - mean) / std
+            row[at] = _clipped(scaled)
+            return not -CUT <= scaled <= CUT
 
         return write
+
+    @property
+    def fitted_to(self) -> str:
+        return f"{self.mean - CUT * self.std:.4g} to {self.mean + CUT * self.std:.4g}"
 
 
 @dataclass(frozen=True)
@@ -105,10 +116,17 @@ class Days(Numeric):
         return _day(values.moment(column, value))
 
     def writer(self, column: str, at: int) -> values.Write:
-        def write(row: np.ndarray, value: Any) -> None:
-            row[at] = _clipped((self.number(column, value) - self.mean) / self.std)
+        def write(row: np.ndarray, value: Any) -> bool:
+            scaled = (self.number(column, value) - self.mean) / self.std
+            row[at] = _clipped(scaled)
+            return not -CUT <= scaled <= CUT
 
         return write
+
+    @property
+    def fitted_to(self) -> str:
+        ends = (self.mean + side * CUT * self.std for side in (-1, 1))
+        return " to ".join(str(date.fromordinal(int(min(max(end, 1), date.max.toordinal())))) for end in ends)
 
 
 @dataclass(frozen=True)
@@ -193,17 +211,23 @@ class Quantiles(Kind):
     def writer(self, column: str, at: int) -> values.Write:
         x, z = self.quantiles, self.scores
         last = len(x) - 1
+        far = CUT * (x[-1] - x[0]) or math.inf
 
-        def write(row: np.ndarray, value: Any) -> None:
+        def write(row: np.ndarray, value: Any) -> bool:
             number = values.number(column, value)
             place = bisect.bisect_right(x, number) - 1
             if place < 0 or place == last:
                 row[at] = z[max(place, 0)]
-            else:
-                share = (number / 2 - x[place] / 2) / (x[place + 1] / 2 - x[place] / 2)  # without overflow
-                row[at] = z[place] + share * (z[place + 1] - z[place])
+                return not x[0] - far <= number <= x[-1] + far
+            share = (number / 2 - x[place] / 2) / (x[place + 1] / 2 - x[place] / 2)  # without overflow
+            row[at] = z[place] + share * (z[place + 1] - z[place])
+            return False
 
         return write
+
+    @property
+    def fitted_to(self) -> str:
+        return f"{self.quantiles[0]:.4g} to {self.quantiles[-1]:.4g}"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from seqdec.boundary import checks
 from seqdec.boundary.checks import dense
 from seqdec.boundary.tables import columns_of
 from seqdec.features import values
-from seqdec.features.encoder import Encoder
+from seqdec.features.encoder import Encoder, Outside
 from seqdec.findings import Finding
 from seqdec.introspection import brief, counted, described
 
@@ -85,6 +85,14 @@ class Transformed(Encoder):
             wrong = "numbers that are not finite" if encoded.shape[1] == width else f"shape {encoded.shape}"
             raise ValueError(f"the transformer must return {width} finite numbers for each row; got {wrong}")
         return encoded
+
+    def read(self, row: Mapping[str, Any]) -> tuple[np.ndarray, list[Outside]]:
+        """The features of one row; of numbers far outside nothing is known."""
+        return self(row), []
+
+    def read_table(self, table: Any) -> tuple[np.ndarray, list[Outside]]:
+        """As `read`, of a table."""
+        return self.transform(table), []
 
     def to_json(self) -> str:
         """Raises TypeError: see `Encoder.of`."""

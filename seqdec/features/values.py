@@ -31,8 +31,8 @@ LIST = re.compile(
 _ABSENT = frozenset({"", "?", "-", "--", ".", "na", "n/a", "#n/a", "nan", "<na>", "null", "none", "missing", "unknown"})
 """Words for a missing number, in lower case."""
 
-Write = Callable[[np.ndarray, Any], None]
-"""(row (F,) of zeros, value) -> None, filling the row"""
+Write = Callable[[np.ndarray, Any], bool | None]
+"""(row (F,) of zeros, value) -> whether the value lies far outside of `Kind.fitted_to`, filling the row"""
 
 
 def missing(value: Any) -> bool:

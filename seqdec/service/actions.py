@@ -39,6 +39,8 @@ class Chosen(NamedTuple):
     """number of contexts beyond bounds"""
     shadows: Sequence[tuple[float, ...]] = ()
     """probabilities of the agent where another rule decided; 1 for its choice if it does not compute them"""
+    outside: int = 0
+    """number of contexts with a number far outside of what was learned"""
 
 
 class Taken(NamedTuple):
@@ -169,7 +171,9 @@ class Points(OfContexts):
         written, none = split(values.astype(np.float32).tobytes(), count), [None] * count
         for value in (points := [value.copy() for value in values]):
             value.flags.writeable = False
-        return Chosen(points, rows.packed, none, written, propensities.tolist(), none, rows.clipped)
+        outside = self._contexts.looked(rows, model.belief.batch, model.belief.state)
+        chances = propensities.tolist()
+        return Chosen(points, rows.packed, none, written, chances, none, rows.clipped, outside=outside)
 
     def forbidden(self, asked: Asked, actions: Mapping[int, Any]) -> int | None:
         if asked.mask is not None:
@@ -261,7 +265,9 @@ class Arms(OfContexts):
             by_id = np.zeros((count, len(self.arms)))
             by_id[:, list(self.owners.values())] = every[:, list(self.owners)]
             probabilities = list(map(tuple, by_id.tolist()))
-        return Chosen(actions, rows.packed, shown, written, propensities.tolist(), probabilities, rows.clipped)
+        outside = self._contexts.looked(rows, model.belief.batch, model.belief.state)
+        chances = propensities.tolist()
+        return Chosen(actions, rows.packed, shown, written, chances, probabilities, rows.clipped, outside=outside)
 
     def taken(self, asked: Asked) -> Asked:
         return asked if asked.mask is None else asked._replace(mask=self._allowed(asked.mask, asked.lead))

@@ -1,23 +1,33 @@
 """Contexts as checked arrays of fixed dtypes and shapes, and as bytes of the log."""
 
+import warnings
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
+from seqdec.agents.regression.units import Units
 from seqdec.boundary import checks
 from seqdec.boundary.spaces import LARGEST, check_values, dtype_of, entries, shaped
-from seqdec.core import Schema
+from seqdec.core import PyTree, Schema
 from seqdec.features import Encoder
+from seqdec.features.encoder import Outside
 from seqdec.ope.log import Log
 
 WHOLE, ITEM, USER = "context", "item", "user"
 """Fields of a record: the only one of a space other than a Dict; those of a catalog."""
 _LONG, _SPARSE = 512, 8
 """A record of at least `_LONG` bytes is compressed if fewer than one byte in `_SPARSE` is nonzero."""
+
+
+_FAR, _LEARNED = 2.0, 100
+"""Largest distances from the mean, from where on a number is far from what was learned; least number of contexts."""
+_TOLD: set[str] = set()
+"""Columns with a warning in this process."""
 
 
 class Rows(NamedTuple):
@@ -29,11 +39,16 @@ class Rows(NamedTuple):
     """each as in the log"""
     clipped: int
     """number of rows beyond the bounds"""
+    outside: int = 0
+    """number of rows with a number far outside of what the encoder was fitted to"""
+    is_near: bool = False
+    """whether all lie within `Contexts.near`"""
 
     def some(self, places: Sequence[int]) -> "Rows":
-        """Those at some places, of which `clipped` is at most what it says."""
+        """Those at some places, of which `clipped` and `outside` are at most what they say."""
         x = {name: part[places] for name, part in self.x.items()} if isinstance(self.x, Mapping) else self.x[places]
-        return Rows(x, [self.packed[place] for place in places], min(self.clipped, len(places)))
+        most = len(places)
+        return Rows(x, [self.packed[place] for place in places], min(self.clipped, most), min(self.outside, most))
 
 
 class Contexts:
@@ -53,11 +68,13 @@ class Contexts:
         self.record = np.dtype([(name, *kind) for name, kind in kinds.items()])
         self._bounds = {name: _bounds_of(part) for name, (part, _) in self._parts.items() if _is_of_floats(part)}
         self._shape, self._dtype = self.shape_of(next(iter(self._parts))), self.record[0].base
-        self._inside = None
+        self.near = None
+        """bounds; of a vector without encoder narrowed to what was learned (`looked`)"""
+        self._batch, self._next, self._range = -1, 0, None
         if self.is_whole and self._bounds:
             low, high, *_ = self._bounds[WHOLE]
             most = min(float(np.nextafter(LARGEST, 0)), float(jnp.finfo(self._dtype).max))
-            self._inside = np.maximum(low, -most), np.minimum(high, most)
+            self.near = self._within = np.maximum(low, -most), np.minimum(high, most)
 
     def shape_of(self, name: str) -> tuple[int, ...]:
         fields: Any = self.record.fields
@@ -65,21 +82,57 @@ class Contexts:
 
     def one(self, value: Any) -> Rows:
         """An observation, or a row for the encoder. Raises TypeError or ValueError."""
+        outside = 0
         if self.encoder is not None:
-            value = self.encoder(value)
-        if self._inside is not None and type(value) is np.ndarray and value.shape == self._shape:
-            low, high = self._inside  # the usual case needs no more than this
+            value, found = self.encoder.read(value)
+            outside = told(found) if found else 0
+        if self.near is not None and type(value) is np.ndarray and value.shape == self._shape:
+            low, high = self.near  # the usual case needs no more than this
             if value.dtype.kind in "fiu" and ((low <= value) & (value <= high)).all():
                 x = value.astype(self._dtype)[None]
-                return Rows(x, self.pack(x), 0)
-        return self.clipped(self.checked(value))
+                return Rows(x, self.pack(x), 0, outside, is_near=True)
+        return self.clipped(self.checked(value))._replace(outside=outside)
 
     def many(self, stacked: Any) -> Rows:
         """Several, stacked. Raises TypeError or ValueError."""
-        stacked, rows = sized(stacked if self.encoder is None else self.encoder.transform(stacked))
+        found: Any = ()
+        if self.encoder is not None:
+            stacked, found = self.encoder.read_table(stacked)
+        stacked, rows = sized(stacked)
         if not rows:
             return Rows(self._tree(np.empty(0, self.record)), [], 0)
-        return self.clipped(self.checked(stacked, rows))
+        return self.clipped(self.checked(stacked, rows))._replace(outside=told(found))
+
+    def looked(self, rows: Rows, batch: int, state: PyTree) -> int:
+        """Number of rows with a number far outside of what was learned, which warn: of the encoder, or of the agent.
+
+        In an agent's standard units, "far" is twice the largest distance from the mean; the range is read anew after
+        twice as many batches, or where a row is not within it. Of vectors, once 100 were learned.
+        """
+        if self.encoder is not None or self.near is None:
+            return rows.outside
+        low, high = self.near
+        if batch < self._next and (rows.is_near or self._range is None or ((low <= rows.x) & (rows.x <= high)).all()):
+            return 0
+        if batch != self._batch:
+            self._batch, self._next = batch, 2 * batch + 1
+            self._range = learned(state, self.record.itemsize // self._dtype.itemsize)
+        if self._range is None:
+            return 0
+        middle, furthest = (part.reshape(self._shape) for part in self._range)
+        low, high = middle - _FAR * furthest, middle + _FAR * furthest
+        self.near = np.maximum(self._within[0], low), np.minimum(self._within[1], high)
+        least, most = ((middle + side * furthest).ravel() for side in (-1, 1))
+        beyond = ((rows.x < low) | (rows.x > high)).reshape(len(rows.x), -1)
+        return told(
+            Outside(
+                row,
+                f"context_{at}",
+                float(rows.x[row].flat[at]),
+                f"{least[at]:.4g} to {most[at]:.4g}, between which lies all that was learned",
+            )
+            for row, at in np.argwhere(beyond).tolist()
+        )
 
     def schema(self, learned: Schema) -> Schema:
         """What the columns of a log have to be: features of the encoder, else those of logs before."""
@@ -141,6 +194,34 @@ class Contexts:
         if self.is_whole:
             return np.array(records[WHOLE])
         return {name: np.array(records[name]) for name in self.record.names or ()}
+
+
+def learned(state: PyTree, size: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Means (size,) of the contexts that an agent has learned, and the largest distances from them; None if unknown.
+
+    A number that never varied may have any distance, because agents in standard units do not see it.
+    """
+    for units in jax.tree.leaves(state, is_leaf=lambda part: isinstance(part, Units)):
+        if isinstance(units, Units) and units.mean.ndim and units.mean.size == size and float(units.seen) >= _LEARNED:
+            furthest = np.ravel(np.asarray(units.furthest, float))
+            return np.ravel(np.asarray(units.mean, float)), np.where(furthest > 0, furthest, np.inf)
+    return None
+
+
+def told(found: Iterable[Outside]) -> int:
+    """Number of rows; the first value of a column in a process is a warning."""
+    rows = set()
+    for row, column, value, known in found:
+        rows.add(row)
+        if column not in _TOLD:
+            _TOLD.add(column)
+            shown = f"{value:.6g}" if isinstance(value, float) else f"{value!s:.40}"
+            warnings.warn(
+                f"{column} = {shown} lies outside of {known}: look at its unit, and leave out what "
+                "grows, such as a date or a row number; an encoder may have to be fitted anew",
+                stacklevel=3,
+            )
+    return len(rows)
 
 
 def unpacked(contents: Sequence[bytes], record: np.dtype) -> np.ndarray:

@@ -321,7 +321,9 @@ class OnlineAgent:
     def counts(self) -> Mapping[str, int]:
         """Numbers of decisions and rewards in the log and, in this process, of results of `learn` and other events.
 
-        "clipped": contexts beyond the bounds of their Box; "known": rows of `warm_start` that the log had; "default":
+        "clipped": contexts beyond the bounds of their Box; "outside": contexts with a number far outside of what was
+        learned, which of each column warns once: of what its encoder was fitted to, or, in a vector without an encoder,
+        of what an agent in standard units has learned; "known": rows of `warm_start` that the log had; "default":
         decisions that learned the default reward; "incomplete": decisions with some of their named rewards. "learned"
         includes combined rewards.
         """
@@ -893,6 +895,8 @@ class OnlineAgent:
         first = self._store.append_decisions(entries, units, active=active)
         if chosen.clipped:
             self._rewards.counts["clipped"] += chosen.clipped
+        if chosen.outside:
+            self._rewards.counts["outside"] += chosen.outside
         tokens = [f"{number}-{nonce.hex()}" for number, nonce in enumerate(nonces, first)]
         return list(map(Decision, chosen.actions, chosen.propensities, tokens, chosen.probabilities))
 

@@ -236,8 +236,9 @@ class Items:
             written.append(int(numbers[index]))
             propensities.append(propensity)
         actions = [inventory.ids[key] for key in written]
-        clipped = 0 if users is None else users.clipped
-        return Chosen(actions, contexts, masks, written, propensities, [None] * len(actions), clipped)
+        clipped, outside = (0, 0) if users is None else (users.clipped, users.outside)
+        none = [None] * len(actions)
+        return Chosen(actions, contexts, masks, written, propensities, none, clipped, outside=outside)
 
     def lesson(self, action: int) -> int:
         return 0  # the first row of a decision is the item that was chosen

@@ -421,7 +421,7 @@ def test_points_of_a_box() -> None:
         one.comparison(seed=0)
     log = one.log()
     np.testing.assert_array_equal(log.action, first.action[None])
-    assert log.context.tolist() == X[:1].tolist() and log.reward.tolist() == [1.0] and log.density.tolist() == [1.0]
+    assert log.context.tolist() == np.float32(X[:1]).tolist() and log.reward.tolist() == log.density.tolist() == [1.0]
     half = ope.evaluate(log, lambda log: 2.0 * (log.action[:, 0] < 0.5), seed=0)  # uniform in a half of the box
     assert half["value"]["kernel_ips"] == 2 * (first.action[0] < 0.5)
     without = service(

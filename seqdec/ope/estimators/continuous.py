@@ -83,7 +83,7 @@ def make_continuous_log(*, action: Any, reward: Any, density: Any, context: Any 
 
 @evidence.register
 def _of_numbers(log: ContinuousLog, target: Any, predicted: Any = None, *, seed: int) -> ContinuousEvidence:
-    """`target` (n,) actions, `predicted` (n,) their rewards or None; or (log) -> (n,) densities, without `predicted`."""
+    """`target` (n,) actions, `predicted` (n,) their rewards or None; or `target` (log) -> (n,) densities."""
     refuse_agent("target", target)
     number = checks.seed("seed", seed)
     if callable(target):
