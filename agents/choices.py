@@ -21,8 +21,8 @@ _POINTS = 256
 """Default number of points of a box per decision."""
 _NEAR = (0.1, 0.01)
 """Standard deviations of further points around the best, in edges of the box."""
-_AROUND, _RESOLVED = 0.01, 64
-"""Largest distance of the action from the point chosen, in edges of the box; in roundings, where it has a density."""
+_AROUND, _RESOLVED = (0.01, 0.1), 64
+"""Least and largest distance of an action from the point chosen, in edges of the box; the least one in roundings."""
 
 
 class Choices(NamedTuple):
@@ -91,8 +91,8 @@ def _of_box(
 ) -> Choices:
     """Uniform points of the box in its dtype; the input is observation and point, concatenated.
 
-    With p_i the law of the points, u the least p_i, K_i uniform on the cube around point i as far as it lies in the
-    box, and V the volume of the box, the action a is drawn from
+    With p_i the law of the n points, u the least p_i, V the volume of the box, and K_i uniform in the box within a
+    standard deviation, of the points under p_i - u, around point i, the action a is drawn from
 
         sum_i (p_i - u) K_i(a) + n u / V
 
@@ -127,13 +127,16 @@ def _of_box(
 
     least, most = np.asarray(low, float), np.asarray(high, float)
     edges = np.ones(low.size) if whole else np.where(most > least, most - least, 1)
-    volume, half = float(np.prod(most - least + 1 if whole else edges)), 0.0 if whole else _AROUND * edges
+    volume, nearest = float(np.prod(most - least + 1 if whole else edges)), _AROUND[0] * edges
     rounding = 0.0 if whole else _RESOLVED * float(jnp.finfo(dtype).eps) * np.maximum(np.abs(least), np.abs(most))
-    known = 1.0 if np.all(rounding <= half) else np.nan
+    known = 1.0 if np.all((rounding <= nearest) | (least == most)) else np.nan
 
     def spread(key, rows, law, index):
         explore, far, close = jax.random.split(key, 3)
         points, floor = rows[:, rows.shape[1] - low.size :].astype(jnp.float32), jnp.min(law)
+        share = (law - floor) / jnp.maximum(jnp.sum(law - floor), 1e-30)
+        std = jnp.sqrt(share @ (points - share @ points) ** 2)
+        half = jnp.zeros(low.size) if whole else jnp.fmin(jnp.fmax(std, nearest), _AROUND[1] * edges)  # also of NaN
         lows, highs = (jnp.clip(points + side, low, high) for side in (-half, half))
         lengths = jnp.where((highs > lows) & (not whole), highs - lows, 1)
         draw = jax.random.randint if whole else jax.random.uniform
