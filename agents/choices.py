@@ -134,16 +134,17 @@ def _of_box(
     def spread(key, rows, law, index):
         explore, far, close = jax.random.split(key, 3)
         points, floor = rows[:, rows.shape[1] - low.size :].astype(jnp.float32), jnp.min(law)
+        ends = [jnp.broadcast_to(bound, points.shape).astype(jnp.float32) for bound in (low, high)]
         share = (law - floor) / jnp.maximum(jnp.sum(law - floor), 1e-30)
-        std = jnp.sqrt(share @ (points - share @ points) ** 2)
-        half = jnp.zeros(low.size) if whole else jnp.fmin(jnp.fmax(std, nearest), _AROUND[1] * edges)  # also of NaN
-        lows, highs = (jnp.clip(points + side, low, high) for side in (-half, half))
+        std = jnp.sqrt(share @ (points - (share @ points)[None]) ** 2)
+        half = jnp.fmin(jnp.fmax(std, nearest), _AROUND[1] * edges) * (not whole)  # also where the law is NaN
+        lows, highs = (jnp.clip(points + side[None], *ends) for side in (-half, half))
         lengths = jnp.where((highs > lows) & (not whole), highs - lows, 1)
         draw = jax.random.randint if whole else jax.random.uniform
         other = draw(far, low.shape, minval=low, maxval=high + whole)
         near = jax.random.uniform(close, low.shape, minval=lows[index], maxval=highs[index])
         point = jnp.where(jax.random.bernoulli(explore, floor / law[index]), other, near)
-        inside = jnp.all((lows <= point) & (point <= highs), axis=1)
+        inside = jnp.all((lows <= point[None]) & (point[None] <= highs), axis=1)
         density = jnp.sum(jnp.where(inside, (law - floor) / jnp.prod(lengths, axis=1), 0)) + len(law) * floor / volume
         return of(point), known * density
 
