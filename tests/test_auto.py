@@ -223,7 +223,7 @@ def test_a_skip_connection_contains_the_linear_model():
 
 
 def test_weights_follow_the_member_that_predicts_best_now(double_precision):
-    """Fixed share, against sums over all sequences of members in three steps."""
+    """Fixed share, against sums over all sequences of members in three steps; response 0 is observed in two of them."""
     kinds = mixture.Kind(1.0), mixture.Kind(1.0, 8.0)
     groups = (
         mixture.Group(lambda params, row: row, kinds),
@@ -232,20 +232,29 @@ def test_weights_follow_the_member_that_predicts_best_now(double_precision):
     state = mixture.prior(groups, N, (jnp.zeros((1, 2, F)), jnp.zeros((1, 1, F))))
     share = np.array([1.0, 1.0, np.exp(-3)]) / (2 + np.exp(-3))
     start = np.array([0.96 / (1 + np.exp(-3)), 0.04, 0.96 * np.exp(-3) / (1 + np.exp(-3))])
-    np.testing.assert_allclose(state.weights, start, rtol=1e-9)
-    densities, log_weights = RNG.normal(size=(3, 3)), state.log_weights
-    for row in densities:
-        log_weights = mixture.weighed(groups, log_weights, jnp.asarray(row))
-    expected = np.zeros(3)
-    for hazard, prior in ((1e-6, 0.9), (1e-4, 0.07), (1e-3, 0.02), (1e-2, 0.01)):
-        moves = (1 - hazard) * np.eye(3) + hazard * share
-        for path in np.ndindex(3, 3, 3, 3):
-            chance = prior * start[path[0]]
-            for t in range(3):
-                chance *= np.exp(densities[t, path[t]] - 0.005 * (path[t] == 1)) * moves[path[t], path[t + 1]]
-            expected[path[3]] += chance
-    found = mixture.Mixture((), log_weights, jnp.zeros(())).weights
-    np.testing.assert_allclose(found, expected / expected.sum(), rtol=1e-9)
+    np.testing.assert_allclose(state.weights, np.stack([start] * N, 1), rtol=1e-9)
+    played = (0, 1, 0)
+    densities, shares = RNG.normal(size=(3, 3)), state.shares
+    for row, index in zip(densities, played, strict=True):
+        shares = mixture.weighed(groups, shares, jnp.asarray(row)[:, None], jnp.array([index]))
+
+    def summed(counts):
+        """Weights by the densities of the steps that count."""
+        total = np.zeros(3)
+        for hazard, prior in ((1e-6, 0.9), (1e-4, 0.07), (1e-3, 0.02), (1e-2, 0.01)):
+            moves = (1 - hazard) * np.eye(3) + hazard * share
+            for path in np.ndindex(3, 3, 3, 3):
+                chance = prior * start[path[0]]
+                for t in range(3):
+                    gain = np.exp(densities[t, path[t]] - 0.005 * (path[t] == 1)) if counts[t] else 1
+                    chance *= gain * moves[path[t], path[t + 1]]
+                total[path[3]] += chance
+        return total / total.sum()
+
+    found = mixture.Mixture((), shares, jnp.zeros(())).weights
+    for response in range(N):
+        own = summed([response == each for each in played])
+        np.testing.assert_allclose(found[:, response], (summed([True] * 3) + own) / 2, rtol=1e-9)
 
 
 # The agents

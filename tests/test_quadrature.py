@@ -1,4 +1,4 @@
-"""The probability that a candidate is the best by independent normal scores, against a fine grid."""
+"""The probability that a candidate is the best by independent scores, mixtures of normals, against a fine grid."""
 
 import jax
 import jax.numpy as jnp
@@ -9,19 +9,23 @@ from scipy.special import ndtr
 from seqdec.policies import common
 
 
-def exact(mean, std, index: int) -> float:
-    """By the midpoints of cells that are small where any rival is undecided."""
-    scaled, ratio = (mean - mean[index]) / std[index], std[index] / std
-    rivals = np.arange(len(mean)) != index
-    near = [scaled[rival] + np.linspace(-8, 8, 161) / ratio[rival] for rival in np.flatnonzero(rivals)]
-    edges = np.unique(np.clip(np.concatenate([np.linspace(-8, 8, 2001), *near]), -8, 8))
-    z = (edges[1:] + edges[:-1]) / 2
-    below = np.prod(ndtr(ratio[rivals] * (z[:, None] - scaled[rivals])), axis=1)
-    return float(np.diff(ndtr(edges)) @ below)
+def exact(weights, mean, std, index: int) -> float:
+    """Of parts (P, n), by the midpoints of cells that are small where any of them is undecided."""
+    edges = np.unique(mean[..., None] + std[..., None] * np.linspace(-8, 8, 2001))
+    middle = (edges[1:] + edges[:-1]) / 2
+
+    def below(y, own):
+        return weights[:, own] @ ndtr((y - mean[:, own, None]) / std[:, own, None])
+
+    rivals = [below(middle, rival) for rival in range(mean.shape[1]) if rival != index]
+    return float(np.diff(below(edges, index)) @ np.prod(rivals, axis=0))
 
 
-def drawn(size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Means and deviations: alike or orders of magnitude apart, one that is known best or least, ties."""
+def drawn(size: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Weights, means and deviations (count, 2, size).
+
+    First parts alike or orders of magnitude apart, one that is known best or least, ties; second parts rare and wide.
+    """
     random = np.random.default_rng(size)
     std = np.exp(random.normal(size=(count, size)) * random.choice([0, 0.3, 1, 3], (count, 1)))
     std[np.arange(count) % 5 == 0, 0] *= 50
@@ -30,15 +34,20 @@ def drawn(size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     mean = (
         random.normal(size=(count, size)) * 10 ** random.uniform(-2, 2, (count, 1)) * random.choice([0, 1], (count, 1))
     )
-    return mean.astype(np.float32), std.astype(np.float32)
+    rare = random.choice([0, 1e-4, 0.01, 0.1, 0.5], (count, size))
+    apart = std * random.normal(size=(count, size)) * random.choice([0, 3], (count, 1))
+    wide = std * random.choice([1, 3, 30], (count, size))
+    parts = (1 - rare, rare), (mean, mean + apart), (std, wide)
+    weights, mean, std = (np.stack(pair, 1).astype(np.float32) for pair in parts)
+    return weights, mean, std
 
 
 @pytest.mark.parametrize("size", [2, 5, 30])
 def test_the_error_is_as_stated(size):
-    mean, std = drawn(size, 1000 // size)
-    found = jax.jit(jax.vmap(lambda mean, std: common.wins(mean, std, jnp.ones(size, bool))))(mean, std)
-    pairs = zip(mean.astype(float), std.astype(float), strict=True)
-    known = np.array([[exact(*pair, index) for index in range(size)] for pair in pairs])
+    given = drawn(size, 600 // size)
+    found = jax.jit(jax.vmap(lambda *parts: common.wins(*parts, jnp.ones(size, bool))))(*given)
+    triples = zip(*(part.astype(float) for part in given), strict=True)
+    known = np.array([[exact(*triple, index) for index in range(size)] for triple in triples])
     error = np.abs(np.asarray(found) - known)
     assert error.max() < 0.002
     assert error.mean() < 0.0005
@@ -46,5 +55,6 @@ def test_the_error_is_as_stated(size):
 
 @pytest.mark.parametrize("size", [10, 1000, 20_000])
 def test_many_candidates_that_are_equally_uncertain_share_the_probability(size):
-    shares = common.wins(jnp.zeros(size), jnp.ones(size), jnp.ones(size, bool))
+    equal = jnp.ones((1, size))
+    shares = common.wins(equal, 0 * equal, equal, jnp.ones(size, bool))
     np.testing.assert_allclose(shares, 1 / size, rtol=1e-4)

@@ -101,7 +101,7 @@ class AutoInfo(NamedTuple):
     innovation: Array
     """(o,) observed minus predicted reward before the update"""
     weights: Array
-    """(members,) after the update"""
+    """(members,) after the update, by all rewards"""
     rejected: Array
     """() bool: input not finite, state unchanged"""
 
@@ -236,7 +236,7 @@ def auto(
         state = AutoState(
             params, moments, averaged, state.features, known, contexts, rewards, stored, state.due, state.key
         )
-        return renewed(state, drawn[-1]), AutoInfo(error, known.weights, ~good)
+        return renewed(state, drawn[-1]), AutoInfo(error, jnp.sum(known.shares[0], 0), ~good)
 
     def renewed(state, start):
         """With the features of the averaged network if due; rows begin at `start` () in [0, 1)."""

@@ -6,6 +6,9 @@ is learned (fixed share),
 
     w_hk <- w_hk p_k(reward) exp(-price_k)        w_hk <- (1 - h) w_hk + h share_k sum_j w_hj        sum_hk w_hk = 1
 
+Half of the weights of a response are by all rewards, half by its own, where p_k = 1 and no price while it is not
+observed: then a change becomes likelier.
+
 A member that forgets pays 0.005 nats a step, others nothing; those that do not forget share 0.96 of the prior. The
 prior mean of its weights is the mean of the member that differs in the half-life only: what is known of an action that
 is not played now becomes less certain, but is not lost. Noise is estimated from all rewards in all members: otherwise
@@ -39,6 +42,8 @@ _HAZARDS, _HAZARD_PRIOR = (1e-6, 1e-4, 1e-3, 1e-2), (0.9, 0.07, 0.02, 0.01)
 """h, and their prior."""
 _KEPT, _PRICE, _LEVEL = 0.96, 0.005, 0.5 ** (1 / 32)
 """Prior of members that do not forget; price of others; what a step leaves of the level."""
+_TIED, _LEAST = 0.5, 1e-30
+"""Share of the weights of all responses in those of each; least w."""
 
 Phis = tuple[Array, ...]
 """(b, K, F) for the K members of each group."""
@@ -85,15 +90,16 @@ class Mixture(NamedTuple):
 
     members: tuple[Any, ...]
     """beliefs (K, ...) of each group"""
-    log_weights: Array
-    """(hazards, members)"""
+    shares: Array
+    """(1 + n, hazards, members) w of all responses, and of each; sum 1"""
     level: Array
     """() running mean of rewards"""
 
     @property
     def weights(self) -> Array:
-        """(members,), sum 1."""
-        return jax.nn.softmax(jax.nn.logsumexp(self.log_weights, 0))
+        """(members, n), sum 1."""
+        weights = jnp.sum(self.shares, 1)
+        return (_TIED * weights[:1] + (1 - _TIED) * weights[1:]).T
 
 
 def prior(groups: tuple[Group, ...], responses: int, phis: Phis) -> Mixture:
@@ -105,20 +111,21 @@ def prior(groups: tuple[Group, ...], responses: int, phis: Phis) -> Mixture:
     adapts, share = _shares(groups)
     parts = [np.where(of, share, 0) for of in (~adapts, adapts)]
     start = sum(part / max(part.sum(), 1e-30) * prior for part, prior in zip(parts, (_KEPT, 1 - _KEPT), strict=True))
-    log_weights = np.log(np.outer(_HAZARD_PRIOR, start) + 1e-30)
-    return Mixture(members, jnp.array(log_weights), jnp.zeros(()))
+    shares = np.broadcast_to(np.outer(_HAZARD_PRIOR, start), (1 + responses, len(_HAZARDS), len(share)))
+    return Mixture(members, jnp.array(shares), jnp.zeros(()))
 
 
-def weighed(groups: tuple[Group, ...], log_weights: Array, densities: Array) -> Array:
-    """Log weights (hazards, members) after log densities (members,) of a row."""
+def weighed(groups: tuple[Group, ...], shares: Array, densities: Array, index: Array) -> Array:
+    """Weights (1 + n, hazards, members) after log densities (members, o) of responses number `index` (o,)."""
     adapts, share = _shares(groups)
-    price, hazards = np.where(adapts, _PRICE, 0), np.array(_HAZARDS)[:, None]
-    known, moves, stays, shares = (
-        jnp.asarray(part, densities.dtype) for part in (price, np.log(hazards), np.log1p(-hazards), np.log(share)[None])
-    )
-    fresh = log_weights + (densities - known)[None]
-    total = jax.nn.logsumexp(fresh, 1, keepdims=True)
-    return jnp.logaddexp(stays + fresh, moves + total + shares) - jax.nn.logsumexp(total)
+    gains = densities.T - np.where(adapts, _PRICE, 0)[None]
+    logs = jnp.zeros((len(shares), len(share)), densities.dtype)
+    logs = logs.at[0].set(jnp.sum(gains, 0)).at[1 + index].set(gains)
+    fresh = shares * jnp.exp(logs - jnp.max(logs, 1, keepdims=True))[:, None]
+    hazards = jnp.array(_HAZARDS, shares.dtype)[:, None]
+    moved = hazards * jnp.asarray(share, shares.dtype) * jnp.sum(fresh, 2, keepdims=True)
+    fresh = (1 - hazards) * fresh + moved
+    return jnp.maximum(fresh / jnp.sum(fresh, (1, 2), keepdims=True), _LEAST)
 
 
 def learned(
@@ -141,11 +148,11 @@ def learned(
             fresh.append(conjugate.forgotten(own, [kind.half_life for kind in group.kinds], step, good))
             told.append(at)
         errors, densities = jax.tree.map(lambda *parts: jnp.concatenate(parts), *told)
-        error = mixture.weights.astype(errors.dtype) @ errors
-        log_weights = weighed(groups, mixture.log_weights, jnp.sum(densities, 1))
+        error = jnp.sum(mixture.weights[:, index].astype(errors.dtype) * errors, 0)
+        shares = weighed(groups, mixture.shares, densities, index)
         rate = jnp.maximum(1 - _LEVEL, 1 / step.astype(float))
         level = mixture.level + rate * (jnp.mean(y) - mixture.level)
-        moved = jax.tree.map(lambda new, old: jnp.where(good, new, old), (log_weights, level), mixture[1:])
+        moved = jax.tree.map(lambda new, old: jnp.where(good, new, old), (shares, level), mixture[1:])
         return Mixture(tuple(fresh), *moved), error
 
     at = phis, y, steps
@@ -168,17 +175,21 @@ def posterior(
             each.append(at._replace(mean=at.mean + offsets[:, None, None]))
         return jax.tree.map(lambda *rows: jnp.concatenate(rows).reshape(len(mixture.weights), -1), *each)
 
+    def mean_of(values, weights=mixture.weights):
+        return jnp.sum(weights * values, 0)
+
     def mixed(at, weights):
-        mean = weights @ at.mean
-        variance = weights @ (at.variance + (at.mean - mean[None]) ** 2)
-        return Marginals(mean + rewards.origin, variance, weights @ at.noise)
+        mean = mean_of(at.mean, weights)
+        variance = mean_of(at.variance + (at.mean - mean[None]) ** 2, weights)
+        return Marginals(mean + rewards.origin, variance, mean_of(at.noise, weights))
 
     def parts(x):
         """Of the members for a world that stays, and of the others: mixed, rare doubts would count in each decision."""
         adapts = _shares(groups)[0]
-        own = jnp.stack([jnp.where(kept, mixture.weights, 0) for kept in (~adapts, adapts) if kept.any()])
+        own = jnp.stack([jnp.where(kept[:, None], mixture.weights, 0) for kept in (~adapts, adapts) if kept.any()])
         totals = jnp.maximum(jnp.sum(own, 1), jnp.finfo(own.dtype).tiny)
-        return totals, jax.vmap(mixed, (None, 0))(answers(phis(x)), own / totals[:, None])
+        each = jax.vmap(mixed, (None, 0))(answers(phis(x)), own / totals[:, None])
+        return jnp.broadcast_to(totals, each.mean.shape), each
 
     def responses(weights, phis):
         """(members, b n) expected rewards of weights (K, n, F) of each group."""
@@ -195,11 +206,12 @@ def posterior(
         for group, members in zip(groups, mixture.members, strict=True):
             _, mu = _centers(group, members, mixture.level, location)
             weights.append(jax.vmap(lambda member, mu: member.expected(mu))(members, mu))
-        return mixture.weights @ responses(weights, phis(x))
+        return mean_of(responses(weights, phis(x)))
 
     def draw(key):
         chosen, drawn = jax.random.split(key)
-        member = jax.random.categorical(chosen, jnp.log(mixture.weights))
+        gumbel = jax.random.gumbel(chosen, (len(mixture.weights), 1))  # one draw: equal weights, equal members
+        member = jnp.argmax(jnp.log(mixture.weights) + gumbel, 0)[None]
         sizes = [members.weights.shape[2] for members in mixture.members]
         normal = jax.random.normal(drawn, (mixture.members[0].weights.shape[1], max(sizes)))
         weights = []
@@ -207,20 +219,20 @@ def posterior(
             _, mu = _centers(group, members, mixture.level, location)
             drawn_of = jax.vmap(lambda each, own, mu: each.drawn(own, mu), (0, None, 0))
             weights.append(drawn_of(members, normal[:, :size], mu))
-        return lambda x: responses(weights, phis(x))[member]
+        return lambda x: _taken(responses(weights, phis(x)), member)
 
     def joint(x):
         seen = phis(x)
         at = answers(seen)
-        mean = mixture.weights @ at.mean
-        errors = (at.mean - mean[None]) * jnp.sqrt(mixture.weights)[:, None]
+        mean = mean_of(at.mean)
+        errors = (at.mean - mean[None]) * jnp.sqrt(mixture.weights)
         if len(seen[0]) == 1:
-            own = jnp.diag(mixture.weights @ at.variance)
+            own = jnp.diag(mean_of(at.variance))
         else:  # the weights of all rows are the same
             given = zip(mixture.members, seen, strict=True)
             each = [jax.vmap(lambda member, phi: member.covariance(phi), (0, 1))(*pair) for pair in given]
-            own = jnp.tensordot(mixture.weights, jnp.concatenate(each), 1)
-        return Predictive(mean + rewards.origin, errors.mT @ errors + own, jnp.diag(mixture.weights @ at.noise))
+            own = jnp.tensordot(mixture.weights[:, 0], jnp.concatenate(each), 1)
+        return Predictive(mean + rewards.origin, errors.mT @ errors + own, jnp.diag(mean_of(at.noise)))
 
     return Posterior(mean, joint, draw, lambda x: mixed(answers(phis(x)), mixture.weights), parts)
 
@@ -281,3 +293,8 @@ def _answers(member: Any, phi: Array, mu: Array) -> Marginals:
 def _responses(member: Any, weights: Array, phi: Array, location: Array) -> Array:
     """(b, n) expected rewards of weights (n, F) at features (b, F)."""
     return jax.vmap(lambda phi: member.responses(weights, phi, location))(phi)
+
+
+def _taken(values: Array, member: Array) -> Array:
+    """(b n,) of values (members, b n) those of members (1, n), b or n being 1."""
+    return jnp.take_along_axis(values, jnp.broadcast_to(member, (1, values.shape[1])), 0)[0]

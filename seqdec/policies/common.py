@@ -111,7 +111,8 @@ def normal_scores(moments):
 
     def of_parts(posterior, candidates, mask):
         if posterior.parts is None:
-            weights, each = jnp.ones(1), jax.tree.map(lambda leaf: leaf[None], marginals(posterior, candidates))
+            each = jax.tree.map(lambda leaf: leaf[None], marginals(posterior, candidates))
+            weights = jnp.ones_like(each.mean)
         else:
             weights, each = posterior.parts(candidates)
         return weights.astype(each.mean.dtype), *jax.vmap(lambda at: moments(at, mask))(each)
@@ -120,29 +121,32 @@ def normal_scores(moments):
     def score(key, posterior, candidates, mask):
         weights, mean, std = of_parts(posterior, candidates, mask)
         part, normal = jax.random.split(key)
-        part = jax.random.categorical(part, jnp.log(weights))
-        return masked(mean[part] + std[part] * jax.random.normal(normal, mean[0].shape, mean.dtype), mask)
+        part = jax.random.categorical(part, jnp.log(weights), 0)[None]
+        mean, std = (jnp.take_along_axis(each, part, 0)[0] for each in (mean, std))
+        return masked(mean + std * jax.random.normal(normal, mean.shape, mean.dtype), mask)
 
     @keyed
     def law(key, posterior, candidates, mask):
         weights, mean, std = of_parts(posterior, candidates, mask)
         share = uniform(mean[0], mask)
-        won = weights @ jax.vmap(wins, (0, 0, None))(mean, std, share > 0)
-        return drawn(key, (1 - _UNIFORM) * won + _UNIFORM * share)
+        return drawn(key, (1 - _UNIFORM) * wins(weights, mean, std, share > 0) + _UNIFORM * share)
 
     return score, law
 
 
-def wins(mean: Array, std: Array, allowed: Array) -> Array:
-    """P (n,) of `normal_scores`; NaN where allowed if a mean is not finite."""
+def wins(weights: Array, mean: Array, std: Array, allowed: Array) -> Array:
+    """P (n,) of `normal_scores` for parts (P, n); NaN where allowed if a mean is not finite."""
     std = jnp.maximum(jnp.maximum(std, 4 * jnp.finfo(mean.dtype).eps * jnp.abs(mean)), 1e-30)  # the mean's rounding
-    binding = jnp.argmax(masked(mean - _LOWEST * std, allowed))
-    mean, low = mean - mean[binding], -_LOWEST * std[binding]
-    high = jnp.max(masked(mean + _HIGHEST * std, allowed))
-    scale = 1 / (2**0.5 * std[:, None])
+    lows = jnp.min(mean - _LOWEST * std, 0)
+    binding = jnp.argmax(masked(lows, allowed))
+    center = mean[0, binding]
+    mean, low = mean - center, lows[binding] - center
+    high = jnp.max(masked(mean + _HIGHEST * std, allowed[None]))
+    scale = 1 / (2**0.5 * std[..., None])
 
     def below(y):
-        cumulative = 0.5 + 0.5 * jax.lax.erf((y[None] - mean[:, None]) * scale)
+        cumulative = 0.5 + 0.5 * jax.lax.erf((y - mean[..., None]) * scale)
+        cumulative = jnp.sum(weights[..., None] * cumulative, 0)
         return jnp.where(allowed[:, None], jnp.maximum(cumulative, _LEAST), 1)
 
     levels = jnp.linspace(0, 1, _CELLS + 1, dtype=mean.dtype)
