@@ -126,7 +126,7 @@ class Posterior(NamedTuple):
     marginals: Callable[[PyTree], Marginals] | None = None
     """(candidates) -> marginals of the n responses; None: take them from `joint`."""
     parts: Callable[[PyTree], tuple[Array, Marginals]] | None = None
-    """(candidates) -> weights (K,) and marginals (K, n) of the beliefs that are mixed; None: one."""
+    """(candidates) -> weights and marginals (K, n) of the beliefs that are mixed; None: one."""
 
 
 @portable

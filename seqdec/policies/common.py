@@ -95,15 +95,15 @@ def unknown(score):
 
 
 def normal_scores(moments):
-    """Score and law of independent normal scores; nearly, play a from P(a), but uniformly one time in 500.
+    """Score and law of independent scores, normal or mixtures of normals; nearly, play a from P(a), but uniformly one time in 500.
 
         P(a) = sum_k (G(y_k) - G(y_{k-1})) h_ak / sum_b h_bk        G(y) = prod_b F_b(y)
-        h_ak = log F_a(y_k) - log F_a(y_{k-1})                      F_a(y) = Phi((y - mean_a) / std_a)
+        h_ak = log F_a(y_k) - log F_a(y_{k-1})                      F_a(y) = sum_p w_pa Phi((y - mean_pa) / std_pa)
 
-    Where the largest score lies in cell k, it is that of a with the share of a in the growth of log G. The edges are at
-    the quantiles (k / 24)^2 of G, found by three interpolations. P(a) differs by less than 0.002 from the probability
-    that the score of a is the largest. Certain scores that are equal share evenly. Scores of a mixture are those of a
-    part drawn by its weight, and P(a) is the weighted mean of the parts'. Time and memory O(n) a part.
+    with p the parts of a mixture. Where the largest score lies in cell k, it is that of a with the share of a in the
+    growth of log G. The edges are at the quantiles (k / 24)^2 of G, found by three interpolations. P(a) differs by less
+    than 0.002 from the probability that the score of a is the largest. Certain scores that are equal share evenly. Time
+    and memory O(n) a part.
 
     Args:
         moments: (marginals, mask) -> mean (n,) and std (n,).
