@@ -122,7 +122,7 @@ def decide(key: Key, acquisition: Acquisition, question: Posterior, choices: Cho
     obs, mask = _unmasked(observation)
     offer, play = jax.random.split(key)
     candidates, spread = choices.candidates(offer, obs), choices.spread
-    play, near = (play, None) if spread is None else jax.random.split(play)
+    play, near = (play, play) if spread is None else jax.random.split(play)
     index, every = played(acquisition, play, question, candidates, mask)
     if spread is None:
         value, chance = choices.action(candidates, index), jnp.nan if every is None else every[index]

@@ -369,7 +369,7 @@ def _check_actions(space: gymnasium.Space, found: Action) -> None:
     else:
         assert all(space.contains(np.asarray(value, space.dtype)) for value in values), f"{values} are not in {space}"
     known = ~np.isnan(propensity)
-    most = 1 + 1e-6 if isinstance(space, Discrete) or space.dtype.kind in "iu" else np.inf
+    most = 1 + 1e-6 if isinstance(space, Discrete) or np.issubdtype(space.dtype, np.integer) else np.inf
     assert np.all((propensity[known] > 0) & (propensity[known] <= most)), f"propensities {propensity}"
     if found.probabilities is not None:
         every = np.asarray(found.probabilities)
