@@ -95,7 +95,7 @@ def unknown(score):
 
 
 def normal_scores(moments):
-    """Score and law of independent scores, normal or mixtures of normals; nearly, play a from P(a), but uniformly one time in 500.
+    """Score and law of independent mixtures of normal scores; nearly, play a from P(a), uniformly one time in 500.
 
         P(a) = sum_k (G(y_k) - G(y_{k-1})) h_ak / sum_b h_bk        G(y) = prod_b F_b(y)
         h_ak = log F_a(y_k) - log F_a(y_{k-1})                      F_a(y) = sum_p w_pa Phi((y - mean_pa) / std_pa)
