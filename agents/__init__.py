@@ -3,6 +3,7 @@
     auto                        the default
     linear                      rewards linear in contexts or features: a tenth of the time of auto
     pooled                      the same for hundreds of actions and more, which learn from each other
+    hashed                      the same for contexts of 100,000 hashed numbers and more, in time of those not zero
     hilofi, lrkf, lolofi, lofi  networks learned by one Kalman step per reward, without a memory of observations
     ekf                         the same with a full covariance, for small models; process_noise follows a drift
     subspace                    a Kalman filter in a random subspace of the weights
@@ -42,6 +43,7 @@ from seqdec.agents.networks import scorer
 from seqdec.agents.recommender import popularity, random
 from seqdec.agents.registry import REGISTRY, Capabilities, capabilities, make, names
 from seqdec.agents.regression.auto import auto
+from seqdec.agents.regression.hashed import hashed
 from seqdec.agents.regression.linear import linear
 from seqdec.agents.regression.pooled import pooled
 from seqdec.agents.trained import (
@@ -75,6 +77,7 @@ __all__ = [
     "from_filter",
     "gp",
     "guarded",
+    "hashed",
     "hilofi",
     "koala_plus_plus",
     "laplace",

@@ -10,6 +10,7 @@ from gymnasium import spaces as gym_spaces
 from seqdec import policies
 from seqdec.agents.choices import Choices, choices_for, near_best
 from seqdec.agents.inputs import checked
+from seqdec.boundary.sparse import SparseBox
 from seqdec.core import (
     Acquisition,
     Action,
@@ -58,6 +59,8 @@ def agent(
         raise ValueError(
             f"{name} has no uncertainty, and the policy needs {acquisition.needs!r} of it; use greedy or epsilon_greedy"
         )
+    if isinstance(spaces.observation_space, SparseBox) and not learner.sparse:
+        raise TypeError(f"{name} takes no contexts of a {spaces.observation_space}: use hashed or auto")
     choices, actions = choices_for(spaces, num_candidates), spaces.action_space
     box = actions if refine and isinstance(actions, gym_spaces.Box) else None
 

@@ -48,6 +48,7 @@ def random(spaces: HasSpaces) -> Agent:
         lambda state, x, y, observed=None, allowed=None: (state, Info(jnp.bool_(False))),
         lambda state: posterior,
         uncertain=False,
+        sparse=True,
     )
     made = agent(
         learner, policies.epsilon_greedy(1.0), spaces, name="random", num_candidates=None if discrete else 1

@@ -18,7 +18,8 @@ class Capabilities(NamedTuple):
     """
     spaces: frozenset[str] = frozenset({"contexts", "points", "features", "ids"})
     """"contexts", Box or Discrete observations and Discrete actions; "points", Box actions; "features" and "ids",
-    observations that are a Dict of candidates with numbers, with row numbers of tables
+    observations that are a Dict of candidates with numbers, with row numbers of tables; "sparse", contexts of a
+    `seqdec.features.SparseBox` and Discrete actions
     """
     policy: bool = True
     """takes `policy`"""
@@ -52,6 +53,7 @@ _RANKED = FILTER._replace(rank="rank")
 _DRIFTING = _RANKED._replace(process_noise=("process_noise",))
 NETWORK = Capabilities("network", model=True, learning_rate=True)
 HEAD = Capabilities("head", model=True, learning_rate=True)
+_EVERYWHERE = Capabilities("").spaces | {"sparse"}
 _OF_FILTERS = frozenset({"policy", "likelihood", "noise_variance", "standardize"})
 _LAYERS = ("process_noise_hidden", "process_noise_last")
 
@@ -61,6 +63,7 @@ AGENTS: Mapping[str, Entry] = {
     "ekf": Entry(filtered.ekf, FILTER._replace(process_noise=("process_noise",))),
     "ensemble": Entry("seqdec.agents._neural.ensemble:ensemble", HEAD),
     "gp": Entry("seqdec.agents._gp:gp", Capabilities("process", frozenset({"contexts", "points", "features"}))),
+    "hashed": Entry("seqdec.agents.regression.hashed:hashed", Capabilities("regression", frozenset({"sparse"}))),
     "hilofi": Entry(filtered.hilofi, _RANKED._replace(process_noise=_LAYERS)),
     "last_layer_laplace": Entry("seqdec.agents._neural.laplace:last_layer_laplace", HEAD),
     "koala++": Entry(trained.koala_plus_plus, NETWORK),
@@ -73,7 +76,7 @@ AGENTS: Mapping[str, Entry] = {
     "on_vbll": Entry("seqdec.agents._neural.vbll:on_vbll", HEAD),
     "pooled": Entry("seqdec.agents.regression.pooled:pooled", Capabilities("regression", frozenset({"contexts"}))),
     "popularity": Entry("seqdec.agents.recommender:popularity", Capabilities("baseline", frozenset({"ids"}))),
-    "random": Entry("seqdec.agents.recommender:random", Capabilities("baseline", policy=False)),
+    "random": Entry("seqdec.agents.recommender:random", Capabilities("baseline", _EVERYWHERE, policy=False)),
     "replay_adamw": Entry(trained.replay_adamw, NETWORK),
     "replay_koala++": Entry(trained.replay_koala_plus_plus, NETWORK),
     "replay_muon": Entry(trained.replay_muon, NETWORK),

@@ -153,6 +153,8 @@ class Learner(NamedTuple):
     """(state of fewer responses, the first of these) -> state; None where only observations can tell."""
     uncertain: bool = True
     """False: only means."""
+    sparse: bool = False
+    """True: takes contexts of a `seqdec.features.SparseBox`."""
 
 
 @portable

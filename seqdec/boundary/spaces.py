@@ -13,6 +13,7 @@ from gymnasium import spaces as gym_spaces
 from jax.core import Tracer
 
 from seqdec.boundary.checks import as_array, is_sparse, numbers, one_array, only_row
+from seqdec.boundary.sparse import SparseBox
 from seqdec.core import Action, Agent, Array, HasSpaces, Masked, PyTree, Spaces
 from seqdec.runtime import check_process
 
@@ -88,6 +89,8 @@ def _same(own: gym_spaces.Space, other: gym_spaces.Space) -> bool:
         return set(own) == set(other) and all(_same(own[name], other[name]) for name in own)
     if isinstance(own, gym_spaces.Discrete) and isinstance(other, gym_spaces.Discrete):
         return own.n == other.n
+    if isinstance(own, SparseBox) and isinstance(other, SparseBox):
+        return own == other
     return type(own) is type(other) and own.shape == other.shape
 
 
@@ -265,6 +268,9 @@ def check_values(space: gym_spaces.Space, values: Any, name: str = "context", *,
     if isinstance(space, gym_spaces.Discrete) or (whole and (kept or given.dtype.kind in "iu")):
         low, high = _bounds(space)
         wrong, need = ~((given >= low) & (given <= high) & (known == given)), f"integers of {space}"
+    elif isinstance(space, SparseBox):
+        wrong, need = ~(np.abs(known.astype(float)) < LARGEST), f"indices and finite numbers of {space}"
+        wrong[..., 0] |= (known[..., 0] < 0) | (known[..., 0] >= space.size)
     elif kept or given.dtype.kind not in "biu":
         wrong, need = ~(np.abs(known.astype(float)) < LARGEST), f"finite numbers below {LARGEST:g}"
     else:
@@ -295,4 +301,5 @@ def is_sound(space: gym_spaces.Space, observation: PyTree) -> Array:
             return jnp.all((values >= float(low)) & (values <= float(high)))
         limits = jnp.iinfo(values.dtype)  # 32 bits, where the space may have more
         return jnp.all((values >= max(low, int(limits.min))) & (values <= min(high, int(limits.max))))
-    return jnp.all(moderate(values))
+    inside = (values[..., 0] >= 0) & (values[..., 0] < space.size) if isinstance(space, SparseBox) else True
+    return jnp.all(moderate(values)) & jnp.all(inside)

@@ -1,5 +1,6 @@
 """Rows of mixed columns as numbers."""
 
+from seqdec.boundary.sparse import SparseBox
 from seqdec.features.encoder import Encoder
 from seqdec.features.kinds import (
     KINDS,
@@ -31,6 +32,7 @@ __all__ = [
     "Numeric",
     "Ordered",
     "Quantiles",
+    "SparseBox",
     "Tags",
     "Text",
     "Vector",
