@@ -1,29 +1,16 @@
 r"""Linear Thompson sampling of contexts with very many numbers, nearly all zero, as hashed words and levels are.
 
-The model is that of `seqdec.agents.regression.pooled`, with a variance for each weight in place of covariances:
-
-    y_a = (w + u_a)^T phi(x) + e        w ~ N(0, sigma^2 I)        u_a ~ N(0, sigma^2 r^2 I)        e ~ N(0, sigma^2)
-
-phi = (z, 1) has the numbers z of the context that are not zero, divided by the root mean square of the lengths of
-contexts, and no longer than five times that; the prior deviations of the weights of 1 are 3 and 1 in place of 1 and r.
-Rewards are counted from the first. With w ~ N(m, sigma^2 diag T), and given w
-
-    w + u_a ~ N(v_a + A_a w, sigma^2 r^2 diag A_a)        at first v_a = 0, A_a = 1
-
-a reward y of action a, with q = A_a phi, e = y - v_a^T phi, s = 1 + r^2 q^T phi and S = s + q^T T q, gives
-
-    v_a += r^2 q e / s             1 / A_a += r^2 phi^2
-    m += T q (e - m^T q) / S       1 / T += q^2 / s
-
-products and quotients of vectors by entry. A decision takes O(n b) and a reward O(b), for n actions and b numbers that
-are not zero, whatever the size. Each action has a noise variance as in `seqdec.agents.regression.conjugate`. r is one
-of three values, all of which learn; that with the largest log density of past rewards, which decays by one in 1,000 a
-step, acts.
+Each action has a regression of `seqdec.agents.regression.conjugate` on (r z, 3), with the variance of each weight in
+place of covariances. z are the numbers of the context that are not zero, divided by the root mean square of the lengths
+of contexts, but no longer than five times that. The weights of those alone are read and written: a step takes O(n b),
+for n actions and b such numbers, whatever the size. r is one of three values, all of which learn; that with the largest
+log density of past rewards, which decays by one in 1,000 a step, acts.
 
 Source: Crammer, Kulesza, Dredze, "Adaptive regularization of weight vectors", NeurIPS 2009, for the diagonal;
 Weinberger, Dasgupta, Langford, Smola, Attenberg, "Feature hashing for large scale multitask learning", ICML 2009.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -33,12 +20,11 @@ from gymnasium import spaces as gym_spaces
 from seqdec.agents._neural.experience import usable
 from seqdec.agents.assembly import agent
 from seqdec.agents.regression import conjugate, units
-from seqdec.agents.regression.conjugate import CONSTANT, Noise
+from seqdec.agents.regression.conjugate import CONSTANT, Noise, Regression
 from seqdec.agents.regression.units import Rewards, Units
-from seqdec.boundary.sparse import SparseBox
 from seqdec.boundary.spaces import spaces_of
-from seqdec.core import Acquisition, Agent, Array, HasSpaces, Learner, Marginals, Posterior, Predictive, UpdateInfo
-from seqdec.runtime import alike, scan
+from seqdec.boundary.sparse import SparseBox
+from seqdec.core import Acquisition, Agent, Array, HasSpaces, Learner, Posterior, Predictive, UpdateInfo
 
 _SPREADS = (0.3, 1.0, 3.0)
 """Values of r."""
@@ -48,81 +34,34 @@ _LONGEST = 5.0
 """Of a context, in usual lengths."""
 
 
-class Belief(NamedTuple):
-    """Belief over the weights of n actions, of F - 1 numbers and a constant, for K values of r."""
+class HashedState(NamedTuple):
+    """State of the agent, for F - 1 numbers and the constant, n actions and K values of r."""
 
-    own: Array
-    """(F, K, n) v"""
-    seen: Array
-    """(F, n) sums of phi^2"""
-    mean: Array
-    """(F, K) m"""
-    common: Array
-    """(F, K) sums of q^2 / s"""
+    params: Array
+    """(F, K, n) weights for prior mean 0"""
+    root: Array
+    """(F, K, n) roots of their variances, in those of the noise"""
     noise: Noise
     """(K, n)"""
-
-    def parts(self, at: Array) -> tuple[Array, Array, Array]:
-        """r^2 (b, K), A (b, K, n) and T (b, K) of features number `at` (b,)."""
-        constant = (at == len(self.mean) - 1)[:, None]
-        own = jnp.where(constant, 1, jnp.square(jnp.array(_SPREADS, self.mean.dtype)))
-        prior = jnp.where(constant, CONSTANT**2, 1)
-        return own, 1 / (1 + own[:, :, None] * self.seen[at][:, None]), prior / (1 + prior * self.common[at])
-
-    def observed(self, at: Array, phi: Array, y: Array, index: Array, accept: Array) -> tuple["Belief", tuple]:
-        """The belief after reward y of action `index`, its errors (K,) and log densities (K,).
-
-        Features number `at` (b,) are phi (b,). Unchanged if phi is zero and not `accept`.
-        """
-        own, every, common = self.parts(at)
-        q = every[:, :, index] * phi[:, None]
-        s = 1 + jnp.sum(own * q * phi[:, None], 0)
-        total = s + jnp.sum(common * q**2, 0)
-        error = jnp.where(accept, y - phi @ self.own[at, :, index], 0)
-        beyond = error - jnp.sum(self.mean[at] * q, 0)
-        noise, densities = jax.vmap(lambda noise, *of: noise.observed(*of, index, accept))(self.noise, beyond, total)
-        learned = Belief(
-            self.own.at[at, :, index].add(own * q * (error / s)),
-            self.seen.at[at, index].add(phi**2),
-            self.mean.at[at].add(common * q * (beyond / total)),
-            self.common.at[at].add(q**2 / s),
-            noise,
-        )
-        return learned, (beyond, densities)
-
-
-def prior(size: int, actions: int) -> Belief:
-    """Before any reward."""
-    count = len(_SPREADS)
-    noise = Noise(jnp.zeros((count, actions)), jnp.zeros((count, actions)))
-    own, seen = jnp.zeros((size + 1, count, actions)), jnp.zeros((size + 1, actions))
-    return Belief(own, seen, jnp.zeros((size + 1, count)), jnp.zeros((size + 1, count)), noise)
-
-
-class HashedState(NamedTuple):
-    """State of the agent."""
-
-    belief: Belief
     densities: Array
     """(K,) log densities of the past"""
     lengths: Units
     """of contexts"""
     rewards: Rewards
 
-    @property
-    def params(self) -> Array:
-        """(F, K) expected common weights."""
-        return self.belief.mean
+    def some(self, at: Array) -> Regression:
+        """Beliefs (K, n, b) over the weights of numbers `at` (b,)."""
+        return Regression(*(jnp.moveaxis(leaf[at], 0, -1) for leaf in (self.params, self.root)), self.noise)
 
 
 def hashed(spaces: HasSpaces, *, policy: str | Acquisition | None = None) -> Agent:
-    """Linear regressions of contexts of a `seqdec.features.SparseBox`; a step takes as long for any size.
+    """Linear regressions of contexts of a `seqdec.features.SparseBox`, in time of the numbers that are not zero.
 
-    A state has 4 (4 n + 6) bytes for each of `size` numbers, for n actions.
+    A state has 24 n bytes for each of `size` numbers, for n actions.
 
     Args:
         spaces: with observation_space, a SparseBox, and action_space, Discrete.
-        policy: as in `seqdec.agents.auto`; None as in `seqdec.agents.linear`.
+        policy: as in `seqdec.agents.auto`.
 
     Raises TypeError for other spaces.
     """
@@ -132,83 +71,86 @@ def hashed(spaces: HasSpaces, *, policy: str | Acquisition | None = None) -> Age
         raise TypeError(
             f"hashed is for contexts of a SparseBox and Discrete actions; got {seen} and {played}: use linear or auto"
         )
-    size, actions = seen.size, int(played.n)
+    size, actions, count = seen.size, int(played.n), len(_SPREADS)
 
     def length_of(x):
         return jnp.linalg.norm(x[:, 1])
 
     def features(lengths, x):
-        """Numbers (b,) of the features that are not zero, and these (b,)."""
+        """Numbers (b,) that are not zero, beyond all for padding, and the features (K, b) of these."""
         usual = jnp.sqrt(lengths.mean**2 + jnp.maximum(lengths.squares, 0) / jnp.maximum(lengths.seen, 1))
         usual = jnp.maximum(usual, length_of(x) / _LONGEST)
         z = jnp.where(usual > 0, x[:, 1] / jnp.where(usual > 0, usual, 1), 0)
-        return jnp.append(jnp.clip(jnp.round(x[:, 0]), 0, size - 1).astype(jnp.int32), size), jnp.append(z, 1)
+        at = jnp.where(x[:, 1] == 0, size + 1, jnp.clip(jnp.round(x[:, 0]), 0, size - 1).astype(jnp.int32))
+        scaled = jnp.array(_SPREADS, z.dtype)[:, None] * z[None]
+        return jnp.append(at, size), jnp.append(scaled, jnp.full((count, 1), CONSTANT, z.dtype), 1)
+
+    def before(actions):
+        shape = size + 1, count, actions
+        return jnp.zeros(shape), jnp.ones(shape), Noise(jnp.zeros(shape[1:]), jnp.zeros(shape[1:]))
 
     def init(key):
-        return HashedState(prior(size, actions), jnp.zeros(len(_SPREADS)), units.unknown(()), units.no_rewards())
+        return HashedState(*before(actions), jnp.zeros(count), units.unknown(()), units.no_rewards())
 
     def update(state, x, y, observed=None, allowed=None):
+        index = jnp.arange(actions) if observed is None else jnp.asarray(observed)[None]
+        y = jnp.ravel(y)
         good = usable((x, y))
-        x, y = jnp.where(good, x, 0), jnp.ravel(y)
+        x = jnp.where(good, x, 0)
         lengths = units.measured(state.lengths, units.cut(state.lengths, length_of(x))[None], good[None])
         rewards, y = units.counted(state.rewards, y, good)
         at, phi = features(lengths, x)
-        dtype = state.belief.mean.dtype
-        phi, y = jnp.where(good, phi, 0).astype(dtype), y.astype(dtype)
-
-        def one(belief, told):
-            return belief.observed(at, phi, *told, good)
-
-        belief = alike(state.belief, phi, y)
-        if observed is None:
-            belief, (errors, densities) = scan(one, belief, (y, jnp.arange(actions)))
-        else:  # a scan of one step would copy the belief
-            belief, told = one(belief, (y[0], jnp.asarray(observed)))
-            errors, densities = (each[None] for each in told)
-        best, told = jnp.argmax(state.densities), jnp.sum(densities, 0)
-        fresh = jnp.where(good, _KEPT * state.densities + told, state.densities)
-        return HashedState(belief, fresh, lengths, rewards), UpdateInfo(errors[:, best], told[best], ~good)
+        known = state.some(at)
+        mu = conjugate.usual_mean(known.weights[0], rewards.location)
+        learned = jax.vmap(lambda belief, phi: conjugate.learned(belief, phi, y, index, mu, good))
+        fresh, (errors, densities) = learned(known, phi)
+        params, root = (
+            old.at[at].set(jnp.moveaxis(new, -1, 0), mode="drop")
+            for old, new in ((state.params, fresh.weights), (state.root, fresh.root))
+        )
+        best, told = jnp.argmax(state.densities), jnp.sum(densities, 1)
+        past = jnp.where(good, _KEPT * state.densities + told, state.densities)
+        return HashedState(params, root, fresh.noise, past, lengths, rewards), UpdateInfo(
+            errors[best], told[best], ~good
+        )
 
     def posterior(state):
-        belief, origin, best = state.belief, state.rewards.origin, jnp.argmax(state.densities)
-        noise = jax.tree.map(lambda leaf: leaf[best], belief.noise).variance
+        origin, best = state.rewards.origin, jnp.argmax(state.densities)
 
-        def entries(x):
+        def asked(x):
             at, phi = features(state.lengths, x)
-            phi = phi.astype(noise.dtype)[:, None]
-            own, every, common = (part[:, best] for part in belief.parts(at))
-            q = every * phi
-            mean = jnp.sum(belief.own[at, best] * phi + belief.mean[at, best][:, None] * q, 0) + origin
-            return at, mean, jnp.sqrt(own[:, None] * every) * phi, jnp.sqrt(common)[:, None] * q
+            own = jax.tree.map(lambda leaf: leaf[best], state.some(at))
+            return (
+                own,
+                at,
+                phi[best].astype(own.weights.dtype),
+                conjugate.usual_mean(own.weights, state.rewards.location),
+            )
 
         def marginals(x):
-            _, mean, own, common = entries(x)
-            return Marginals(mean, noise * (jnp.sum(own**2, 0) + jnp.sum(common**2, 0)), noise)
+            own, _, phi, mu = asked(x)
+            found = own.answer(phi, mu)
+            return found._replace(mean=found.mean + origin)
 
         def joint(x):
-            _, mean, own, common = entries(x)
-            common = common * jnp.sqrt(noise)
-            return Predictive(mean, common.mT @ common + jnp.diag(noise * jnp.sum(own**2, 0)), jnp.diag(noise))
+            found = marginals(x)
+            return Predictive(found.mean, jnp.diag(found.variance), jnp.diag(found.noise))
 
         def draw(key):
             def drawn(x):
-                at, mean, own, common = entries(x)
-                keys = jax.vmap(jax.random.fold_in, (None, 0))(key, at)
-                normal = jax.vmap(lambda key: jax.random.normal(key, (actions + 1,), noise.dtype))(keys)
-                return mean + jnp.sqrt(noise) * jnp.sum(own * normal[:, 1:] + common * normal[:, :1], 0)
+                own, at, phi, mu = asked(x)
+                keys = jax.vmap(functools.partial(jax.random.fold_in, key))(at)
+                normal = jax.vmap(lambda key: jax.random.normal(key, (actions,), phi.dtype), out_axes=1)(keys)
+                return own.drawn(normal, mu) @ phi + origin
 
             return drawn
 
         return Posterior(lambda x: marginals(x).mean, joint, draw, marginals)
 
     def widened(state):
-        belief = state.belief
-        more = prior(size, actions - belief.seen.shape[1])
-        own, seen, noise = jax.tree.map(
-            lambda *both: jnp.concatenate(both, -1),
-            (belief.own, belief.seen, belief.noise), (more.own, more.seen, more.noise),
-        )  # fmt: skip
-        return state._replace(belief=belief._replace(own=own, seen=seen, noise=noise))
+        more = before(actions - state.params.shape[-1])
+        both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, -1), state[:3], more)
+        return HashedState(*both, *state[3:])
 
     chosen = conjugate.usual_policy(size) if policy is None else policy
     settings = {"policy": None} if policy is None else {}

@@ -53,7 +53,7 @@ class SparseBox(gym_spaces.Box):
         if (counts > self.nonzero).any():
             row = int(np.argmax(counts > self.nonzero))
             raise ValueError(
-                f"row {row} of the matrix has {counts[row]} numbers that are not zero, more than {self} holds: make its "
+                f"row {row} of the matrix has {counts[row]} numbers that are not zero, more than {self} holds: make "
                 f"nonzero {counts.max()}, or keep fewer numbers of a row"
             )
         rows = np.zeros((len(counts), *self.shape), np.float32)
