@@ -16,10 +16,12 @@ A contender is written `name:argument:...`, where an argument is a value or key=
     grid:ALPHA                                                on such a box: a LinUCB for each of 16 points
     lasso:PENALTY:EXPLORED                                    a lasso of scikit-learn for each arm, greedy after so many
                                                               uniform steps
+    folded:SIZE:NAME                                          on hashed contexts: the agent called so, on SIZE numbers
     vw:OPTIONS  mabwiser:POLICY:key=value  contextualbandits:CLASS:key=value
 
 Regressions have ridge 1, SCALE multiplies the deviation of the draw. The last line needs `pip install vowpalwabbit
 mabwiser contextualbandits`; these learners meet the same contexts and rewards, one seed after the other.
+OPTIONS that begin with adf are for --cb_explore_adf with products of context and arm.
 """
 
 import ast
@@ -31,12 +33,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from gymnasium.spaces import Box
 from harness import played
 
 import seqdec
 from seqdec import agents, models
 from seqdec.agents.regression import pooled
-from seqdec.core import Action, Agent, Array, Environment
+from seqdec.core import Action, Agent, Array, Environment, Spaces
 from seqdec.filters.covariance import Annealed
 from seqdec.loop.device import play
 
@@ -191,9 +194,23 @@ def ekf_linear(env: Environment, noise_variance: float, process_noise: float = 0
     return agents.ekf(env, model=network, noise_variance=noise_variance, process_noise=process_noise, standardize=False)
 
 
+def folded(env: Environment, size: int, name: str = "linear") -> Agent:
+    """An agent on dense contexts of fewer hashed numbers."""
+    space = Box(-np.inf, np.inf, (size,), np.float32)
+    agent = agents.make(name, Spaces(space, env.action_space))
+
+    def dense(x):
+        return jnp.zeros(size).at[x[:, 0].astype(int) % size].add(x[:, 1])
+
+    return Agent(
+        agent.init, lambda key, state, x: agent.act(key, state, dense(x)),
+        lambda state, x, action, reward: agent.update(state, dense(x), action, reward), "folded", {},
+    )  # fmt: skip
+
+
 OURS: dict[str, Callable[..., Agent]] = {
-    "beta": beta, "bumps": bumps, "ekf_linear": ekf_linear, "grid": grid, "hybrid": hybrid, "linucb": linucb,
-    "shared": shared, "products": lambda env, alpha: shared(env, alpha, products=True),
+    "beta": beta, "bumps": bumps, "ekf_linear": ekf_linear, "folded": folded, "grid": grid, "hybrid": hybrid,
+    "linucb": linucb, "shared": shared, "products": lambda env, alpha: shared(env, alpha, products=True),
 }  # fmt: skip
 
 
@@ -238,17 +255,24 @@ def contextual_bandits(name: str, **options: Any) -> Callable[[int, int], Step]:
 def vowpal_wabbit(options: str) -> Callable[[int, int], Step]:
     """Contextual bandits of Vowpal Wabbit, cost -reward, for (arms, seed)."""
 
+    adf = options.startswith("adf")
+
     def make(arms, seed):
-        settings = f"--cb_explore {arms} {options} --random_seed {seed} --quiet"
+        kind = "--cb_explore_adf -q xa" if adf else f"--cb_explore {arms}"
+        settings = f"{kind} {options.removeprefix('adf')} --random_seed {seed} --quiet"
         workspace = importlib.import_module("vowpalwabbit").Workspace(settings)
         rng = np.random.default_rng(seed)
 
         def step(x, rewards):
             # Names that are numbers would be indices, which the weights of different arms share.
-            shown = "| " + " ".join(f"x{place}:{x[place]:g}" for place in np.flatnonzero(x))
-            shares = np.maximum(workspace.predict(shown), 0)
+            known = x[x[:, 1] != 0] if x.ndim == 2 else np.stack([np.flatnonzero(x), x[x != 0]], 1)
+            shown = "|x " + " ".join(f"x{place:.0f}:{value:g}" for place, value in known)
+            rows = [f"shared {shown}"] + [f"|a a{arm}" for arm in range(arms)]
+            shares = np.maximum(workspace.predict(rows if adf else shown), 0)
             arm = rng.choice(arms, p=shares / shares.sum())
-            workspace.learn(f"{arm + 1}:{-rewards[arm]}:{shares[arm] / shares.sum()} {shown}")
+            told = f"{-rewards[arm]}:{shares[arm] / shares.sum()}"
+            rows[arm + 1] = f"0:{told} {rows[arm + 1]}"
+            workspace.learn(rows if adf else f"{arm + 1}:{told} {shown}")
             return arm
 
         return step

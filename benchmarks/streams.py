@@ -35,6 +35,7 @@ from peers import arguments, regret_of, worlds
 import seqdec
 from seqdec.core import Array, Environment, TimeStep
 from seqdec.envs.outcomes import in_range, reward_and_regret
+from seqdec.features import SparseBox
 
 STD, MANY = 0.5, 2000
 """Deviation of the noise of candidates' rewards, whose expectations have one of about 1; rows of the table of items."""
@@ -55,6 +56,8 @@ class Stream(NamedTuple):
     """(key, expected reward) -> reward"""
     change: Callable[[Array, Any, Array], Any] = lambda key, truth, step: truth
     """(key, truth, step) -> truth"""
+    space: SparseBox | None = None
+    """of contexts, where they are rows of one"""
 
 
 def environment(name: str) -> Environment:
@@ -90,7 +93,7 @@ def _streamed(name: str) -> Environment:
     observed = (
         Dict({part: space(leaf) for part, leaf in example.items()}) if isinstance(example, dict) else space(example)
     )
-    return Environment(reset, step, (), observed, Discrete(stream.arms), name)
+    return Environment(reset, step, (), stream.space or observed, Discrete(stream.arms), name)
 
 
 def _boxed(name: str) -> Environment:
@@ -280,6 +283,78 @@ def words(arms: int, buckets: int, steps: int, topics: int = 12, length: int = 2
     return Stream(arms, steps, lambda key: 1.5 * jax.random.normal(key, (topics, arms)), shown(context), means, won)
 
 
+BUCKETS, LONGEST = 100_000, 60
+"""Numbers in a hashed context, and most that are not zero."""
+COLUMNS = np.array([5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 20_000, 50_000])
+"""Levels of columns."""
+
+
+def hashed(arms: int, columns: bool = False) -> Stream:
+    """Contexts by their numbers that are not zero, words or levels; each has a normal weight for each arm.
+
+    Those of levels have a part that is the same for all arms.
+    """
+
+    def means(truth, x):
+        key = jax.random.wrap_key_data(truth)
+        every = jax.vmap(lambda word: jax.random.normal(jax.random.fold_in(key, word), (arms + 1,)))(
+            x[:, 0].astype(int)
+        )
+        each = 1.5 * (0.7 * every[:, 1:] + every[:, :1]) if columns else every[:, 1:]
+        score = jnp.sum(each * x[:, 1:], 0) / jnp.sqrt(jnp.sum(x[:, 1]))
+        return score + 0.5 * jax.random.normal(key, (arms,))
+
+    show = shown(levels_of_columns if columns else text)
+    return Stream(arms, 5000, jax.random.key_data, show, means, space=SparseBox(BUCKETS, LONGEST))
+
+
+def clicked(stream: Stream) -> Stream:
+    """Clicks, with probabilities that are logistic in the expected reward."""
+    return stream._replace(means=lambda truth, x: jax.nn.sigmoid(stream.means(truth, x) - 1), reward=won)
+
+
+def scaled(stream: Stream) -> Stream:
+    """Amounts a hundred times as large, with normal noise."""
+    noisy = lambda key, mean: mean + 50 * jax.random.normal(key)  # noqa: E731
+    return stream._replace(means=lambda truth, x: 100 * stream.means(truth, x), reward=noisy)
+
+
+def zipf(key: Array, counts: Any, shape: tuple[int, ...] = ()) -> Array:
+    """Numbers below `counts`, of probabilities about proportional to 1 / (1 + number)."""
+    drawn = jnp.exp(jax.random.uniform(key, shape or jnp.shape(counts)) * jnp.log(counts + 1.0))
+    return jnp.minimum(drawn.astype(int) - 1, jnp.asarray(counts) - 1)
+
+
+def sparse_row(words: Array, present: Array) -> Array:
+    """(60, 2) of words, each one once."""
+    words = jnp.sort(jnp.where(present, words, BUCKETS))
+    once = (words < BUCKETS) & (words != jnp.append(-1, words[:-1]))
+    row = jnp.where(once[:, None], jnp.stack([words, once], 1), 0)
+    return jnp.pad(row, ((0, LONGEST - len(row)), (0, 0))).astype(jnp.float32)
+
+
+def text(key: Array, step: Array) -> Array:
+    """30 to 60 words by Zipf's law, fewer where some recur."""
+    length, words = jax.random.split(key)
+    present = jnp.arange(LONGEST) < jax.random.randint(length, (), LONGEST // 2, LONGEST + 1)
+    return sparse_row(zipf(words, BUCKETS, (LONGEST,)), present)
+
+
+def topical(key: Array, truth: Any, step: Array) -> tuple[Any, Array]:
+    """The same, of which three in ten are of one of twenty topics, the last entry of the truth."""
+    base, which, mixed, theirs = jax.random.split(key, 4)
+    row, topic = text(base, step), jax.random.randint(which, (), 0, 20)
+    special = 10_000 + topic * 2000 + zipf(theirs, 2000, (LONGEST,))
+    mine = jax.random.bernoulli(mixed, 0.3, (LONGEST,))
+    return (truth[0], topic), sparse_row(jnp.where(mine, special, row[:, 0].astype(int)), row[:, 1] > 0)
+
+
+def levels_of_columns(key: Array, step: Array) -> Array:
+    """A level of each of twelve columns."""
+    first = np.cumsum(np.append(0, COLUMNS[:-1]))
+    return sparse_row(first + zipf(key, COLUMNS), jnp.ones(len(COLUMNS), bool))
+
+
 def plain(steps: int, means: Callable[[Array, Array], Array], features: int = 20) -> Stream:
     """Five arms with normal weights (5, features), 20 standard normal numbers, rewards 0 or 1."""
     return Stream(5, steps, lambda key: jax.random.normal(key, (5, features)), normal(20), means, won)
@@ -445,6 +520,16 @@ STREAMS: dict[str, Stream] = {
     "sparse/300 units": few_of_many(300, 10.0 ** jnp.linspace(0, 4, 300)),
     "levels": levels(5, 1000, 10_000),
     "words": words(5, 2000, 10_000),
+    "hashed/words": clicked(hashed(5)),
+    "hashed/amounts": scaled(hashed(10)),
+    "hashed/topics": clicked(
+        hashed(5)._replace(
+            start=lambda key: (1.5 * jax.random.normal(key, (20, 5)), jnp.int32(0)),
+            show=topical,
+            means=lambda truth, x: truth[0][truth[1]],
+        )
+    ),
+    "hashed/columns": clicked(hashed(5, columns=True)),
     "plain/linear": plain(5000, lambda weights, x: jnp.clip(0.5 + 0.15 * weights @ x / 20**0.5, 0, 1)),
     "plain/tanh": plain(5000, lambda weights, x: jax.nn.sigmoid(1.5 * jnp.tanh(weights @ x / 20**0.5))),
     "plain/interactions": plain(20_000, interactions, 5),
@@ -525,6 +610,8 @@ def fits(contender: str, name: str) -> bool:
     kind = arguments(contender)[0]
     if kind in ("bumps", "grid"):
         return name in BOXES and BOXES[name][0] == 1
+    if name.startswith("hashed") or kind in ("folded", "hashed"):
+        return name.startswith("hashed") and kind in ("auto", "folded", "hashed", "random", "vw")
     if kind in ("products", "shared"):
         return name.startswith("candidates")
     return not name.startswith(("candidates", "boxes")) or kind in seqdec.agents.names()
