@@ -59,7 +59,9 @@ _LAYERS = ("process_noise_hidden", "process_noise_last")
 
 AGENTS: Mapping[str, Entry] = {
     "adamw": Entry(trained.adamw, NETWORK),
-    "auto": Entry("seqdec.agents.regression.auto:auto", Capabilities("regression", model=True, learning_rate=True)),
+    "auto": Entry(
+        "seqdec.agents.regression.auto:auto", Capabilities("regression", _EVERYWHERE, model=True, learning_rate=True)
+    ),
     "ekf": Entry(filtered.ekf, FILTER._replace(process_noise=("process_noise",))),
     "ensemble": Entry("seqdec.agents._neural.ensemble:ensemble", HEAD),
     "gp": Entry("seqdec.agents._gp:gp", Capabilities("process", frozenset({"contexts", "points", "features"}))),

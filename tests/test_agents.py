@@ -30,6 +30,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "ekf": {},
     "ensemble": {"learning_rate": 1e-2, "capacity": 200, "members": 5},
     "gp": {"buffer": 30, "length_scale": 2.0},
+    "hashed": {},
     "hilofi": {"rank": 6, "process_noise_hidden": 1e-4, "process_noise_last": 1e-4},
     "koala++": {"learning_rate": 0.3},
     "linear": {},

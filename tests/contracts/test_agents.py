@@ -15,6 +15,7 @@ from gymnasium import spaces
 
 from seqdec import agents, models, testing
 from seqdec.core import Agent, Spaces
+from seqdec.features import SparseBox
 
 SMALL: dict[str, Any] = {
     "buffer": 4,
@@ -72,6 +73,11 @@ FITTING: dict[str, dict[str, Spaces]] = {
         "columns": candidates(age=box(0, 1, (3,)), height=box(0, 1, (3, 2)), picture=box(0, 1, (3, 2, 2))),
         "one candidate": candidates(1, features=box(-1, 1, (1, 4))),
     },
+    "sparse": {
+        "words": Spaces(SparseBox(50, 4), ARMS),
+        "a million": Spaces(SparseBox(10**6, 2), spaces.Discrete(2, start=3)),
+        "one arm": Spaces(SparseBox(1, 1), spaces.Discrete(1)),
+    },
     "ids": {
         "items": candidates(video=box(0, 5, (3,), np.int32)),
         "users too": candidates(user=box(0, 4, (3,), np.uint8), video=box(1, 5, (3,), np.int64)),
@@ -120,6 +126,7 @@ BY_DEFAULT = {
     "points": ("gp", "linear"),
     "features": ("adamw", "linear"),
     "ids": ("hilofi", "popularity"),
+    "sparse": ("hashed",),
 }
 """Agents of each kind, each kind of space more than once; the others are made of the same parts."""
 
@@ -179,7 +186,7 @@ def test_other_spaces_are_refused_with_a_remedy(name: str) -> None:
 def test_kinds_of_spaces_that_it_does_not_claim_are_refused(name: str) -> None:
     for kind in FITTING.keys() - agents.capabilities(name).spaces:
         for where in FITTING[kind].values():
-            with pytest.raises(TypeError, match=r"row numbers|use linear or auto"):
+            with pytest.raises(TypeError, match=r"row numbers|use (linear|hashed) or auto"):
                 agents.make(name, where)
 
 
