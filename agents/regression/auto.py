@@ -16,7 +16,8 @@ last 100 steps (`seqdec.agents.averaging`), renewed at t = 16, 32, 48, ..., late
 those with further features of rows, of columns that matter and of logarithms are recomputed from the memory, in the
 units of that time. In between each reward updates them exactly.
 
-More than 300 actions of contexts have no such mixture, but `seqdec.agents.regression.pooled`.
+More than 300 actions of contexts have no such mixture, but `seqdec.agents.regression.pooled`, and contexts of a
+`seqdec.features.SparseBox` `seqdec.agents.regression.hashed`.
 
 Cost of a step, for n actions or rows, F features and b rows in a minibatch: O(n F^2) to act, for draws on rows O(n F),
 O(F^2) and b gradients to learn, and O(n F^3) in every fourth of a half-life. Renewal costs a forward pass and O(n F^2)
@@ -45,12 +46,14 @@ from seqdec.agents.inputs import refuse_unused
 from seqdec.agents.networks import network_of_one
 from seqdec.agents.regression import conjugate, logs, mixture, sparse, units
 from seqdec.agents.regression.features import Inputs, inputs_of
+from seqdec.agents.regression.hashed import hashed
 from seqdec.agents.regression.mixture import Group, Kind, Mixture
 from seqdec.agents.regression.pooled import pooled
 from seqdec.agents.regression.units import Rewards, Units
 from seqdec.agents.wrappers.averaging import moved
 from seqdec.boundary import checks
 from seqdec.boundary.spaces import spaces_of
+from seqdec.boundary.sparse import SparseBox
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Learner, Network, PyTree
 from seqdec.memory import MemoryState
 from seqdec.modules import Model
@@ -141,6 +144,11 @@ def auto(
         "learning_rate": learning_rate, "batch_size": batch_size, "capacity": capacity, "half_lives": half_lives,
     }  # fmt: skip
     spaces = spaces_of(spaces)
+    if isinstance(spaces.observation_space, SparseBox):
+        refuse_unused(
+            auto, {"model": model, "num_candidates": num_candidates, **settings}, "for contexts of a SparseBox"
+        )
+        return hashed(spaces, policy=policy)._replace(name="auto")
     checks.positive("learning_rate", learning_rate)
     batch_size, capacity = checks.count("batch_size", batch_size), checks.count("capacity", capacity)
     for each in half_lives:
