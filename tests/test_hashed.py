@@ -8,7 +8,7 @@ from gymnasium import spaces
 from scipy import sparse
 
 import seqdec
-from seqdec import agents
+from seqdec import agents, policies
 from seqdec.agents.regression import conjugate, hashed
 from seqdec.core import Spaces
 from seqdec.features import SparseBox
@@ -33,23 +33,22 @@ def test_belief_is_that_of_regressions_on_dense_contexts():
     dense, index, y = matrix(), rng.integers(ARMS, size=STEPS), rng.normal(size=STEPS)
     with jax.enable_x64(True):
         agent = agents.hashed(SITE)
-        state = jax.jit(
-            lambda *given: jax.lax.scan(
-                lambda s, at: (agent.update(s, *at)[0], None), agent.init(jax.random.key(0)), given
-            )
-        )(SPACE.rows(sparse.csr_array(dense)).astype(float), index, y)[0]
+        given = SPACE.rows(sparse.csr_array(dense)).astype(float), index, y
+
+        def step(state, at):
+            return agent.update(state, *at)[0], None
+
+        state = jax.jit(lambda state, given: jax.lax.scan(step, state, given)[0])(agent.init(jax.random.key(0)), given)
         asked = matrix(1, seed=2)
         shown = SPACE.rows(sparse.csr_array(asked))[0].astype(float)
         assessed = jax.tree.map(np.asarray, agent.assess(jax.random.key(0), state, shown))
         best, means = int(np.argmax(state.densities)), np.asarray(state.rewards.location)
         for place, r in enumerate(hashed._SPREADS):
             known = conjugate.prior(ARMS, SIZE + 1, diagonal=True)
-            mean = y[0]  # of the rewards so far
-            for step in range(STEPS):
-                mean = y[: step + 1].mean()
-                mu = conjugate.usual_mean(known.weights, mean - y[0])
-                phi = jnp.append(r * np.float32(dense[step]).astype(float), 3.0)
-                known, _ = known.observed(phi, y[step] - y[0], index[step], mu, jnp.bool_(True))
+            for row in range(STEPS):
+                mu = conjugate.usual_mean(known.weights, y[: row + 1].mean() - y[0])
+                phi = jnp.append(r * np.float32(dense[row]).astype(float), 3.0)
+                known, _ = known.observed(phi, y[row] - y[0], index[row], mu, jnp.bool_(True))
             np.testing.assert_allclose(state.params[:, place].T, known.weights, rtol=1e-6, atol=1e-9)
             np.testing.assert_allclose(state.root[:, place].T, known.root, rtol=1e-6)
             if place == best:
@@ -61,9 +60,7 @@ def test_belief_is_that_of_regressions_on_dense_contexts():
 
 
 def test_draws_have_the_moments_of_the_belief_and_are_functions():
-    from seqdec.policies import thompson
-
-    agent = agents.hashed(SITE, policy=thompson(propensity_samples=0))
+    agent = agents.hashed(SITE, policy=policies.thompson(propensity_samples=0))
     rows = jnp.asarray(SPACE.rows(sparse.csr_array(matrix())))
     state = agent.init(jax.random.key(0))
     for step in range(20):

@@ -19,6 +19,7 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 from jax import lax
 
+from seqdec.boundary.sparse import SparseBox
 from seqdec.core import Agent, Array, Assessment, Masked, PyTree
 from seqdec.features import Encoder
 from seqdec.features.values import missing
@@ -82,7 +83,8 @@ class Explanation(NamedTuple):
 
 def has_contributions(space: gym_spaces.Space) -> bool:
     """Whether the numbers of a context can vary one by one."""
-    return isinstance(space, gym_spaces.Box) and np.issubdtype(space.dtype, np.floating) and 0 not in space.shape
+    numbers = isinstance(space, gym_spaces.Box) and np.issubdtype(space.dtype, np.floating) and 0 not in space.shape
+    return numbers and not isinstance(space, SparseBox)
 
 
 def program(agent: Agent) -> Callable[..., tuple[Assessment, Array | None, Array | None]]:
