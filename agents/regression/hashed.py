@@ -51,7 +51,8 @@ class HashedState(NamedTuple):
 
     def some(self, at: Array) -> Regression:
         """Beliefs (K, n, b) over the weights of numbers `at` (b,)."""
-        return Regression(*(jnp.moveaxis(leaf[at], 0, -1) for leaf in (self.params, self.root)), self.noise)
+        weights, root = (jnp.moveaxis(leaf[at], 0, -1) for leaf in (self.params, self.root))
+        return Regression(weights, root, self.noise)
 
 
 def hashed(spaces: HasSpaces, *, policy: str | Acquisition | None = None) -> Agent:

@@ -75,7 +75,7 @@ FITTING: dict[str, dict[str, Spaces]] = {
     },
     "sparse": {
         "words": Spaces(SparseBox(50, 4), ARMS),
-        "a million": Spaces(SparseBox(10**6, 2), spaces.Discrete(2, start=3)),
+        "many words": Spaces(SparseBox(1000, 2), spaces.Discrete(2, start=3)),
         "one arm": Spaces(SparseBox(1, 1), spaces.Discrete(1)),
     },
     "ids": {
