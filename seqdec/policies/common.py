@@ -145,7 +145,7 @@ def wins(weights: Array, mean: Array, std: Array, allowed: Array) -> Array:
     scale = 1 / (2**0.5 * std[..., None])
 
     def below(y):
-        cumulative = 0.5 + 0.5 * jax.lax.erf((y - mean[..., None]) * scale)
+        cumulative = 0.5 + 0.5 * jax.lax.erf((y[None, None] - mean[..., None]) * scale)
         cumulative = jnp.sum(weights[..., None] * cumulative, 0)
         return jnp.where(allowed[:, None], jnp.maximum(cumulative, _LEAST), 1)
 
