@@ -401,8 +401,9 @@ def test_members_learn_as_regressions_of_their_own_and_are_weighted_by_their_den
             expected = forgotten(belief, half_lives[place], jnp.int32(step + 1), jnp.bool_(True))
             assert_same(new, expected, rtol=1e-3, atol=1e-5)
             densities.append(density[0])
-        expected = mixture.weighed(groups, before.mixture.log_weights, jnp.stack(densities))
-        np.testing.assert_allclose(info.weights, mixture.Mixture((), expected, level).weights, rtol=1e-3, atol=1e-5)
+        expected = mixture.weighed(groups, before.mixture.shares, jnp.stack(densities)[:, None], action[None])
+        np.testing.assert_allclose(state.mixture.shares, expected, rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(info.weights, expected[0].sum(0), rtol=1e-3, atol=1e-5)
         np.testing.assert_allclose(
             state.mixture.level, level + (y[0] - level) * max(1 - 0.5 ** (1 / 32), 1 / (step + 1)), rtol=1e-4, atol=1e-6
         )

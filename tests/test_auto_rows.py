@@ -124,7 +124,7 @@ def test_moments_are_those_of_the_draws(spaces):
     """Of members that count alike; the usual policy draws with half the deviation."""
     _, state = played(spaces)
     known = state.mixture
-    state = state._replace(mixture=known._replace(log_weights=jnp.zeros_like(known.log_weights)))
+    state = state._replace(mixture=known._replace(shares=jnp.full_like(known.shares, 1 / known.shares[0].size)))
     question, candidates = asked(spaces, state, observation(jax.random.key(5), spaces))
     candidates = candidates[:N] if spaces is DOSE else candidates
     keys = jax.random.split(jax.random.key(7), 20_000)

@@ -122,8 +122,8 @@ def weighed(groups: tuple[Group, ...], shares: Array, densities: Array, index: A
     logs = jnp.zeros((len(shares), len(share)), densities.dtype)
     logs = logs.at[0].set(jnp.sum(gains, 0)).at[1 + index].set(gains)
     fresh = shares * jnp.exp(logs - jnp.max(logs, 1, keepdims=True))[:, None]
-    hazards = jnp.array(_HAZARDS, shares.dtype)[:, None]
-    moved = hazards * jnp.asarray(share, shares.dtype) * jnp.sum(fresh, 2, keepdims=True)
+    hazards, share = jnp.array(_HAZARDS, shares.dtype)[None, :, None], jnp.array(share, shares.dtype)[None, None]
+    moved = hazards * share * jnp.sum(fresh, 2, keepdims=True)
     fresh = (1 - hazards) * fresh + moved
     return jnp.maximum(fresh / jnp.sum(fresh, (1, 2), keepdims=True), _LEAST)
 
