@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from model_tasks import MODELS
 
-from seqdec.bo import Real
+from seqdec.bo import Categorical, Conditional, Integer, Real
 from seqdec.envs import objectives
 
 
@@ -95,7 +95,48 @@ def _plateau(columns: int) -> Task:
     return _boxed(lambda x: min(1.0, math.dist(x, center) / radius), [(0, 1)] * columns, 0.0, 60)
 
 
+def _effects(count: int, levels: int) -> np.ndarray:
+    """(count, levels) effects of the levels of each parameter, 0 of the best."""
+    drawn = np.random.default_rng(levels).uniform(size=(count, levels))
+    return drawn - drawn.min(1, keepdims=True)
+
+
+def _levels(choices: int, levels: int, numbers: int, calls: int) -> Task:
+    """`choices` categoricals, whose levels have effects that the distance of a number from the middle enlarges."""
+    effects, centers = _effects(choices, levels), np.linspace(0.25, 0.75, numbers)
+    labels = [f"c{i}" for i in range(choices)]
+    space = {name: Categorical(tuple(f"{name}{level}" for level in range(levels))) for name in labels}
+
+    def fun(x: Mapping[str, Any]) -> float:
+        at = np.array([x[f"r{i}"] for i in range(numbers)])
+        found = [effect[int(x[name].removeprefix(name))] for name, effect in zip(labels, effects, strict=True)]
+        return float(found @ (1 + np.abs(np.resize(at, choices) - 0.5)) + 4 * np.sum((at - centers) ** 2))
+
+    return Task(fun, space | {f"r{i}": Real(0.0, 1.0) for i in range(numbers)}, 0.0, calls)
+
+
+def _branches() -> Task:
+    """Four branches of two numbers and an integer each, and a number of all."""
+    effects, centers = _effects(1, 4)[0], np.random.default_rng(0).uniform(0.1, 0.9, (4, 2))
+    space: dict[str, Any] = {"r": Real(0.0, 1.0), "kind": Categorical((0, 1, 2, 3))}
+    for kind in range(4):
+        own = {"a": Real(0.0, 1.0), "b": Real(0.0, 1.0), "n": Integer(1, 9)}
+        space |= {f"{name}{kind}": Conditional(of, on="kind", values=(kind,)) for name, of in own.items()}
+
+    def fun(x: Mapping[str, Any]) -> float:
+        kind = x["kind"]
+        at = np.array([x[f"a{kind}"], x[f"b{kind}"]])
+        return float(
+            effects[kind] + 4 * np.sum((at - centers[kind]) ** 2) + abs(x[f"n{kind}"] - 3 - kind) / 8 + (x["r"] - 0.3) ** 2
+        )
+
+    return Task(fun, space, 0.0, 40)
+
+
 HARD = {
+    "levels6": _levels(6, 6, 3, 50),
+    "levels50": _levels(1, 50, 2, 45),
+    "branches": _branches(),
     **{f"plateau{columns}": _plateau(columns) for columns in (1, 2, 3, 4)},
     "levy20": _known(objectives.levy(20), 1000),
 }

@@ -1,6 +1,6 @@
-"""Models of scikit-learn to be tuned: six by the error of three folds, and three networks whose folds are drawn anew.
+"""Models of scikit-learn to be tuned: seven by the error of three folds, and three networks whose folds are drawn anew.
 
-The data are those that scikit-learn contains. The first six errors are means of three folds, which are the same in
+The data are those that scikit-learn contains. The first seven errors are means of three folds, which are the same in
 every call. A network is trained once in a call, from another initial point and on another split of the rows, so that
 its error is noisy: what counts is the mean error on ten splits of its own, `judge`, at the point that a method answers
 with.
@@ -135,6 +135,37 @@ def _pipeline(x: Point) -> float:
     return 1 + _folds(make_pipeline(*scaler, *projection, model), *_digits(), "accuracy")
 
 
+def _stages(x: Point) -> float:
+    """The share of wrong digits after blurring, scaling, projection, features of a kernel and one of four classifiers."""
+    from scipy.ndimage import gaussian_filter
+    from sklearn.decomposition import PCA
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    from sklearn.kernel_approximation import Nystroem
+    from sklearn.linear_model import RidgeClassifier
+    from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import MinMaxScaler, Normalizer, StandardScaler
+    from sklearn.random_projection import GaussianRandomProjection
+
+    images, labels = _digits()
+    blurred = gaussian_filter(images.reshape(-1, 8, 8), (0, x["blur"], x["blur"])).reshape(len(images), -1)
+    scaler = {"none": [], "range": [MinMaxScaler()], "deviation": [StandardScaler()], "norm": [Normalizer()]}
+    projection = {"pca": PCA, "random": GaussianRandomProjection}
+    classifier = {
+        "neighbors": KNeighborsClassifier,
+        "lda": functools.partial(LinearDiscriminantAnalysis, "lsqr"),
+        "ridge": RidgeClassifier,
+        "centroid": NearestCentroid,
+    }
+    parts = scaler[x["scaler"]]
+    if x["project"] != "none":
+        parts = [*parts, projection[x["project"]](random_state=0, **_options(x, "project"))]
+    if x["kernel"] != "none":
+        parts = [*parts, Nystroem(x["kernel"], random_state=0, **_options(x, "kernel"))]
+    model = classifier[x["model"]](**_options(x, x["model"]))
+    return 1 + _folds(make_pipeline(*parts, model), blurred ** x["power"], labels, "accuracy")
+
+
 def _network(x: Point, seed: int, data: Callable[[], tuple[np.ndarray, np.ndarray]], epochs: int) -> float:
     """The loss on a third of the rows of a network that is trained on the others.
 
@@ -198,6 +229,24 @@ _PIPELINE = {
     "neighbors.weights": _of("neighbors", Categorical(("uniform", "distance"))),
     "lda.shrinkage": _of("lda", Real(1e-4, 1.0, log=True)),
 }
+_STAGES = {
+    "blur": Real(0.0, 1.5),
+    "power": Real(0.25, 2.0, log=True),
+    "scaler": Categorical(("none", "range", "deviation", "norm")),
+    "project": Categorical(("none", "pca", "random")),
+    "project.n_components": Conditional(Integer(4, 60), on="project", values=("pca", "random")),
+    "kernel": Categorical(("none", "rbf", "laplacian")),
+    "kernel.gamma": Conditional(Real(1e-4, 10.0, log=True), on="kernel", values=("rbf", "laplacian")),
+    "kernel.n_components": Conditional(Integer(10, 200, log=True), on="kernel", values=("rbf", "laplacian")),
+    "model": Categorical(("neighbors", "lda", "ridge", "centroid")),
+    "neighbors.n_neighbors": _of("neighbors", Integer(1, 30, log=True)),
+    "neighbors.weights": _of("neighbors", Categorical(("uniform", "distance"))),
+    "neighbors.metric": _of("neighbors", Categorical(("euclidean", "manhattan", "cosine"))),
+    "lda.shrinkage": _of("lda", Real(1e-4, 1.0, log=True)),
+    "ridge.alpha": _of("ridge", Real(1e-3, 1e3, log=True)),
+    "ridge.fit_intercept": _of("ridge", Categorical((False, True))),
+    "centroid.shrink_threshold": _of("centroid", Real(1e-3, 1.0, log=True)),
+}
 _NETWORK = {
     "layers": Integer(1, 3),
     "width_1": Integer(4, 64, log=True),
@@ -226,6 +275,7 @@ MODELS = {
     "forest": Model(_forest, _TREES),
     "kernel": Model(_kernel, _KERNEL),
     "pipeline": Model(_pipeline, _PIPELINE),
+    "stages": Model(_stages, _STAGES),
     **{
         f"network-{name}": Model(functools.partial(_network, data=data, epochs=epochs), _NETWORK, noisy=True)
         for name, data, epochs in (("digits", _digits, 15), ("tumors", _tumors, 15), ("diabetes", _diabetes, 15))

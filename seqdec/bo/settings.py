@@ -167,7 +167,7 @@ def method_of(settings: Settings, surrogate: str | Surrogate) -> tuple[str | Acq
     model = model._replace(
         earlier=tuple(_priors(model, study) for study in settings.earlier), fidelity=settings.fidelity
     )
-    examples = [restricted.example(space)] if space.restricted else []
+    examples = np.reshape([restricted.example(space).unit] if space.restricted else [], (-1, space.columns))
     method = Method(
         model,
         space,

@@ -18,10 +18,9 @@ from seqdec.bo.acquisition.optimum import Optimum
 from seqdec.bo.fidelity import Forecast
 from seqdec.bo.model import Belief, Fitted, Model, Trials, believe, means_of
 from seqdec.bo.output_warp import Warp
-from seqdec.bo.search import ascent, candidates, restricted, trust_region
-from seqdec.bo.search.ascent import Plan, Ranked
-from seqdec.bo.search.candidates import Region, sobol
-from seqdec.bo.search.restricted import Box
+from seqdec.bo.search import ascent, candidates, trust_region
+from seqdec.bo.search.ascent import Plan
+from seqdec.bo.search.candidates import Box, Region, sobol
 from seqdec.bo.space.space import Point, Space, identity
 from seqdec.bo.trials import Exhausted, Observations
 from seqdec.boundary import checks
@@ -45,8 +44,8 @@ class Method(NamedTuple):
     """points before the surrogate"""
     trust_region: bool
     reference_point: np.ndarray | None
-    examples: Sequence[Point]
-    """points of a restricted space, else empty"""
+    examples: np.ndarray
+    """(k, columns) points of a restricted space, else none"""
     optimum: Optimum | None
     """belief where the optimum lies"""
     bests: np.ndarray
@@ -66,19 +65,19 @@ def design(method: Method, known: Observations, fixed: Mapping[Any, Any], is_noi
     `is_noisy` is asked where no new point is left. Raises Exhausted where none may be repeated, ValueError where
     `fixed` excludes all points tried.
     """
-    search, columns, index = method.plan.search, method.space.columns, known.trials
+    search, columns, index = method.plan.search, method.space.parameters, known.trials
     generator = np.random.default_rng([method.model.seed, 0])
     if search.grid:
         grid = sobol(search.raw_samples, columns, scramble=True)
-        units = generator.permutation(grid)[index % len(grid) :]
+        u = generator.permutation(grid)[index % len(grid) :]
     else:
         shifts, drawn = generator.random((2, columns)), method.optimum is not None and index % 2 == 0
         place = index if method.optimum is None else index // 2  # two sequences take turns
         least = _RESTRICTED_DESIGN if method.space.restricted else 6
-        units = (sobol(1 << max(least, index.bit_length() + 1), columns)[place:] + shifts[int(drawn)]) % 1
+        u = (sobol(1 << max(least, index.bit_length() + 1), columns)[place:] + shifts[int(drawn)]) % 1
         if method.optimum is not None and drawn:
-            units = optimum.drawn(method.optimum, method.space, units)
-    return _first_new(method, known, np.concatenate([method.bests, units]), fixed, is_noisy)
+            u = optimum.drawn(method.optimum, method.space, u)
+    return _first_new(method, known, np.concatenate([method.bests, method.space.uniform(u)]), fixed, is_noisy)
 
 
 def suggest(
@@ -97,7 +96,8 @@ def suggest(
         if (point := _best_point(method, known, fitted, fixed, bool(method.plan.search.repeats))) is not None:
             return point
     generator = np.random.default_rng([method.model.seed, known.trials])
-    point = _first_new(method, known, generator.random((_TRIED, method.space.columns)), fixed, is_noisy)
+    units = method.space.uniform(generator.random((_TRIED, method.space.parameters)))
+    point = _first_new(method, known, units, fixed, is_noisy)
     if all(identity(one.x) != identity(point.x) for one in known.taken):
         return point
     with jax.enable_x64(True):
@@ -144,10 +144,10 @@ def _points(method: Method, known: Observations, units: np.ndarray, fixed: Mappi
         for point in map(space.point, space.points()):
             if not np.any((point.unit < box.low) | (point.unit > box.high)):
                 yield point
-    elif method.examples:
+    elif len(method.examples):
         generator = np.random.default_rng([method.model.seed, known.trials, 1])
-        for near in restricted.walk(space, box, method.examples, search.raw_samples, generator):
-            yield from near
+        for near in candidates.walk(space, box, method.examples, search.raw_samples, generator):
+            yield from (point for unit in near if (point := space.point_at(unit, fixed)) is not None)
 
 
 def _best_point(
@@ -158,34 +158,23 @@ def _best_point(
     belief = believe(plan.surrogate, fitted.state, fitted.trials)
     trials = fitted.trials._replace(success=_success(fitted.trials))
     if method.optimum is not None:
-        tables = _padded(method, optimum.tables(method.optimum, space, number).T).T
+        more = method.model.columns - space.columns
+        tables = np.pad(optimum.tables(method.optimum, space, number), ((0, more), (0, 0)))
         trials = trials._replace(optimum=tables.astype(trials.x.dtype))
     region = Region(*(np.clip(side, *space.cube(fixed)) for side in _region(method, known, fitted.warps)))
     key = jax.random.fold_in(jax.random.key(checks.seed_bits(seed)), number)
     generator = np.random.default_rng([seed, number, 2])
     target = _target(method, known, fitted, belief.means)
-    means = _means_at_full(method, belief, trials)
-
-    def rank(points: np.ndarray, free: np.ndarray) -> Ranked:
-        limits = Region(*(_padded(method, side) for side in region))
-        points, free = _padded(method, points), _padded(method, free)
-        found = ascent.rank(plan, key, belief.state, target, trials, limits, points, free)
-        return found._replace(points=found.points[:, : space.columns])
-
+    leaders = _leaders(method, fitted.warps, _means_at_full(method, belief, trials), _inside(known, fitted), generator)
+    best, box = trials.x[leaders, : space.columns].astype(float), Box(*region, fixed)
+    pool = candidates.candidates(space, plan.search, box, np.concatenate([best, method.examples]), generator)
+    if method.model.fidelity is not None:  # a point of a lower level may be the one to go on with
+        pool = np.concatenate([pool, best])
+    if not len(pool):
+        return None
+    by = ascent.climber(plan, key, belief.state, target, trials, region, space.columns)
     units = np.reshape([] if repeats else [point.unit for point in known.taken], (-1, space.columns))
-    if not space.restricted:
-        inside = _inside(known, fitted)
-        best = trials.x[_leaders(method, fitted.warps, means, inside, generator)]
-        pool = candidates.candidates(space, plan.search, region, best[:, : space.columns], generator)
-        if method.model.fidelity is not None:  # a point of a lower level may be the one to go on with
-            pool = np.concatenate([pool, best[:, : space.columns]])
-        found = ascent.best_new(rank(pool, np.broadcast_to(space.continuous, pool.shape)), units)
-        return None if found is None else space.point_at(found, fixed)
-    box, inside, told = Box(*region, fixed), known.inside, _told(method, known, fitted.warps)
-    leaders = _leaders(method, fitted.warps, told, inside, generator)
-    starts = [*(known.told[i] for i in leaders), *method.examples]
-    points = restricted.candidates(space, plan.search, box, starts, generator)
-    return restricted.maximize(rank, space, box, points, units) if points else None
+    return ascent.maximize(by, space, plan.search, box, pool, units, generator)
 
 
 def _means_at_full(method: Method, belief: Belief, trials: Trials) -> np.ndarray:
@@ -204,7 +193,7 @@ def _region(method: Method, known: Observations, warps: tuple[Warp, ...]) -> tup
     stage, merits = _stage(method, known, warps)
     inside = [point for point in known.told if point.inside]
     best = inside[stage.start + int(np.argmax(merits[stage.start :]))]
-    confined = method.space.continuous & method.space.active(best.x)
+    confined = method.space.continuous & method.space.active(best.unit[None])[0, method.space.owners]
     return trust_region.box(best.unit, stage.edge, confined)
 
 
@@ -218,19 +207,13 @@ def _is_new_region(method: Method, known: Observations, warps: tuple[Warp, ...])
 def _stage(method: Method, known: Observations, warps: tuple[Warp, ...]) -> tuple[trust_region.Stage, np.ndarray]:
     """Where the trust region is, and the merits of the told points of the space."""
     merits = _merits(method, warps, _told(method, known, warps)[known.inside])
-    return trust_region.stage(merits, method.initial, method.space.columns), merits
+    return trust_region.stage(merits, method.initial, method.space.groups), merits
 
 
 def _told(method: Method, known: Observations, warps: tuple[Warp, ...]) -> np.ndarray:
     """(n, m), or (n,) of plain outputs: warps of the values in order of telling, outliers at the fence."""
     values = fitting.warped(warps, np.maximum(known.responses, [warp.fence for warp in warps]))
     return values[:, 0] if method.model.outputs.plain else values
-
-
-def _padded(method: Method, rows: np.ndarray) -> np.ndarray:
-    """(..., columns of the surrogate): `rows` (..., columns) with zeros."""
-    more = np.zeros((*rows.shape[:-1], method.model.columns - method.space.columns), rows.dtype)
-    return np.concatenate([rows, more], -1)
 
 
 def _inside(known: Observations, fitted: Fitted) -> np.ndarray:

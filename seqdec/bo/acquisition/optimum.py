@@ -80,7 +80,7 @@ def _logs(dimension: Dimension, belief: Any, name: str) -> tuple[float, ...]:
 def _values(dimension: Dimension) -> list[Any]:
     if isinstance(dimension, Categorical):
         return list(dimension.choices)
-    return [dimension.decode(np.array([place])) for place in _GRID]
+    return dimension.decode(_GRID[:, None])
 
 
 def _normal(dimension: Any, center: Any, width: Any, name: str) -> np.ndarray:
@@ -120,14 +120,12 @@ def preferred(score: Array, table: Any, x: Array) -> Array:
     return score + jnp.sum(terms).astype(score.dtype)
 
 
-def drawn(optimum: Optimum, space: Space, units: np.ndarray) -> np.ndarray:
-    """`units` (n, columns), uniform in the cube, moved by the densities' quantiles."""
-    moved = units.copy()
-    for dimension, columns, logs in zip(space.dimensions, space.slices, optimum.logs, strict=True):
-        if logs is None or columns.start == columns.stop:
-            continue
-        edges = np.linspace(0, 1, len(logs) + 1)
-        shares = np.concatenate([[0.0], np.cumsum(np.exp(logs))])
-        at = np.interp(units[:, columns.start], shares / shares[-1], edges)
-        moved[:, columns] = dimension.uniform(at)
+def drawn(optimum: Optimum, space: Space, u: np.ndarray) -> np.ndarray:
+    """`u` (n, parameters), uniform numbers, moved by the densities' quantiles."""
+    moved = u.copy()
+    for place, index in enumerate(np.unique(space.owners)):
+        if (logs := optimum.logs[index]) is not None:
+            edges = np.linspace(0, 1, len(logs) + 1)
+            shares = np.concatenate([[0.0], np.cumsum(np.exp(logs))])
+            moved[:, place] = np.interp(u[:, place], shares / shares[-1], edges)
     return moved

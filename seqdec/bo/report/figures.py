@@ -224,9 +224,8 @@ def _random_search(study: Study, count: int) -> np.ndarray:
     if not study.known or study.outputs.outcome_constraints:
         return np.empty(0)
     space = study.space
-    units = importance.units(space, sobol(_RANDOM, len(space.dimensions), scramble=True))
-    if space.constraints:
-        units = np.array([u for u in units if space.violated(space.decode(u)) is None])
+    units = importance.units(space, sobol(_RANDOM, space.parameters, scramble=True))
+    units = units[space.settled(units, {})[2]]
     if len(units) < _FEWEST:
         return np.empty(0)
     means = np.sort(study.predict(units)[:, 0])
@@ -279,13 +278,13 @@ def _along(space: Space, unit: np.ndarray, key: Any) -> tuple[list[Any], np.ndar
     """A parameter's values, and their encodings in `unit`."""
     index = list(space.keys).index(key)
     dimension = space.dimensions[index]
-    grid = [dimension.decode(np.array([u])) for u in np.linspace(0, 1, _GRID)]
+    grid = dimension.decode(np.linspace(0, 1, _GRID)[:, None])
     if dimension.size <= _GRID:
         grid = list(dimension.values())
     values = list(dict.fromkeys(grid))
     units = np.repeat(unit[None], len(values), axis=0)
     units[:, space.slices[index]] = [dimension.encode(value) for value in values]
-    return values, importance.deactivated(space, units)
+    return values, space.neutralized(units)[0]
 
 
 def _slice(axis: Axes, study: Study, key: Any, values: list[Any], band: np.ndarray, best: Any) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqdec.bo import model
-from seqdec.bo.search.candidates import SAME, sobol
+from seqdec.bo.search.candidates import sobol
 from seqdec.bo.space.space import Space
 
 if TYPE_CHECKING:
@@ -41,8 +41,10 @@ def importances(optimizer: "BayesianOptimizer") -> dict[Any, float]:
         raise ValueError("importances are those of one objective; got an optimizer of several")
     if np.isfinite(optimizer.evaluations()[1]).sum() < 2:
         raise ValueError("importances need two values or more: tell further ones first")
-    indices = total_effects(lambda u: model.means(*optimizer.fitted(), units(space, u))[:, 0], len(space.dimensions))
-    return dict(zip(space.keys, indices.tolist(), strict=True))
+    indices = total_effects(lambda u: model.means(*optimizer.fitted(), units(space, u))[:, 0], space.parameters)
+    found = np.zeros(len(space.dimensions))
+    found[np.unique(space.owners)] = indices
+    return dict(zip(space.keys, found.tolist(), strict=True))
 
 
 def total_effects(fun: Callable[[np.ndarray], np.ndarray], count: int) -> np.ndarray:
@@ -60,24 +62,5 @@ def total_effects(fun: Callable[[np.ndarray], np.ndarray], count: int) -> np.nda
 
 
 def units(space: Space, u: np.ndarray) -> np.ndarray:
-    """(n, dimensions) uniform numbers -> (n, columns) encodings of points."""
-    parts = [dimension.uniform(column) for dimension, column in zip(space.dimensions, u.T, strict=True)]
-    return deactivated(space, np.concatenate(parts, axis=1))
-
-
-def deactivated(space: Space, units: np.ndarray) -> np.ndarray:
-    """`units` (n, columns), neutral where parameters are inactive."""
-    result, slices = units.copy(), space.slices
-
-    def active(index: int) -> np.ndarray:
-        condition = space.conditions[index]
-        if condition is None:
-            return np.ones(len(units), bool)
-        dimension, at = space.dimensions[condition.parent], units[:, slices[condition.parent]]
-        near = [np.abs(at - dimension.encode(value)).max(1, initial=0) < SAME for value in condition.values]
-        return active(condition.parent) & np.any(near, axis=0)
-
-    for index, condition in enumerate(space.conditions):
-        if condition is not None:
-            result[~active(index), slices[index]] = space.dimensions[index].neutral
-    return result
+    """(n, parameters) uniform numbers -> (n, columns) encodings of points."""
+    return space.neutralized(space.uniform(u))[0]

@@ -1,4 +1,4 @@
-"""The acquisition maximized: the best candidates climb in the continuous columns."""
+"""The acquisition maximized: the best candidates go on by steps, then climb in the continuous columns."""
 
 import functools
 from collections.abc import Callable
@@ -11,10 +11,18 @@ import optax
 
 from seqdec.bo.acquisition import failures, optimum
 from seqdec.bo.model import Trials, program
-from seqdec.bo.search.candidates import Region, Search, is_new
+from seqdec.bo.search.candidates import Box, Region, Search, is_new, stepped
+from seqdec.bo.space.space import Point, Space
 from seqdec.bo.surrogates.contract import Surrogate
 from seqdec.core import Acquisition, Array, Key
 from seqdec.optim.common import promoting
+
+
+_STEPS = 4
+"""Most steps of discrete parameters."""
+_ASCENTS = 2
+"""Ascents, where the first leave the space."""
+_HALVINGS = 20
 
 
 class Plan(NamedTuple):
@@ -28,44 +36,93 @@ class Plan(NamedTuple):
     search: Search
 
 
-class Ranked(NamedTuple):
-    """Candidates, then the ends of the ascents."""
+class Climber(NamedTuple):
+    """The acquisition as a function on the host."""
 
-    points: np.ndarray
-    """(n + s, d)"""
-    scores: np.ndarray
-    """(n + s,)"""
-    starts: np.ndarray
-    """(s,) candidates where ascents started"""
+    score: Callable[[np.ndarray], np.ndarray]
+    """points (n, columns) -> (n,); compiled for each n"""
+    climb: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]] | None
+    """(points (n, columns), columns that may move (n, columns)) -> (ends (n, columns), scores (n,)); None: it has no
+    gradient
+    """
 
 
-def rank(
-    plan: Plan, key: Key, state: Any, target: Any, trials: Trials, region: Region, points: np.ndarray, free: np.ndarray
-) -> Ranked:
-    """Score candidates `points` (n, d) and ascend from the best in the columns `free` (n, d).
+def maximize(
+    by: Climber, space: Space, search: Search, box: Box, pool: np.ndarray, known: np.ndarray, rng: np.random.Generator
+) -> Point | None:
+    """The best point found that is none of `known` (m, columns), from `pool` (n, columns); None where all are known.
+
+    The best points go on by steps of one discrete parameter while these improve, then climb in the continuous columns;
+    an ascent that leaves the space is cut off there.
+    """
+    size, points, scores = len(pool), pool, by.score(pool)
+
+    def add(more: np.ndarray, values: np.ndarray | None = None) -> None:
+        nonlocal points, scores
+        values = by.score(np.resize(more, pool.shape))[: len(more)] if values is None else values
+        points, scores = np.concatenate([points, more]), np.concatenate([scores, values])
+        if len(space.moves):
+            kept = np.sort(np.unique(points, axis=0, return_index=True)[1])
+            points, scores = points[kept], scores[kept]
+
+    def order() -> np.ndarray:
+        return np.argsort(-scores, kind="stable")
+
+    for _ in range(0 if search.grid or not len(space.moves) else _STEPS):
+        best, near = scores.max(), stepped(space, box, points[order()[:size]], rng)
+        if len(near):
+            add(near)
+        if scores.max() <= best:
+            break
+    for _ in range(0 if by.climb is None else _ASCENTS):
+        starts = points[order()[: search.num_restarts]]
+        ends, values = by.climb(starts, space.active(starts)[:, space.owners] & space.continuous)
+        settled, _, good = space.settled(ends, box.fixed)
+        add(settled[good], values[good])
+        if not np.any(values[~good] > scores.max()):
+            break
+        add(_last_inside(space, box, starts[~good], ends[~good]))
+    for index in order():
+        if is_new(points[index], known) and (point := space.point_at(points[index], box.fixed)) is not None:
+            return point
+    return None
+
+
+def _last_inside(space: Space, box: Box, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """(n, columns) the last points of the space on the ways from `starts`, which are, to `ends`; by bisection."""
+    low, high, last = np.zeros((len(starts), 1)), np.ones((len(starts), 1)), starts
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        at, _, inside = space.settled(starts + middle * (ends - starts), box.fixed)
+        good = inside[:, None]
+        low, high, last = np.where(good, middle, low), np.where(good, high, middle), np.where(good, at, last)
+    return last
+
+
+def climber(plan: Plan, key: Key, state: Any, target: Any, trials: Trials, region: Region, columns: int) -> Climber:
+    """The acquisition of a state; `columns`: of the points, to which the surrogate's others are added as zeros.
 
     `target`: see `Plan`.
     """
-    points = points.astype(trials.x.dtype)
-    scores = _finite(score(plan, key, state, target, trials, points))
-    if not (plan.smooth and plan.search.steps) or plan.search.grid:
-        return Ranked(points, scores, np.zeros(0, int))
-    starts = np.argsort(-scores, kind="stable")[: plan.search.num_restarts]
-    limits = Region(*(side.astype(points.dtype) for side in region))
-    ends, higher = climb(plan, jax.random.clone(key), state, target, trials, limits, points[starts], free[starts])
-    return Ranked(np.concatenate([points, ends]), np.concatenate([scores, _finite(higher)]), starts)
+    dtype, more = trials.x.dtype, trials.x.shape[1] - columns
+
+    def rows(points: np.ndarray) -> np.ndarray:
+        return np.pad(points, [(0, 0)] * (points.ndim - 1) + [(0, more)]).astype(dtype)
+
+    def scored(points: np.ndarray) -> np.ndarray:
+        return _finite(score(plan, key, state, target, trials, rows(points)))
+
+    def climbed(points: np.ndarray, free: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        limits, free = Region(*map(rows, region)), np.pad(free, ((0, 0), (0, more)))
+        ends, scores = climb(plan, jax.random.clone(key), state, target, trials, limits, rows(points), free)
+        return np.asarray(ends, float)[:, :columns], _finite(scores)
+
+    can = plan.smooth and plan.search.steps and not plan.search.grid
+    return Climber(scored, climbed if can else None)
 
 
 def _finite(scores: Any) -> np.ndarray:
     return np.where(np.isfinite(scores), scores, -np.inf)
-
-
-def best_new(ranked: Ranked, known: np.ndarray) -> np.ndarray | None:
-    """The best point that is none of `known` (m, d); None where all are."""
-    for index in np.argsort(-ranked.scores, kind="stable"):
-        if is_new(ranked.points[index], known):
-            return ranked.points[index].astype(float)
-    return None
 
 
 @program

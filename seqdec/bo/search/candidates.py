@@ -1,6 +1,10 @@
-"""Candidates: a randomly shifted Sobol sequence in the region, and perturbations of the best points."""
+"""Candidates: a randomly shifted Sobol sequence in the region, perturbations of the best points, and steps of them.
+
+Columns of inactive parameters are drawn before a perturbation or a step, which may activate them.
+"""
 
 import functools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,6 +20,8 @@ _MOVED = 20
 """Most columns a perturbation changes, on average."""
 _REDRAWN = 0.2
 """Probability of redrawing a discrete dimension."""
+_ROUNDS = 32
+"""Rounds of perturbations where points are excluded."""
 SAME = 1e-6
 """Points that differ by less in every column are equal."""
 
@@ -63,6 +69,17 @@ class Region(NamedTuple):
     """(d,)"""
 
 
+class Box(NamedTuple):
+    """Where candidates are sought."""
+
+    low: np.ndarray
+    """(columns,)"""
+    high: np.ndarray
+    """(columns,)"""
+    fixed: Mapping[Any, Any]
+    """values of dimensions, by key, where `low` equals `high`"""
+
+
 @functools.cache
 def sobol(count: int, columns: int, scramble: bool = False) -> np.ndarray:
     """(count, columns) points, optionally scrambled with seed 0; `count` is a power of two."""
@@ -72,26 +89,66 @@ def sobol(count: int, columns: int, scramble: bool = False) -> np.ndarray:
     return qmc.Sobol(columns, scramble=scramble, **by).random(count)
 
 
-def candidates(space: Space, search: Search, region: Region, incumbents: np.ndarray, rng: np.random.Generator) -> Any:
-    """(n, d) encodings of points, in the region and around `incumbents` (k, d)."""
-    grid = sobol(search.raw_samples, space.columns, search.grid)
-    if search.grid:
-        return space.snap(np.clip(grid, *region))
-    even = region.low + (region.high - region.low) * ((grid + rng.random(space.columns)) % 1)
-    near = perturbed(space, region, incumbents[rng.integers(len(incumbents), size=len(grid) // 2)], rng)
-    return space.snap(np.concatenate([even, np.clip(near, *region)]))
+def candidates(
+    space: Space, search: Search, box: Box, starts: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """(n, columns) points of a box, as many as `search` wants, repeated where fewer are found; none: (0, columns).
+
+    They are spread evenly, and around `starts` (k, columns), points of the space.
+    """
+    grid = sobol(search.raw_samples, space.parameters, search.grid)
+    shift = 0 if search.grid else rng.random(space.parameters)
+    found = [inside(space, box, box.low + (box.high - box.low) * space.uniform((grid + shift) % 1))]
+    number = len(grid) if search.grid else len(grid) * 3 // 2
+    for near in () if search.grid else walk(space, box, starts, len(grid) // 2, rng):
+        found.append(near)
+        if sum(map(len, found)) >= number:
+            break
+    points = np.concatenate(found)
+    return np.resize(points, (number, space.columns)) if len(points) else points
 
 
-def perturbed(space: Space, region: Region, centers: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """(n, d): a perturbation of each of `centers` (n, d)."""
-    shape = centers.shape
-    moved = rng.random(shape) < rng.uniform(1 / shape[1], min(1.0, _MOVED / shape[1]), (shape[0], 1))
-    scales = np.resize(_SCALES, (shape[0], 1)) * (region.high - region.low)
-    rows = centers + np.where(moved, scales * rng.normal(size=shape), 0)
+def walk(space: Space, box: Box, starts: np.ndarray, count: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """(k, columns) points of a box near `starts` (n, columns), then near those, in rounds of at most `count`."""
+    centers = starts
+    for _ in range(_ROUNDS):
+        rows = _completed(space, centers[rng.integers(len(centers), size=count)], rng)
+        found = inside(space, box, perturbed(space, box, rows, rng))
+        yield found
+        centers = np.concatenate([centers, found])
+
+
+def inside(space: Space, box: Box, units: np.ndarray) -> np.ndarray:
+    """(k, columns) the points of the space at `units` (n, columns), moved into the box."""
+    points, _, good = space.settled(np.clip(units, box.low, box.high), box.fixed)
+    return points[good]
+
+
+def stepped(space: Space, box: Box, centers: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """(k, columns) points of a box, a step of one parameter from `centers` (n, columns), in order, n steps in all."""
+    rows, moves = np.arange(len(centers)), rng.permutation(space.moves)
+    near = space.moved(_completed(space, centers[rows // len(moves)], rng), moves[rows % len(moves)])
+    return inside(space, box, near)
+
+
+def _completed(space: Space, points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """`points` (n, columns) with random values of inactive parameters."""
+    active = space.active(points)
+    if active.all():
+        return points
+    return np.where(active[:, space.owners], points, space.uniform(rng.random((len(points), space.parameters))))
+
+
+def perturbed(space: Space, box: Box, centers: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """(n, columns): a perturbation of each of `centers` (n, columns)."""
+    count, parameters = len(centers), space.parameters
+    moved = rng.random((count, parameters)) < rng.uniform(1 / parameters, min(1.0, _MOVED / parameters), (count, 1))
+    scales = np.resize(_SCALES, (count, 1)) * (box.high - box.low)
+    rows = centers + np.where(moved[:, space.places], scales * rng.normal(size=centers.shape), 0)
     for dimension, columns in zip(space.dimensions, space.slices, strict=True):
         if not dimension.continuous and dimension.size > 1:
-            redrawn = rng.random(shape[0]) < _REDRAWN
-            rows[redrawn, columns] = rng.random((shape[0], columns.stop - columns.start))[redrawn]
+            redrawn = rng.random(count) < _REDRAWN
+            rows[redrawn, columns] = dimension.uniform(rng.random(count))[redrawn]
     return rows
 
 

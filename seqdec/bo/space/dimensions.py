@@ -52,6 +52,11 @@ class Dimension(ABC):
         """Itself without limits."""
         return self
 
+    @property
+    def moves(self) -> int:
+        """Number of steps that `moved` knows."""
+        return 0
+
     @abstractmethod
     def checked(self, name: str) -> "Dimension":
         """Itself with Python numbers, a Constant if it has one value. Raises ValueError or TypeError, naming it."""
@@ -69,8 +74,8 @@ class Dimension(ABC):
         """(width,) columns of a value."""
 
     @abstractmethod
-    def decode(self, part: np.ndarray) -> Any:
-        """The value nearest to (width,) columns."""
+    def decode(self, part: np.ndarray) -> list[Any]:
+        """The values nearest to (n, width) columns."""
 
     @abstractmethod
     def snap(self, part: np.ndarray) -> np.ndarray:
@@ -79,6 +84,10 @@ class Dimension(ABC):
     def uniform(self, u: np.ndarray) -> np.ndarray:
         """(n,) uniform numbers -> (n, width) values uniform on the scale of search."""
         return self.snap(u[:, None])
+
+    def moved(self, part: np.ndarray, step: np.ndarray) -> np.ndarray:
+        """(n, width) encodings after the steps (n,): to each choice of a Categorical, else down and up by one value."""
+        return part
 
 
 @dataclass(frozen=True)
@@ -110,9 +119,9 @@ class _Number(Dimension):
         return np.array([unit])
 
     def decode(self, part):
-        low, high, unit = self.low - self.margin, self.high + self.margin, min(max(float(part[0]), 0.0), 1.0)
+        low, high, unit = self.low - self.margin, self.high + self.margin, np.clip(part[:, 0].astype(float), 0, 1)
         number = low * (high / low) ** unit if self.log else low + (high - low) * unit
-        return min(max(number, self.low), self.high)
+        return np.clip(number, self.low, self.high).tolist()
 
     def _limits(self, name: str) -> tuple[float, float, bool]:
         if any(isinstance(limit, bool | np.bool_) for limit in (self.low, self.high)):
@@ -185,14 +194,21 @@ class Integer(_Number):
             raise ValueError(f"{name} = {given!r} must be a whole number")
         return int(number)
 
+    @property
+    def moves(self):
+        return 2
+
     def decode(self, part):
-        return round(super().decode(part))
+        return list(map(round, super().decode(part)))
 
     def snap(self, part):
+        return self.moved(part, np.full(part.shape[:-1], 0.5))
+
+    def moved(self, part, step):
         low, high = self.low - self.margin, self.high + self.margin
         ratio = math.log(high / low) if self.log else 0.0
         number = low * np.exp(ratio * part) if self.log else low + (high - low) * part
-        whole = np.clip(np.round(number), self.low, self.high)
+        whole = np.clip(np.round(number) + (2 * step - 1)[..., None], self.low, self.high)
         return np.log(whole / low) / ratio if self.log else (whole - low) / (high - low)
 
 
@@ -238,11 +254,18 @@ class Ordinal(_Choice):
     def encode(self, value):
         return self._places.encode(self.place(value))
 
+    @property
+    def moves(self):
+        return 2
+
     def decode(self, part):
-        return self.choices[self._places.decode(part)]
+        return [self.choices[place] for place in self._places.decode(part)]
 
     def snap(self, part):
         return self._places.snap(part)
+
+    def moved(self, part, step):
+        return self._places.moved(part, step)
 
 
 @dataclass(frozen=True)
@@ -260,14 +283,21 @@ class Categorical(_Choice):
     def encode(self, value):
         return np.eye(self.width)[self.place(value)]
 
+    @property
+    def moves(self):
+        return self.width
+
     def decode(self, part):
-        return self.choices[int(np.argmax(part))]
+        return [self.choices[place] for place in np.argmax(part, axis=1)]
 
     def snap(self, part):
         return np.eye(self.width)[np.argmax(part, axis=-1)]
 
     def uniform(self, u):
         return np.eye(self.width)[np.minimum((u * self.width).astype(int), self.width - 1)]
+
+    def moved(self, part, step):
+        return np.eye(self.width)[step]
 
 
 @dataclass(frozen=True)
@@ -314,7 +344,7 @@ class Constant(Dimension):
         return self.neutral
 
     def decode(self, part):
-        return self.only
+        return [self.only] * len(part)
 
     def snap(self, part):
         return np.full_like(part, 0.5)

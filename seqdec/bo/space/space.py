@@ -19,6 +19,8 @@ from seqdec.bo.space.constraints import Constraint
 from seqdec.bo.space.dimensions import Constant, Dimension
 from seqdec.registry import unknown
 
+_NEAR = 1e-9
+"""Encodings that differ by less are those of one value."""
 _FARTHEST = 1.5
 """Distance of outside points from the middle of the cube, in a column."""
 Path = tuple[str, ...]
@@ -92,6 +94,37 @@ class Space:
         return self.slices[-1].stop
 
     @cached_property
+    def owners(self) -> np.ndarray:
+        """(columns,) index of each column's dimension."""
+        return _read_only(np.repeat(np.arange(len(self.dimensions)), [d.width for d in self.dimensions]))
+
+    @cached_property
+    def places(self) -> np.ndarray:
+        """(columns,) index of each column's parameter, a dimension with columns."""
+        return _read_only(np.unique(self.owners, return_inverse=True)[1])
+
+    @cached_property
+    def parameters(self) -> int:
+        """Dimensions of the search."""
+        return int(self.places.max()) + 1
+
+    @cached_property
+    def groups(self) -> int:
+        """Parameters, all those with one condition as one."""
+        return len({(self.conditions and self.conditions[i]) or i for i in self.owners.tolist()})
+
+    @cached_property
+    def moves(self) -> np.ndarray:
+        """(moves, 2) dimensions and their steps, see `Dimension.moved`."""
+        steps = [(i, step) for i, dimension in enumerate(self.dimensions) for step in range(dimension.moves)]
+        return np.reshape(steps, (-1, 2)).astype(int)
+
+    @cached_property
+    def neutral(self) -> np.ndarray:
+        """(columns,) where inactive."""
+        return _read_only(np.concatenate([d.neutral for d in self.dimensions]))
+
+    @cached_property
     def all_real(self) -> bool:
         """Whether every dimension is Real."""
         return all(d.real if isinstance(d, Constant) else d.continuous for d in self.dimensions)
@@ -114,10 +147,65 @@ class Space:
         """Most points; infinity with a Real dimension."""
         return math.prod(dimension.size for dimension in self.dimensions)
 
-    def active(self, x: Any) -> np.ndarray:
-        """(columns,) bool: of parameters active at a point."""
-        present = [not self.names or key in x for key in self.keys]
-        return np.concatenate([np.full(d.width, p) for d, p in zip(self.dimensions, present, strict=True)])
+    def active(self, units: np.ndarray) -> np.ndarray:
+        """(n, columns) encodings of the product -> (n, dimensions) bool: which parameters are active."""
+        found = np.ones((len(units), len(self.dimensions)), bool)
+
+        def of(index: int) -> np.ndarray:
+            condition = self.conditions[index]
+            if condition is None:
+                return found[:, index]
+            at, parent = units[:, self.slices[condition.parent]], self.dimensions[condition.parent]
+            near = [np.abs(at - parent.encode(value)).max(1, initial=0) < _NEAR for value in condition.values]
+            return of(condition.parent) & np.any(near, axis=0)
+
+        for index in range(len(self.conditions)):
+            found[:, index] = of(index)
+        return found
+
+    def neutralized(self, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(n, columns) encodings of the product -> (those of points, their active dimensions as `active`)."""
+        active = self.active(units)
+        return units if active.all() else np.where(active[:, self.owners], units, self.neutral), active
+
+    def settled(self, units: np.ndarray, fixed: Mapping[Any, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The points nearest to (n, columns) -> (encodings, active dimensions (n, k), which are of the space (n,)).
+
+        `fixed` values, by key, are those of the given columns. Raises as `constraints.holds`.
+        """
+        units, active = self.neutralized(self.snap(units))
+        good = np.all([active[:, index] for index, key in enumerate(self.keys) if key in fixed], axis=0)
+        good = np.broadcast_to(good, len(units)).copy()
+        if self.constraints:
+            parts = zip(self.keys, self.dimensions, self.slices, strict=True)
+            values = {k: [fixed[k]] * len(units) if k in fixed else d.decode(units[:, part]) for k, d, part in parts}
+            for constraint in self.constraints:
+                if isinstance(constraint, rules.Linear):
+                    terms = [
+                        weight * np.where(active[:, self.keys.index(key)], np.array(values[key], float), 0)
+                        for key, weight in constraint.weights.items()
+                    ]
+                    total = sum(terms)
+                    good &= (constraint.low <= total) & (total <= constraint.high)
+                else:
+                    for row in np.flatnonzero(good):
+                        x = self._assembled([column[row] for column in values.values()])
+                        good[row] = rules.holds(constraint, x, self.shown)
+        return units, active, good
+
+    def uniform(self, u: np.ndarray) -> np.ndarray:
+        """(n, parameters) uniform numbers -> (n, columns) values of the product, uniform on the scales of search."""
+        varying = [d for d in self.dimensions if d.width]
+        return np.concatenate([d.uniform(column) for d, column in zip(varying, u.T, strict=True)], axis=1)
+
+    def moved(self, units: np.ndarray, moves: np.ndarray) -> np.ndarray:
+        """(n, columns) encodings, each after the step of `moves` (n, 2), a row of `self.moves`."""
+        result = units.copy()
+        for index, (dimension, part) in enumerate(zip(self.dimensions, self.slices, strict=True)):
+            rows = moves[:, 0] == index
+            if rows.any():
+                result[rows, part] = dimension.moved(units[rows, part], moves[rows, 1])
+        return result
 
     def violated(self, x: Any) -> Constraint | None:
         """The first constraint violated at a point. Raises as `constraints.holds`."""
@@ -269,7 +357,8 @@ class Space:
 
     def decode(self, unit: np.ndarray) -> Any:
         """The point at (columns,) of the unit cube."""
-        return self._assembled([d.decode(unit[part]) for d, part in zip(self.dimensions, self.slices, strict=True)])
+        rows, parts = np.asarray(unit)[None], zip(self.dimensions, self.slices, strict=True)
+        return self._assembled([d.decode(rows[:, part])[0] for d, part in parts])
 
     def _assembled(self, values: Sequence[Any]) -> Any:
         if not self.names:
