@@ -126,9 +126,8 @@ def _branches() -> Task:
     def fun(x: Mapping[str, Any]) -> float:
         kind = x["kind"]
         at = np.array([x[f"a{kind}"], x[f"b{kind}"]])
-        return float(
-            effects[kind] + 4 * np.sum((at - centers[kind]) ** 2) + abs(x[f"n{kind}"] - 3 - kind) / 8 + (x["r"] - 0.3) ** 2
-        )
+        own = 4 * np.sum((at - centers[kind]) ** 2) + abs(x[f"n{kind}"] - 3 - kind) / 8
+        return float(effects[kind] + own + (x["r"] - 0.3) ** 2)
 
     return Task(fun, space, 0.0, 40)
 

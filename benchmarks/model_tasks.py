@@ -136,7 +136,7 @@ def _pipeline(x: Point) -> float:
 
 
 def _stages(x: Point) -> float:
-    """The share of wrong digits after blurring, scaling, projection, features of a kernel and one of four classifiers."""
+    """The share of wrong digits after blurring, scaling, projection, features of a kernel and a classifier."""
     from scipy.ndimage import gaussian_filter
     from sklearn.decomposition import PCA
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis

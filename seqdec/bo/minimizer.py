@@ -147,7 +147,7 @@ def minimize(
             surrogate=surrogate,
             surrogate_options=surrogate_options,
             acquisition=acquisition,
-            initial=initial,
+            initial=kept[0].initial if initial is None and kept is not None else initial,
             capacity=n_calls + len(known),
             trust_region=trust_region,
             standardize=standardize,

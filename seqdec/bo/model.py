@@ -58,8 +58,10 @@ class Model(NamedTuple):
     outputs: Outputs
     signs: np.ndarray
     """(m,) 1 for what is maximized, -1 for other objectives and outcomes"""
-    columns: int
-    """of the surrogate: the cube, the fidelity if several, one for each earlier study"""
+    places: np.ndarray
+    """(columns,) the parameter of each column of the surrogate: the cube, the fidelity if several, one for each earlier
+    study
+    """
     seed: int
     standardize: bool
     warp: bool
@@ -68,6 +70,11 @@ class Model(NamedTuple):
     earlier: tuple[tuple[Prior, ...], ...] = ()
     """of each earlier study and output"""
     fidelity: Grid | None = None
+
+    @property
+    def columns(self) -> int:
+        """Of the surrogate."""
+        return len(self.places)
 
     @property
     def earlier_rows(self) -> int:
@@ -146,10 +153,15 @@ def fit(model: Model, known: Observations, capacity: int, start: Start | None) -
         start = Start(None, warps)
     kept = inliers(start.warps, values)
     trials, levels = _trials(model, known, start.warps, kept, rows)
-    history, state = History(trials.x, trials.y, trials.answered, trials.noise), start.state
+    history, state = _history(model, trials), start.state
     if state is None:
         state = surrogate.init(jax.random.key(checks.seed_bits(model.seed)), history)
     return Fitted(surrogate.fit(state, history), start.warps, trials, levels)
+
+
+def _history(model: Model, trials: Trials) -> History:
+    """The answered points."""
+    return History(trials.x, trials.y, trials.answered, trials.noise, model.places)
 
 
 def _is_outdated(model: Model, warps: tuple[Warp, ...], values: np.ndarray) -> bool:
@@ -198,7 +210,7 @@ def _trials(
     count = own
     for place, study in enumerate(model.earlier, columns):
         cube = units[:own, : study[0].units.shape[1]]  # at full fidelity, to which the offsets lead
-        if is_related(study, cube, z):
+        if is_related(study, cube, z, model.places[: cube.shape[1]]):
             at = slice(count, count := count + len(study[0].z))
             x[at, : cube.shape[1]], x[at, place] = study[0].units, 1.0
             y[at] = np.stack([one.aligned(cube, column) for one, column in zip(study, z.T, strict=True)], 1)
@@ -329,7 +341,7 @@ def _shows_noise(model: Model, trials: Trials, output: int) -> bool:
     repeated = repeated_variance(trials.x[rows], trials.y[rows])
     if repeated is not None:
         return repeated > _EQUAL
-    return evidence.shows_noise(History(trials.x, trials.y, trials.answered, trials.noise))
+    return evidence.shows_noise(_history(model, trials))
 
 
 def estimated_noise(model: Model, state: Any) -> float:
@@ -352,7 +364,8 @@ def prior(model: Model, capacity: int) -> Any:
     """The surrogate's state before the first fit."""
     dtype, rows = model.surrogate.dtype, padded_rows(model, capacity)
     y = np.zeros(rows if model.outputs.plain else (rows, len(model.signs)), dtype)
-    return model.surrogate.init(jax.random.key(0), History(np.zeros((rows, model.columns), dtype), y, np.int32(0)))
+    history = History(np.zeros((rows, model.columns), dtype), y, np.int32(0), places=model.places)
+    return model.surrogate.init(jax.random.key(0), history)
 
 
 def believe(surrogate: Surrogate, state: Any, trials: Trials) -> Belief:

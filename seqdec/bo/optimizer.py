@@ -114,8 +114,9 @@ class BayesianOptimizer:
         capacity: expected number of trials; exceeding it costs a compilation.
 
         acquisition: one of `seqdec.bo.acquisition_names()`, an Acquisition, or "auto": the surrogate's.
-        initial: Sobol points before the surrogate is used; None: one for each column of the unit cube, at least two.
-        trust_region: search a box around the best point; None: with more than 20 columns and one objective.
+        initial: Sobol points before the surrogate is used; None: one for each parameter, those of one condition counted
+            once, but at most a quarter of `capacity` and at most 10 beyond the first two of each objective.
+        trust_region: search a box around the best point; None: with more than 20 such parameters and one objective.
         search: how the acquisition is maximized.
 
         optimum: belief where the optimum lies: a dict from names, or indices, to pairs (center, width), dicts from
@@ -175,9 +176,10 @@ class BayesianOptimizer:
             fidelity=fidelity,
             earlier=(),
         )
-        settings = settings.checked()
+        capacity = checks.count("capacity", capacity)
+        settings = settings.checked(capacity)
         settings = replace(settings, earlier=earlier_searches(earlier, settings))
-        self._begin(settings, checks.count("capacity", capacity))
+        self._begin(settings, capacity)
 
     def _begin(self, settings: Settings, capacity: int) -> None:
         check_process()

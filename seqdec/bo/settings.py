@@ -1,5 +1,6 @@
 """The checked keywords of an optimizer."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -32,8 +33,10 @@ from seqdec.bo.trials import Outputs
 from seqdec.boundary import checks
 from seqdec.core import Acquisition
 
-_MANY_DIMENSIONS = 20
-"""Columns above which the search keeps to a trust region."""
+_MANY = 20
+"""Parameters above which the search keeps to a trust region."""
+_FIRST, _DESIGN, _SHARE = 2, 10, 4
+"""Initial design: first points for each objective, most further ones, and the part of all trials."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +78,8 @@ class Settings:
         """Whether the surrogate is chosen by the values told."""
         return isinstance(self.surrogate, str) and self.surrogate == "auto"
 
-    def checked(self) -> "Settings":
-        """The settings. Raises ValueError or TypeError, naming the keyword."""
+    def checked(self, capacity: int) -> "Settings":
+        """The settings for so many trials. Raises ValueError or TypeError, naming the keyword."""
         space, given = self.space, self.outputs
         outputs = Outputs(
             checks.count("objectives", given.objectives),
@@ -87,7 +90,7 @@ class Settings:
                 raise ValueError(name_of_a_column(name))
         grid = _grid(self, outputs)
         flags = pareto.signs(self.maximize, outputs.objectives) > 0
-        wide = space.columns > _MANY_DIMENSIONS and outputs.objectives == 1 and grid is None
+        wide = space.groups > _MANY and outputs.objectives == 1 and grid is None
         region = wide if self.trust_region is None else checks.flag("trust_region", self.trust_region)
         if region and outputs.objectives > 1:
             raise ValueError("trust_region needs one objective, because it surrounds the best point: leave it out")
@@ -106,7 +109,9 @@ class Settings:
             maximize=bool(flags[0]) if outputs.objectives == 1 else tuple(flags.tolist()),
             reference_point=_reference(self.reference_point, outputs.objectives),
             surrogate_options=options,
-            initial=max(2, space.columns) if self.initial is None else checks.count("initial", self.initial),
+            initial=_initial(space, outputs, grid, capacity)
+            if self.initial is None
+            else checks.count("initial", self.initial),
             trust_region=region,
             standardize=checks.flag("standardize", self.standardize),
             warp=checks.flag("warp", self.warp),
@@ -116,6 +121,12 @@ class Settings:
             fidelity=grid,
             earlier=(),
         )
+
+
+def _initial(space: Space, outputs: Outputs, grid: Grid | None, capacity: int) -> int:
+    """One point for each parameter, at most a quarter of the trials; levels are cheap."""
+    first, most = _FIRST * outputs.objectives, capacity // _SHARE if grid is None else math.inf
+    return int(max(first, min(space.groups, first + _DESIGN, most)))
 
 
 def _grid(given: Settings, outputs: Outputs) -> Grid | None:
@@ -163,7 +174,9 @@ def method_of(settings: Settings, surrogate: str | Surrogate) -> tuple[str | Acq
     plan = Plan(belief, score, acquisitions.is_smooth(score(incumbent)), settings.search)
     noise = check_noise(settings.noise_std, belief, surrogate)
     flags = settings.standardize, settings.warp
-    model = Model(belief, outputs, settings.signs, settings.columns, settings.seed, *flags, noise)
+    own = np.arange(space.parameters, space.parameters + settings.columns - space.columns)
+    places = np.append(space.places, own).astype(np.int32)
+    model = Model(belief, outputs, settings.signs, places, settings.seed, *flags, noise)
     model = model._replace(
         earlier=tuple(_priors(model, study) for study in settings.earlier), fidelity=settings.fidelity
     )
@@ -186,7 +199,8 @@ def _priors(model: Model, study: Earlier) -> tuple[Prior, ...]:
     priors = []
     for output, values in enumerate(study.responses.T):
         warp = fitting.fit_warp(model, study.units, values, output)
-        priors.append(transfer.prior(study.units, warp.forward(np.maximum(values, warp.fence))))
+        z = warp.forward(np.maximum(values, warp.fence))
+        priors.append(transfer.prior(study.units, z, model.places[: study.units.shape[1]]))
     return tuple(priors)
 
 

@@ -60,22 +60,22 @@ class Prior(NamedTuple):
         return z.mean() + slope * (self.z - means.mean())
 
 
-def is_related(search: tuple[Prior, ...], units: np.ndarray, z: np.ndarray) -> bool:
-    """Whether an earlier search is used, given own `z` (k, m) at `units` (k, columns)."""
+def is_related(search: tuple[Prior, ...], units: np.ndarray, z: np.ndarray, places: np.ndarray) -> bool:
+    """Whether an earlier search is used, given own `z` (k, m) at `units` (k, columns) of the parameters `places`."""
     gain = 0.0
     for one, values in zip(search, z.T, strict=True):
-        gain += _loss(units, values) - _loss(units, values - one.mean(units))
+        gain += _loss(units, values, places) - _loss(units, values - one.mean(units), places)
     return gain >= 0
 
 
-def _loss(units: np.ndarray, y: np.ndarray) -> float:
-    history = History(units, y - y.mean(), np.int32(len(y)))
-    return evidence.descend(evidence.prior_mean(units.shape[1]), evidence.calibration_rows(history))[1]
+def _loss(units: np.ndarray, y: np.ndarray, places: np.ndarray) -> float:
+    history = History(units, y - y.mean(), np.int32(len(y)), places=places)
+    return evidence.descend(evidence.prior_mean(places), evidence.calibration_rows(history))[1]
 
 
-def prior(units: np.ndarray, z: np.ndarray) -> Prior:
-    """The prior of values `z` (n,) at `units` (n, columns)."""
-    history = History(units, z, np.int32(len(z)))
+def prior(units: np.ndarray, z: np.ndarray, places: np.ndarray) -> Prior:
+    """The prior of values `z` (n,) at `units` (n, columns) of the parameters `places` (columns,)."""
+    history = History(units, z, np.int32(len(z)), places=places)
     hyper = evidence.fitted(history)
     whiten, _ = evidence.whitener(evidence.covariance(hyper, evidence.told(history)))
     return Prior(units, z, hyper, whiten.T @ (whiten @ z))

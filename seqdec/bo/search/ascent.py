@@ -17,7 +17,6 @@ from seqdec.bo.surrogates.contract import Surrogate
 from seqdec.core import Acquisition, Array, Key
 from seqdec.optim.common import promoting
 
-
 _STEPS = 4
 """Most steps of discrete parameters."""
 _ASCENTS = 2

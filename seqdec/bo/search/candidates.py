@@ -89,9 +89,7 @@ def sobol(count: int, columns: int, scramble: bool = False) -> np.ndarray:
     return qmc.Sobol(columns, scramble=scramble, **by).random(count)
 
 
-def candidates(
-    space: Space, search: Search, box: Box, starts: np.ndarray, rng: np.random.Generator
-) -> np.ndarray:
+def candidates(space: Space, search: Search, box: Box, starts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """(n, columns) points of a box, as many as `search` wants, repeated where fewer are found; none: (0, columns).
 
     They are spread evenly, and around `starts` (k, columns), points of the space.

@@ -29,6 +29,8 @@ class History(NamedTuple):
     """() int32 rows that hold a point"""
     noise: Any = None
     """(N,) known noise variances, negative where to be estimated; None: everywhere"""
+    places: Any = None
+    """(d,) int: the parameter of each column, from 0; columns of one have a common length scale. None: each its own"""
 
     @property
     def keep(self) -> Array:

@@ -2,11 +2,12 @@ r"""Hyperparameters of Gaussian processes: priors and evidence, on the host.
 
     log l_i = a + a_i,   a ~ N(log sqrt d - 1/2, 1/10),   a_i ~ N(0, 1),   log s ~ N(0, 1),   log v ~ N(-10, 9)
 
-with (mean, variance), for the process of `seqdec.bo.surrogates.gaussian_process`. The most likely ones minimize the
-loss L, minus the log of the marginal likelihood times the priors, by L-BFGS on at most 512 responses. The first fit
-starts at the priors' center, at shorter length scales and at a larger noise, and keeps the best end, that of the larger
-noise only if better by five nats; later fits start from the last hyperparameters. Without a, independent priors would
-fix the mean length scale of many columns. Draws about the most likely t* are
+with (mean, variance), for d parameters of the process of `seqdec.bo.surrogates.gaussian_process`. The columns of a
+parameter share its length scale: at one-hot columns the kernel depends on whether the choices are equal. The most
+likely ones minimize the loss L, minus the log of the marginal likelihood times the priors, by L-BFGS on at most 512
+responses. The first fit starts at the priors' center, at shorter length scales and at a larger noise, and keeps the
+best end, that of the larger noise only if better by five nats; later fits start from the last hyperparameters. Without
+a, independent priors would fix the mean length scale of many parameters. Draws about the most likely t* are
 
     t_k = t* + H^{-1/2} z_k,    H = d^2 L / dt^2 at t*,
 
@@ -73,31 +74,39 @@ class Known(NamedTuple):
     """(n,)"""
     noise: np.ndarray
     """(n,) known noise variances, negative where estimated"""
+    places: np.ndarray
+    """(d,) as in `History`"""
 
 
 def told(history: History) -> Known:
     """The rows with a point."""
     count = int(history.filled)
     noise = np.full(count, -1.0) if history.noise is None else np.asarray(history.noise, float)[:count]
-    return Known(np.asarray(history.x, float)[:count], np.asarray(history.y, float)[:count], noise)
+    return Known(np.asarray(history.x, float)[:count], np.asarray(history.y, float)[:count], noise, places_of(history))
+
+
+def places_of(history: History) -> np.ndarray:
+    """(d,) the parameter of each column."""
+    return np.arange(np.shape(history.x)[1]) if history.places is None else np.asarray(history.places)
 
 
 def calibration_rows(history: History, most: int = _FITTED) -> Known:
     """At most `most` rows, evenly spaced."""
     known = told(history)
     rows = np.unique(np.linspace(0, len(known.y) - 1, min(len(known.y), most)).astype(int))
-    return Known(*(part[rows] for part in known))
+    return Known(*(part[rows] for part in known[:3]), known.places)
 
 
-def prior_mean(dim: int) -> Hyperparameters:
-    """The prior means."""
-    return Hyperparameters(np.full(dim, 0.5 * math.log(dim) - 0.5), np.zeros(()), np.full((), -10.0))
+def prior_mean(places: np.ndarray) -> Hyperparameters:
+    """The prior means for columns of the parameters `places` (d,)."""
+    center = 0.5 * math.log(places.max() + 1) - 0.5
+    return Hyperparameters(np.full(len(places), center), np.zeros(()), np.full((), -10.0))
 
 
 @functools.cache
 def bounds(dim: int) -> list[tuple[float, float]]:
-    """Limits of the flat hyperparameters."""
-    center = flatten(prior_mean(dim))
+    """Limits of the flat hyperparameters of so many parameters."""
+    center = _center(dim)
     reach = _DEVIATIONS * np.sqrt(_flat_variances(dim))
     return list(zip(center - reach, center + reach, strict=True))
 
@@ -106,14 +115,20 @@ def _flat_variances(dim: int) -> np.ndarray:
     return np.array([VARIANCES[0]] * dim + [*VARIANCES[1:]])
 
 
-def flatten(hyper: Hyperparameters) -> np.ndarray:
-    """The logarithms as one vector (d + 2,)."""
-    return np.concatenate([hyper.log_length_scales, [hyper.log_scale, hyper.log_noise]])
+def _center(dim: int) -> np.ndarray:
+    places = np.arange(dim)
+    return flatten(prior_mean(places), places)
 
 
-def unflatten(flat: np.ndarray) -> Hyperparameters:
+def flatten(hyper: Hyperparameters, places: np.ndarray) -> np.ndarray:
+    """The logarithms as one vector (parameters + 2,)."""
+    first = np.unique(places, return_index=True)[1]
+    return np.concatenate([hyper.log_length_scales[first], [hyper.log_scale, hyper.log_noise]])
+
+
+def unflatten(flat: np.ndarray, places: np.ndarray) -> Hyperparameters:
     """The inverse of `flatten`."""
-    return Hyperparameters(flat[:-2], flat[-2], flat[-1])
+    return Hyperparameters(flat[:-2][places], flat[-2], flat[-1])
 
 
 def fitted(history: History, most: int = _FITTED) -> Hyperparameters:
@@ -122,7 +137,7 @@ def fitted(history: History, most: int = _FITTED) -> Hyperparameters:
 
 
 def _fit_from_prior(known: Known) -> tuple[Hyperparameters, float]:
-    center = prior_mean(known.x.shape[1])
+    center = prior_mean(known.places)
     shorter = center._replace(log_length_scales=center.log_length_scales - 1)
     noisy = center._replace(log_noise=center.log_noise + 8)
     ends, losses = zip(*(descend(start, known) for start in (center, shorter, noisy)), strict=True)
@@ -136,15 +151,14 @@ def descend(start: Hyperparameters, known: Known, iterations: int = ITERATIONS) 
     from scipy.optimize import minimize
 
     options = {"maxiter": iterations, "gtol": _GRADIENT, "maxcor": 8}
-    limits = bounds(known.x.shape[1])
-    found = minimize(
-        lambda flat: loss(flat, known), flatten(start), jac=True, method="L-BFGS-B", bounds=limits, options=options
-    )
-    return unflatten(found.x), float(found.fun)
+    first = flatten(start, known.places)
+    limits = bounds(len(first) - 2)
+    found = minimize(lambda flat: loss(flat, known), first, jac=True, method="L-BFGS-B", bounds=limits, options=options)
+    return unflatten(found.x, known.places), float(found.fun)
 
 
 def loss(flat: np.ndarray, known: Known) -> tuple[float, np.ndarray]:
-    """(L up to a constant, its gradient (d + 2,))."""
+    """(L up to a constant, its gradient (parameters + 2,))."""
     fit, by_likelihood = negative_log_likelihood(flat, known)
     penalty, by_prior = negative_log_prior(flat)
     return fit + penalty, by_likelihood + by_prior
@@ -156,7 +170,7 @@ def negative_log_prior(flat: np.ndarray) -> tuple[float, np.ndarray]:
     The precision of log l is (I - b 1 1') / t, b = s / (t + d s), for variances s shared and t own.
     """
     dim = len(flat) - 2
-    centered = flat - flatten(prior_mean(dim))
+    centered = flat - _center(dim)
     slope, lengths = centered / _flat_variances(dim), centered[:-2]
     common = _SHARED_VARIANCE / (_OWN_VARIANCE + dim * _SHARED_VARIANCE) * lengths.sum()
     slope[:-2] = (lengths - common) / _OWN_VARIANCE
@@ -168,7 +182,7 @@ def negative_log_likelihood(flat: np.ndarray, known: Known) -> tuple[float, np.n
 
     With the covariance M and w = M^-1 y, a derivative is tr(G dM), where G = (M^-1 - w w') / 2.
     """
-    hyper = unflatten(flat)
+    hyper = unflatten(flat, known.places)
     scales, amplitude = np.exp(-hyper.log_length_scales), math.exp(hyper.log_scale)
     scaled = known.x * scales
     r = distances(scaled)
@@ -183,7 +197,7 @@ def negative_log_likelihood(flat: np.ndarray, known: Known) -> tuple[float, np.n
     by_square = slope * (1 + r) * decay
     by_scaled = -amplitude * 10 / 3 * (by_square.sum(1)[:, None] * scaled - by_square @ scaled)
     estimated = np.where(known.noise < 0, np.diagonal(slope), 0).sum() * math.exp(hyper.log_noise)
-    by_lengths = -np.einsum("nd,nd->d", scaled, by_scaled)
+    by_lengths = np.bincount(known.places, -np.einsum("nd,nd->d", scaled, by_scaled))
     gradient = np.concatenate([by_lengths, [amplitude * np.vdot(slope, correlations), estimated]])
     return 0.5 * float(known.y @ weights) + 0.5 * log_determinant, gradient
 
@@ -193,7 +207,8 @@ def drawn(hyper: Hyperparameters, history: History, count: int) -> tuple[list[Hy
     alike = [hyper] * count, np.full(count, -math.log(count))
     if count == 1:
         return alike
-    known, center = calibration_rows(history, _WEIGHTED), flatten(hyper)
+    known = calibration_rows(history, _WEIGHTED)
+    center = flatten(hyper, known.places)
     slopes = [loss(center + _STEP * unit, known)[1] for unit in np.eye(len(center))]
     curvature = (np.array(slopes) - loss(center, known)[1]) / _STEP
     if not np.isfinite(curvature).all():
@@ -201,13 +216,13 @@ def drawn(hyper: Hyperparameters, history: History, count: int) -> tuple[list[Hy
     values, vectors = np.linalg.eigh((curvature + curvature.T) / 2)
     z = _normals(count, len(center))
     spread = z / np.sqrt(np.maximum(values, 1 / max(VARIANCES)))
-    points = np.clip(center + spread @ vectors.T, *np.transpose(bounds(known.x.shape[1])))
+    points = np.clip(center + spread @ vectors.T, *np.transpose(bounds(len(center) - 2)))
     losses = np.array([loss(point, known)[0] for point in points])
     if not np.isfinite(losses).all():
         return alike
     log_weights = 0.5 * np.sum(z**2, 1) - losses
     log_weights = np.minimum(log_weights, np.median(log_weights) + _CUT)
-    return [unflatten(point) for point in points], log_weights - np.logaddexp.reduce(log_weights)
+    return [unflatten(point, known.places) for point in points], log_weights - np.logaddexp.reduce(log_weights)
 
 
 @functools.cache

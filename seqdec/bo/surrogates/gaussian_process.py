@@ -3,7 +3,7 @@
     f ~ GP(0, c + s k(r)),   r^2 = sum_i (x_i - x'_i)^2 / l_i^2,   k(r) = (1 + sqrt5 r + 5 r^2 / 3) exp(-sqrt5 r)
     y = f(x) + e,            Var[e] = v, or as given for the response
 
-The kernel is Matern-5/2; c = 1 is the prior variance of the mean.
+The kernel is Matern-5/2, with a length scale for each parameter; c = 1 is the prior variance of the mean.
 
 The surrogate is a mixture of processes with the hyperparameters t_k = (log l, log s, log v) and weights w_k of
 `seqdec.bo.surrogates.evidence`, about the most likely t*. Its moments are
@@ -159,7 +159,7 @@ def mixture_posterior(state: Mixture) -> Posterior:
 
 def prior(history: History) -> Process:
     """The process before any response."""
-    process = condition(evidence.prior_mean(np.shape(history.x)[1]), history._replace(filled=0))
+    process = condition(evidence.prior_mean(evidence.places_of(history)), history._replace(filled=0))
     return process._replace(unfitted=np.array(True))
 
 

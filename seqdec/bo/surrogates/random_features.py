@@ -104,11 +104,11 @@ def hilofi(
         return State(key, layer, belief, np.int32(0), np.array(unfitted))
 
     def init(key: Key, history: History) -> State:
-        return start(key, evidence.prior_mean(dim), unfitted=True)
+        return start(key, evidence.prior_mean(evidence.places_of(history)), unfitted=True)
 
     def condition_on(state: State, history: History) -> State:
         noise = np.full(len(history.y), -1.0, np.float32) if history.noise is None else history.noise
-        return absorb(state, history._replace(noise=noise))
+        return absorb(state, history._replace(noise=noise, places=None))
 
     def fit(state: State, history: History) -> State:
         if state.unfitted:

@@ -39,7 +39,7 @@ def sparse_gp(*, points: int = 512) -> Surrogate:
     points = checks.count("points", points, 2)
 
     def init(key: Key, history: History) -> Process:
-        hyper, empty = evidence.prior_mean(np.shape(history.x)[1]), history._replace(filled=0)
+        hyper, empty = evidence.prior_mean(evidence.places_of(history)), history._replace(filled=0)
         return _condition(hyper, empty, points)._replace(unfitted=np.array(True))
 
     def fit(state: Process, history: History) -> Process:
