@@ -17,8 +17,10 @@ from seqdec.bo.surrogates.contract import Surrogate
 from seqdec.core import Acquisition, Array, Key
 from seqdec.optim.common import promoting
 
-_STEPS = 4
+_STEPS = 6
 """Most steps of discrete parameters."""
+_BLOCKS = 3
+"""Blocks in which the candidates are scored; a step tries one."""
 _ASCENTS = 2
 """Ascents, where the first leave the space."""
 _HALVINGS = 20
@@ -54,23 +56,30 @@ def maximize(
     The best points go on by steps of one discrete parameter while these improve, then climb in the continuous columns;
     an ascent that leaves the space is cut off there.
     """
-    size, points, scores = len(pool), pool, by.score(pool)
+    block = -(-len(pool) // _BLOCKS)
+    points, scores = pool[:0], np.zeros(0)
+
+    def scored(more: np.ndarray) -> np.ndarray:
+        if not len(more):
+            return np.zeros(0)
+        rows = np.resize(more, (-(-len(more) // block) * block, space.columns))
+        return np.concatenate([by.score(part) for part in np.split(rows, len(rows) // block)])[: len(more)]
 
     def add(more: np.ndarray, values: np.ndarray | None = None) -> None:
         nonlocal points, scores
-        values = by.score(np.resize(more, pool.shape))[: len(more)] if values is None else values
+        values = scored(more) if values is None else values
         points, scores = np.concatenate([points, more]), np.concatenate([scores, values])
         if len(space.moves):
-            kept = np.sort(np.unique(points, axis=0, return_index=True)[1])
+            kept = [*{row.tobytes(): place for place, row in reversed([*enumerate(points)])}.values()][::-1]
             points, scores = points[kept], scores[kept]
 
     def order() -> np.ndarray:
         return np.argsort(-scores, kind="stable")
 
+    add(pool)
     for _ in range(0 if search.grid or not len(space.moves) else _STEPS):
-        best, near = scores.max(), stepped(space, box, points[order()[:size]], rng)
-        if len(near):
-            add(near)
+        best = scores.max()
+        add(stepped(space, box, points[order()], block, rng))
         if scores.max() <= best:
             break
     for _ in range(0 if by.climb is None else _ASCENTS):

@@ -122,9 +122,10 @@ def inside(space: Space, box: Box, units: np.ndarray) -> np.ndarray:
     return points[good]
 
 
-def stepped(space: Space, box: Box, centers: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """(k, columns) points of a box, a step of one parameter from `centers` (n, columns), in order, n steps in all."""
-    rows, moves = np.arange(len(centers)), rng.permutation(space.moves)
+def stepped(space: Space, box: Box, centers: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """(k, columns) points of a box: the first `count` steps of one parameter from the first of `centers` on."""
+    moves = rng.permutation(space.moves)
+    rows = np.arange(min(count, len(centers) * len(moves)))
     near = space.moved(_completed(space, centers[rows // len(moves)], rng), moves[rows % len(moves)])
     return inside(space, box, near)
 
