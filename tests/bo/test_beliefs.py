@@ -239,7 +239,7 @@ def test_how_related_the_functions_are_is_learned() -> None:
 def test_values_of_a_study_are_brought_to_own_units() -> None:
     units = np.random.default_rng(0).uniform(size=(30, 1))
     z = np.sin(4 * units[:, 0])
-    study, at = prior(units, z), np.linspace(0.1, 0.9, 20)[:, None]
+    study, at = prior(units, z, np.zeros(1, int)), np.linspace(0.1, 0.9, 20)[:, None]
     np.testing.assert_allclose(study.aligned(at, 2 * np.sin(4 * at[:, 0]) - 3), 2 * z - 3, atol=0.3)
     assert np.ptp(study.aligned(at, -np.sin(4 * at[:, 0]))) == 0  # where the function falls as the other rises
     np.testing.assert_allclose(study.aligned(at[:1], np.array([5.0])), z + 5.0 - np.sin(0.4), atol=0.05)

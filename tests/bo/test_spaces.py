@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -17,6 +18,7 @@ from seqdec.bo import (
     Categorical,
     Conditional,
     Exhausted,
+    Fidelity,
     Integer,
     Linear,
     Ordinal,
@@ -25,7 +27,9 @@ from seqdec.bo import (
     importances,
     space_from,
 )
+from seqdec.bo.search import ascent
 from seqdec.bo.search import candidates as suggesting
+from seqdec.bo.space.space import identity
 from tests.bo.common import QUICK, SQUARE, minimum, quick, searched
 from tests.toys import optimizer_programs
 
@@ -162,8 +166,9 @@ def test_random_trees(bounds: dict[str, Any], tmp_path_factory: pytest.TempPathF
         again = space.point_at(point.unit)
         assert again is not None and again.x.keys() == point.x.keys()
         np.testing.assert_allclose(again.unit, point.unit, atol=1e-12)
-        snapped, active = space.snap(point.unit), space.active(point.x)
-        np.testing.assert_allclose(snapped[active], point.unit[active], atol=1e-12)
+        (settled,), (active,), (good,) = space.settled(unit[None], {})
+        np.testing.assert_allclose(settled, point.unit, atol=1e-12)
+        assert good and [name for name, there in zip(space.names, active, strict=True) if there] == list(point.x)
         try:
             study.tell(study.ask(), 1.0)
         except Exhausted:
@@ -292,8 +297,8 @@ def test_inactive_parameters_do_not_influence_the_surrogate() -> None:
     one, two = (space.point_at(unit) for unit in ([0.5, 0.1, 1, 0, 0.2], [0.5, 0.9, 1, 0, 0.7]))
     assert one is not None and two is not None and one.x == two.x == {"rate": pytest.approx(0.01), "kernel": "rbf"}
     np.testing.assert_array_equal(one.unit, two.unit)
-    assert space.active(one.x).tolist() == [True, False, True, True, False]
-    assert space.active({"rate": 1, "kernel": "poly", "degree": 3, "shift": 0}).all()
+    assert space.active(one.unit[None]).tolist() == [[True, False, True, False]]
+    assert space.active(space.point({"rate": 1, "kernel": "poly", "degree": 3, "shift": 0}).unit[None]).all()
 
 
 def test_a_finite_space_with_conditions_is_searched_once() -> None:
@@ -699,3 +704,84 @@ def raising(x: Any) -> bool:
 def test_bad_constraints_are_refused(constraints: Any, error: type, message: str) -> None:
     with pytest.raises(error, match=message):
         quick(NAMED | {"c": Categorical(("x", 1))}, constraints=constraints)
+
+
+# Mixed spaces
+
+
+MANY = {f"c{i}": Categorical(tuple(range(6))) for i in range(6)} | {"a": Real(0.0, 1.0), "n": Integer(1, 4)}
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(bounds=trees(), calls=st.integers(1, 60), objectives=st.integers(1, 3))
+def test_the_initial_design_counts_parameters_and_knows_the_budget(bounds: Any, calls: int, objectives: int) -> None:
+    study, first = quick(bounds, capacity=calls, objectives=objectives), 2 * objectives
+    conditions = {(e.on, frozenset(e.values)) for e in bounds.values() if isinstance(e, Conditional)}
+    groups = sum(not isinstance(entry, Conditional) for entry in bounds.values()) + len(conditions)
+    assert first <= study.initial <= max(first, min(calls / 4, groups, first + 10))
+    assert study.settings.trust_region is False
+
+
+def test_a_choice_of_fifty_is_one_parameter() -> None:
+    study = quick([Categorical(tuple(range(50))), (0, 1), (0, 1)], capacity=45)
+    assert study.initial == 3 and not study.settings.trust_region
+    assert [quick(MANY, capacity=calls).initial for calls in (4, 8, 24, 50)] == [2, 2, 6, 8]
+    assert quick([(0, 1)] * 21, capacity=100).initial == 12 and quick([(0, 1)] * 21).settings.trust_region
+    fidelity = quick([(0, 1)] * 6, capacity=8, fidelity=Fidelity(1, 9))
+    assert fidelity.initial == 6  # evaluations at the lowest level cost little
+
+
+def test_a_longer_search_goes_on_with_the_design_it_began_with(tmp_path: Path) -> None:
+    options = {"initial": None, "checkpoint": tmp_path / "study"}
+    assert minimum(lambda x: x["a"], MANY, n_calls=8, **options).optimizer.initial == 2
+    assert minimum(lambda x: x["a"], MANY, n_calls=9, **options).optimizer.initial == 2
+
+
+@pytest.mark.parametrize(
+    ("bounds", "constraints"),
+    [
+        (MANY, [lambda x: x["c0"] != x["c1"]]),
+        (TREE, [Linear({"rate": 1.0, "shift": 0.5}, high=0.4), lambda x: x.get("degree") != 3]),
+        ([Integer(0, 3), Categorical(tuple("abc")), Ordinal((1, 2, 4))], ()),
+    ],
+)
+def test_questions_are_valid_and_new(bounds: Any, constraints: Any) -> None:
+    study = quick(bounds, constraints=constraints, initial=2)
+    for _ in range(12):
+        trial = study.ask()
+        assert study.space.violated(study.space.point(trial.x).x) is None
+        assert all(identity(trial.x) != identity(told.x) for told in study.trials[:-1])
+        study.tell(trial, float(len(str(trial.x)) + sum(map(hash, str(trial.x))) % 7))
+
+
+def test_rows_are_settled_as_points_are() -> None:
+    rules = [Linear({"rate": 1.0, "shift": 0.5}, high=0.1), lambda x: x.get("degree") != 3]
+    space = space_from(TREE, rules)
+    units = np.random.default_rng(0).random((300, space.columns))
+    settled, _, good = space.settled(units, {})
+    points = [space.point_at(unit) for unit in units]
+    assert good.tolist() == [point is not None for point in points] and 30 < good.sum() < 270
+    np.testing.assert_allclose(settled[good], [point.unit for point in points if point is not None], atol=1e-12)
+    _, active, good = space.settled(units, {"kernel": "poly"})
+    assert good.any() and not good[~active[:, space.names.index("kernel")]].any()
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_steps_go_to_neighbors_and_to_every_choice(log: bool) -> None:
+    space = space_from([Integer(1, 4, log=log), Ordinal(("s", "m", "l")), Categorical(tuple("abc")), (0, 1)])
+    at = np.repeat(space.point([2, "s", "b", 0.3]).unit[None], len(space.moves), axis=0)
+    found = [tuple(space.decode(unit)) for unit in space.moved(at, space.moves)]
+    ends = [(1, "s", "b"), (3, "s", "b"), (2, "s", "b"), (2, "m", "b"), (2, "s", "a"), (2, "s", "b"), (2, "s", "c")]
+    assert [x[:3] for x in found] == ends and {x[3] for x in found} == {0.3}
+
+
+def test_steps_reach_the_best_levels() -> None:
+    space = space_from(MANY)
+    generator = np.random.default_rng(0)
+    gains = np.where(space.places == space.places[-1], 0, generator.random(space.columns))
+    by = ascent.Climber(lambda points: points @ gains, None)
+    box = suggesting.Box(*space.cube({}), {})
+    pool = suggesting.candidates(space, QUICK, box, space.uniform(np.zeros((1, space.parameters))), generator)
+    point = ascent.maximize(by, space, QUICK, box, pool, np.zeros((0, space.columns)), generator)
+    best = sum(gains[part].max() for name, part in zip(MANY, space.slices, strict=True) if name.startswith("c"))
+    assert point is not None and point.unit[:36] @ gains[:36] == pytest.approx(best)

@@ -25,6 +25,7 @@ from tests.bo.common import BRANIN, quick
 REGRESSOR: Any = sklearn_processes.GaussianProcessRegressor  # the stubs know neither arrays nor None
 KERNELS: Any = sklearn_processes.kernels
 DIM, COUNT, ROWS = 3, 40, 64
+PLACES = np.arange(DIM)
 HYPER = evidence.Hyperparameters(np.log([0.5, 0.8, 3.0]), np.log(0.7), np.log(1e-3))
 NEW = np.random.default_rng(1).random((9, DIM))
 NOISE = np.where(np.arange(ROWS) % 3 == 0, 0.04, -1.0)
@@ -79,16 +80,18 @@ def test_the_likelihood_and_its_gradient(noise: np.ndarray | None) -> None:
 
     with jax.enable_x64(True):
         value, gradient = jax.jit(jax.value_and_grad(loss))(jax.tree.map(jnp.asarray, HYPER))
-    found, slopes = evidence.negative_log_likelihood(evidence.flatten(HYPER), evidence.told(known))
+    found, slopes = evidence.negative_log_likelihood(evidence.flatten(HYPER, PLACES), evidence.told(known))
     assert found == pytest.approx(float(value), rel=1e-9)
-    np.testing.assert_allclose(slopes, evidence.flatten(gradient), rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(slopes, evidence.flatten(gradient, PLACES), rtol=1e-6, atol=1e-8)
 
 
 def test_the_prior_is_the_density_of_its_normals() -> None:
     variances, generator = evidence._SHARED_VARIANCE, np.random.default_rng(2)
     shift, scale, noise = generator.normal(size=DIM), 0.3, -0.8
-    middle = evidence.prior_mean(DIM)
-    value, slope = evidence.negative_log_prior(evidence.flatten(middle) + np.concatenate([shift, [scale, noise]]))
+    middle = evidence.prior_mean(PLACES)
+    value, slope = evidence.negative_log_prior(
+        evidence.flatten(middle, PLACES) + np.concatenate([shift, [scale, noise]])
+    )
     cov = evidence._OWN_VARIANCE * np.eye(DIM) + variances
     solved = np.linalg.solve(cov, shift)
     assert value == pytest.approx(0.5 * (shift @ solved + scale**2 + noise**2 / 9))
@@ -99,7 +102,7 @@ def test_fitting_maximizes_the_posterior_of_the_hyperparameters() -> None:
     surrogate, known = gp(), history(12)
 
     def loss(hyper: Any) -> tuple[float, np.ndarray]:
-        return evidence.loss(evidence.flatten(hyper), evidence.told(known))
+        return evidence.loss(evidence.flatten(hyper, PLACES), evidence.told(known))
 
     first = surrogate.init(jax.random.key(0), known)
     state = surrogate.fit(first, known)
@@ -143,7 +146,7 @@ def test_moments_of_a_mixture_are_those_of_its_members() -> None:
 def test_draws_are_around_the_maximum_and_weighted_by_the_posterior() -> None:
     hyper, known = evidence.fitted(history()), evidence.told(history())
     drawn, log_weights = evidence.drawn(hyper, history(), 32)
-    center, points = evidence.flatten(hyper), np.array([evidence.flatten(one) for one in drawn])
+    center, points = evidence.flatten(hyper, PLACES), np.array([evidence.flatten(one, PLACES) for one in drawn])
     losses = np.array([evidence.loss(point, known)[0] for point in points])
     assert np.all(losses > evidence.loss(center, known)[0] - 0.5)
     spread = np.sqrt(np.mean((points - center) ** 2, axis=0))
@@ -313,3 +316,33 @@ def test_what_an_acquisition_is_agrees_with_what_it_takes(name: str) -> None:
     taken = set(policies.REGISTRY.parameters(name))
     assert (name in acquisitions.IMPROVEMENTS) == (set(Incumbent._fields) <= taken) == ("best" in taken)
     assert set(acquisitions.SETTINGS.get(name, {})) == taken & {"width"}
+
+
+# Columns of one parameter
+
+LEVELS = History(
+    np.column_stack([np.eye(4)[np.arange(ROWS) * 7 % 4], np.random.default_rng(2).random((ROWS, 1))]),
+    np.sin(np.arange(ROWS) * 7 % 4) + np.random.default_rng(2).random(ROWS),
+    np.int32(ROWS),
+    places=np.array([0, 0, 0, 0, 1]),
+)
+
+
+def test_a_choice_has_one_length_scale_and_its_kernel_knows_equality_alone() -> None:
+    hyper = evidence.fitted(LEVELS)
+    scales = np.exp(hyper.log_length_scales)
+    assert np.ptp(scales[:4]) == 0 and scales[4] != scales[0]
+    assert len(evidence.flatten(hyper, LEVELS.places)) == 4
+    level, u = LEVELS.x[:, :4].argmax(1), LEVELS.x[:, 4]
+    squares = 2 * (level[:, None] != level) / scales[0] ** 2 + ((u[:, None] - u) / scales[4]) ** 2
+    r = np.sqrt(5 * squares)
+    expected = 1 + np.exp(hyper.log_scale) * (1 + r + r**2 / 3) * np.exp(-r)
+    np.testing.assert_allclose(evidence.covariances(hyper, LEVELS.x, LEVELS.x), expected, atol=1e-6)
+
+
+def test_the_gradient_of_a_common_length_scale_is_that_of_differences() -> None:
+    known, flat = evidence.told(LEVELS), np.array([0.3, -0.4, 0.2, -2.0])
+    _, slopes = evidence.loss(flat, known)
+    steps = 1e-5 * np.eye(4)
+    found = [(evidence.loss(flat + step, known)[0] - evidence.loss(flat - step, known)[0]) / 2e-5 for step in steps]
+    np.testing.assert_allclose(slopes, found, rtol=1e-5)

@@ -111,7 +111,8 @@ class Space:
     @cached_property
     def groups(self) -> int:
         """Parameters, all those with one condition as one."""
-        return len({(self.conditions and self.conditions[i]) or i for i in self.owners.tolist()})
+        found = {index: self.conditions[index] if self.conditions else None for index in self.owners.tolist()}
+        return len({(c.parent, frozenset(c.values)) if c else index for index, c in found.items()})
 
     @cached_property
     def moves(self) -> np.ndarray:
