@@ -57,21 +57,21 @@ def maximize(
     an ascent that leaves the space is cut off there.
     """
     block = -(-len(pool) // _BLOCKS)
-    points, scores = pool[:0], np.zeros(0)
+    points, scores, seen = pool[:0], np.zeros(0), set[bytes]()
 
     def scored(more: np.ndarray) -> np.ndarray:
-        if not len(more):
-            return np.zeros(0)
         rows = np.resize(more, (-(-len(more) // block) * block, space.columns))
-        return np.concatenate([by.score(part) for part in np.split(rows, len(rows) // block)])[: len(more)]
+        parts = np.split(rows, range(block, len(rows), block)) if len(rows) else []
+        return np.concatenate([np.zeros(0), *map(by.score, parts)])[: len(more)]
 
     def add(more: np.ndarray, values: np.ndarray | None = None) -> None:
         nonlocal points, scores
+        if len(space.moves):  # elsewhere points hardly repeat
+            keys = [row.tobytes() for row in more]
+            fresh = [i for i, key in enumerate(keys) if key not in seen and not seen.add(key)]
+            more, values = more[fresh], None if values is None else values[fresh]
         values = scored(more) if values is None else values
         points, scores = np.concatenate([points, more]), np.concatenate([scores, values])
-        if len(space.moves):
-            kept = [*{row.tobytes(): place for place, row in reversed([*enumerate(points)])}.values()][::-1]
-            points, scores = points[kept], scores[kept]
 
     def order() -> np.ndarray:
         return np.argsort(-scores, kind="stable")
