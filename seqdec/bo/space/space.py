@@ -150,19 +150,16 @@ class Space:
 
     def active(self, units: np.ndarray) -> np.ndarray:
         """(n, columns) encodings of the product -> (n, dimensions) bool: which parameters are active."""
-        found = np.ones((len(units), len(self.dimensions)), bool)
+        known: dict[Condition | None, np.ndarray] = {None: np.ones(len(units), bool)}
 
-        def of(index: int) -> np.ndarray:
-            condition = self.conditions[index]
-            if condition is None:
-                return found[:, index]
-            at, parent = units[:, self.slices[condition.parent]], self.dimensions[condition.parent]
-            near = [np.abs(at - parent.encode(value)).max(1, initial=0) < _NEAR for value in condition.values]
-            return of(condition.parent) & np.any(near, axis=0)
+        def holds(condition: Condition | None) -> np.ndarray:
+            if condition is not None and condition not in known:
+                at, parent = units[:, self.slices[condition.parent]], self.dimensions[condition.parent]
+                near = [np.abs(at - parent.encode(value)).max(1, initial=0) < _NEAR for value in condition.values]
+                known[condition] = holds(self.conditions[condition.parent]) & np.any(near, axis=0)
+            return known[condition]
 
-        for index in range(len(self.conditions)):
-            found[:, index] = of(index)
-        return found
+        return np.stack([holds(one) for one in self.conditions or [None] * len(self.dimensions)], axis=1)
 
     def neutralized(self, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(n, columns) encodings of the product -> (those of points, their active dimensions as `active`)."""
