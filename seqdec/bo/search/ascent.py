@@ -82,7 +82,9 @@ def maximize(
         add(stepped(space, box, points[order()], block, rng))
         if scores.max() <= best:
             break
-    for _ in range(0 if by.climb is None else _ASCENTS):
+    for _ in range(_ASCENTS):
+        if by.climb is None:
+            break
         starts = points[order()[: search.num_restarts]]
         ends, values = by.climb(starts, space.active(starts)[:, space.owners] & space.continuous)
         settled, _, good = space.settled(ends, box.fixed)
