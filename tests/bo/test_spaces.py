@@ -754,6 +754,12 @@ def test_questions_are_valid_and_new(bounds: Any, constraints: Any) -> None:
         study.tell(trial, float(len(str(trial.x)) + sum(map(hash, str(trial.x))) % 7))
 
 
+def test_the_choices_of_a_parameter_share_a_length_scale() -> None:
+    study = searched(quick(MANY, initial=2), lambda x: x["a"] + x["c0"] + (x["c1"] == 2), 6)
+    scales = study.fitted()[1].state.best.hyper.log_length_scales
+    assert all(np.ptp(scales[part]) == 0 for part in study.space.slices) and len(set(scales.tolist())) > 2
+
+
 def test_rows_are_settled_as_points_are() -> None:
     rules = [Linear({"rate": 1.0, "shift": 0.5}, high=0.1), lambda x: x.get("degree") != 3]
     space = space_from(TREE, rules)
