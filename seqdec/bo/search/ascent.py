@@ -1,6 +1,7 @@
 """The acquisition maximized: the best candidates go on by steps, then climb in the continuous columns."""
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -114,13 +115,14 @@ def climber(plan: Plan, key: Key, state: Any, target: Any, trials: Trials, regio
 
     `target`: see `Plan`.
     """
-    dtype, more = trials.x.dtype, trials.x.shape[1] - columns
+    dtype, more, calls = trials.x.dtype, trials.x.shape[1] - columns, itertools.count()
 
     def rows(points: np.ndarray) -> np.ndarray:
         return np.pad(points, [(0, 0)] * (points.ndim - 1) + [(0, more)]).astype(dtype)
 
     def scored(points: np.ndarray) -> np.ndarray:
-        return _finite(score(plan, key, state, target, trials, rows(points)))
+        own = jax.random.clone(key) if plan.smooth else jax.random.fold_in(key, next(calls))
+        return _finite(score(plan, own, state, target, trials, rows(points)))
 
     def climbed(points: np.ndarray, free: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         limits, free = Region(*map(rows, region)), np.pad(free, ((0, 0), (0, more)))
