@@ -79,7 +79,7 @@ def test_capabilities_are_those_of_the_factory(name):
     assert (own.kind == "filter") == ({"likelihood", "noise_variance"} <= keywords)
     assert {own.rank} - {None} == keywords & {"rank", "rank_hidden"}
     assert set(own.process_noise) == {keyword for keyword in keywords if keyword.startswith("process_noise")}
-    assert own.spaces <= {"contexts", "points", "features", "ids"}
+    assert own.spaces <= {"contexts", "points", "features", "ids", "sparse"}
 
 
 def test_contenders_follow_the_capabilities():
