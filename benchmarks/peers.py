@@ -16,7 +16,6 @@ A contender is written `name:argument:...`, where an argument is a value or key=
     grid:ALPHA                                                on such a box: a LinUCB for each of 16 points
     lasso:PENALTY:EXPLORED                                    a lasso of scikit-learn for each arm, greedy after so many
                                                               uniform steps
-    folded:SIZE:NAME                                          on hashed contexts: the agent called so, on SIZE numbers
     vw:OPTIONS  mabwiser:POLICY:key=value  contextualbandits:CLASS:key=value
 
 Regressions have ridge 1, SCALE multiplies the deviation of the draw. The last line needs `pip install vowpalwabbit
@@ -33,13 +32,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnasium.spaces import Box
 from harness import played
 
 import seqdec
 from seqdec import agents, models
 from seqdec.agents.regression import pooled
-from seqdec.core import Action, Agent, Array, Environment, Spaces
+from seqdec.core import Action, Agent, Array, Environment
 from seqdec.filters.covariance import Annealed
 from seqdec.loop.device import play
 
@@ -194,23 +192,9 @@ def ekf_linear(env: Environment, noise_variance: float, process_noise: float = 0
     return agents.ekf(env, model=network, noise_variance=noise_variance, process_noise=process_noise, standardize=False)
 
 
-def folded(env: Environment, size: int, name: str = "linear") -> Agent:
-    """An agent on dense contexts of fewer hashed numbers."""
-    space = Box(-np.inf, np.inf, (size,), np.float32)
-    agent = agents.make(name, Spaces(space, env.action_space))
-
-    def dense(x):
-        return jnp.zeros(size).at[x[:, 0].astype(int) % size].add(x[:, 1])
-
-    return Agent(
-        agent.init, lambda key, state, x: agent.act(key, state, dense(x)),
-        lambda state, x, action, reward: agent.update(state, dense(x), action, reward), "folded", {},
-    )  # fmt: skip
-
-
 OURS: dict[str, Callable[..., Agent]] = {
-    "beta": beta, "bumps": bumps, "ekf_linear": ekf_linear, "folded": folded, "grid": grid, "hybrid": hybrid,
-    "linucb": linucb, "shared": shared, "products": lambda env, alpha: shared(env, alpha, products=True),
+    "beta": beta, "bumps": bumps, "ekf_linear": ekf_linear, "grid": grid, "hybrid": hybrid, "linucb": linucb,
+    "shared": shared, "products": lambda env, alpha: shared(env, alpha, products=True),
 }  # fmt: skip
 
 

@@ -610,8 +610,8 @@ def fits(contender: str, name: str) -> bool:
     kind = arguments(contender)[0]
     if kind in ("bumps", "grid"):
         return name in BOXES and BOXES[name][0] == 1
-    if name.startswith("hashed") or kind in ("folded", "hashed"):
-        return name.startswith("hashed") and kind in ("auto", "folded", "hashed", "random", "vw")
+    if name.startswith("hashed") or kind == "hashed":
+        return name.startswith("hashed") and kind in ("auto", "hashed", "random", "vw")
     if kind in ("products", "shared"):
         return name.startswith("candidates")
     return not name.startswith(("candidates", "boxes")) or kind in seqdec.agents.names()

@@ -233,6 +233,8 @@ def test_weights_follow_the_member_that_predicts_best_now(double_precision):
     share = np.array([1.0, 1.0, np.exp(-3)]) / (2 + np.exp(-3))
     start = np.array([0.96 / (1 + np.exp(-3)), 0.04, 0.96 * np.exp(-3) / (1 + np.exp(-3))])
     np.testing.assert_allclose(state.weights, np.stack([start] * N, 1), rtol=1e-9)
+    lasting = mixture.prior(groups[1:], N, (jnp.zeros((1, 1, F)),))
+    np.testing.assert_allclose(lasting.weights, np.ones((1, N)), rtol=1e-9)
     played = (0, 1, 0)
     densities, shares = RNG.normal(size=(3, 3)), state.shares
     for row, index in zip(densities, played, strict=True):

@@ -111,7 +111,8 @@ def prior(groups: tuple[Group, ...], responses: int, phis: Phis) -> Mixture:
     adapts, share = _shares(groups)
     parts = [np.where(of, share, 0) for of in (~adapts, adapts)]
     start = sum(part / max(part.sum(), 1e-30) * prior for part, prior in zip(parts, (_KEPT, 1 - _KEPT), strict=True))
-    shares = np.broadcast_to(np.outer(_HAZARD_PRIOR, start), (1 + responses, len(_HAZARDS), len(share)))
+    each = np.outer(_HAZARD_PRIOR, start / np.sum(start))
+    shares = np.broadcast_to(each, (1 + responses, *each.shape))
     return Mixture(members, jnp.array(shares), jnp.zeros(()))
 
 

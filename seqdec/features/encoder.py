@@ -179,9 +179,7 @@ class Encoder:
             if missing(value):
                 encoded[last] = 1.0
             elif write(encoded, value):
-                outside.append(
-                    Outside(0, name, value, f"{self.kinds[name].fitted_to}, which its encoder was fitted to")
-                )
+                outside.append(self._outside(0, name, value))
         return encoded, outside
 
     def transform(self, table: Any) -> np.ndarray:
@@ -201,14 +199,13 @@ class Encoder:
                     if missing(value):
                         encoded[place, last] = 1.0
                     elif write(encoded[place], value):
-                        outside.append(
-                            Outside(
-                                place, name, value, f"{self.kinds[name].fitted_to}, which its encoder was fitted to"
-                            )
-                        )
+                        outside.append(self._outside(place, name, value))
                 except (TypeError, ValueError) as error:
                     raise type(error)(f"row {place}, {error}") from None
         return encoded, outside
+
+    def _outside(self, row: int, column: str, value: Any) -> Outside:
+        return Outside(row, column, value, f"{self.kinds[column].fitted_to}, which its encoder was fitted to")
 
     @property
     def report(self) -> Report:
