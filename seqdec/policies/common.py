@@ -13,8 +13,8 @@ candidate, and of the highest above."""
 _LEAST = 1e-7
 """Least F of which a logarithm is taken: the error of erf in single precision."""
 
-_UNIFORM = 0.002
-"""Share of uniform play beside draws."""
+_UNIFORM, _ALWAYS = 0.002, 0.0001
+"""Shares of uniform play: of the plays of others than the most probable candidate, and of all."""
 
 
 def masked(scores: Array, mask: Array | None) -> Array:
@@ -57,30 +57,28 @@ def drawn(key: Key, law: Array) -> tuple[Array, Array]:
     return jax.random.categorical(key, jnp.log(law)), law
 
 
+def explored(law: Array, mask: Array | None) -> Array:
+    """Probabilities (n,) mixed with uniform play of the allowed candidates, less of it the surer they are.
+
+        (1 - e) law + e / m        e = 0.0001 + 0.002 (1 - max law)        for m allowed candidates
+    """
+    share = _ALWAYS + _UNIFORM * (1 - jnp.max(law))
+    return (1 - share) * law + share * uniform(law, mask)
+
+
 def of_draws(score, samples: int):
     """Law of a randomized score: play the largest of one of S draws, of unknown probability for S = 0.
 
-    It is any of the draws alike, so that given all, its law are the counts of their winners. One play in 500 is
-    uniform, e = 0.002:
-
-        (1 - e) count / S + e / m        for m allowed candidates
-
-    S should be ten over the smallest probability that is to be evaluated.
+    The law is that of `explored` for the shares of draws that each candidate wins. S should be ten over the smallest
+    probability that is to be evaluated.
     """
     samples = _samples(samples)
 
-    def winner(key, posterior, candidates, mask):
-        return chosen(score(key, posterior, candidates, mask))
-
     @keyed
     def law(key, posterior, candidates, mask):
-        own, rest, some, explore = jax.random.split(key, 4)
-        first = winner(own, posterior, candidates, mask)
-        others = jax.vmap(lambda key: winner(key, posterior, candidates, mask))(jax.random.split(rest, samples - 1))
-        share = uniform(first, mask)
-        other = jax.random.categorical(some, jnp.log(share))
-        index = jnp.where(jax.random.bernoulli(explore, _UNIFORM), other, jnp.argmax(first))
-        return index, (1 - _UNIFORM) * (first + jnp.sum(others, 0)) / samples + _UNIFORM * share
+        own, play = jax.random.split(key)
+        winners = jax.vmap(lambda key: chosen(score(key, posterior, candidates, mask)))(jax.random.split(own, samples))
+        return drawn(play, explored(jnp.sum(winners, 0) / samples, mask))
 
     return law if samples else unknown(score)
 
@@ -95,7 +93,7 @@ def unknown(score):
 
 
 def normal_scores(moments):
-    """Score and law of independent mixtures of normal scores; nearly, play a from P(a), uniformly one time in 500.
+    """Score and law of independent mixtures of normal scores; play a from nearly P(a), by the law of `explored`.
 
         P(a) = sum_k (G(y_k) - G(y_{k-1})) h_ak / sum_b h_bk        G(y) = prod_b F_b(y)
         h_ak = log F_a(y_k) - log F_a(y_{k-1})                      F_a(y) = sum_p w_pa Phi((y - mean_pa) / std_pa)
@@ -128,8 +126,7 @@ def normal_scores(moments):
     @keyed
     def law(key, posterior, candidates, mask):
         weights, mean, std = of_parts(posterior, candidates, mask)
-        share = uniform(mean[0], mask)
-        return drawn(key, (1 - _UNIFORM) * wins(weights, mean, std, share > 0) + _UNIFORM * share)
+        return drawn(key, explored(wins(weights, mean, std, uniform(mean[0], mask) > 0), mask))
 
     return score, law
 
