@@ -354,6 +354,15 @@ def test_what_a_linear_member_cannot_say_is_left_to_the_learned_one():
     assert play("auto", XS[: 2 * CHUNK], bends[: 2 * CHUNK])[2][-1, 6] > 0.99
 
 
+@pytest.mark.parametrize(("like", "rank"), [([1, 1, 1, 1], 4), ([1, 1, 1, 0], 3), ([[1, 1, 1, 1]], 1), ([0] * 4, 1)])
+def test_the_effective_rank_is_that_of_the_contexts_seen(like, rank):
+    """Four numbers that differ, one that never does, four copies of one, and none that differs."""
+    mixing = np.diag(like) if np.ndim(like) == 1 else np.asarray(like)
+    xs = 3 + np.random.default_rng(0).standard_normal((CHUNK, len(mixing))) @ mixing
+    state, *_ = play("auto", xs, NOISE[:CHUNK])
+    assert abs(state.rank - rank) < 0.25 * rank
+
+
 def test_costs_are_learned_by_their_logarithms_and_normal_rewards_are_not():
     truth = np.random.default_rng(3).normal(size=(NUM_ARMS, NUM_FEATURES))
     w = np.asarray(XS) @ truth.T

@@ -83,7 +83,7 @@ CASES = (
 def test_weights_have_the_mean_of_any_target(
     case: str, policy: str, refine: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(common, "_UNIFORM", 0.1)  # for weights whose error is known
+    monkeypatch.setattr(common, "_ALWAYS", 0.1)  # for weights whose error is known
     box, best = BOXES[case]
     made = {"thompson": thompson(propensity_samples=8), "epsilon_greedy": epsilon_greedy(0.2)}.get(policy, policy)
     one = near(best, Spaces(SEEN, box), made, num_candidates=12, refine=refine)

@@ -17,7 +17,7 @@ def thompson(*, scale: float = 1.0, propensity_samples: int = 32) -> Acquisition
     Args:
         scale: of the deviation of draws from the mean, in [0, 1]; below 1 it explores less, for contexts that differ.
         propensity_samples: draws for the action's probability, each at the cost of an action, ten over the smallest
-            that is to be evaluated; one play in 500 is then uniform. 0: unknown probability.
+            that is to be evaluated. 0: unknown probability.
 
     Raises:
         ValueError: propensity_samples is not an integer >= 0, or scale out of range.

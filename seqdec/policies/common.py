@@ -60,7 +60,7 @@ def drawn(key: Key, law: Array) -> tuple[Array, Array]:
 def explored(law: Array, mask: Array | None) -> Array:
     """Probabilities (n,) mixed with uniform play of the allowed candidates, less of it the surer they are.
 
-        (1 - e) law + e / m        e = 0.0001 + 0.002 (1 - max law)        for m allowed candidates
+    (1 - e) law + e / m        e = 0.0001 + 0.002 (1 - max law)        for m allowed candidates
     """
     share = _ALWAYS + _UNIFORM * (1 - jnp.max(law))
     return (1 - share) * law + share * uniform(law, mask)
@@ -104,7 +104,7 @@ def normal_scores(moments):
     and memory O(n) a part.
 
     Args:
-        moments: (marginals, mask) -> mean (n,) and std (n,).
+        moments: (marginals, mask, rank of the posterior) -> mean (n,) and std (n,).
     """
 
     def of_parts(posterior, candidates, mask):
@@ -113,7 +113,7 @@ def normal_scores(moments):
             weights = jnp.ones_like(each.mean)
         else:
             weights, each = posterior.parts(candidates)
-        return weights.astype(each.mean.dtype), *jax.vmap(lambda at: moments(at, mask))(each)
+        return weights.astype(each.mean.dtype), *jax.vmap(lambda at: moments(at, mask, posterior.rank))(each)
 
     @keyed
     def score(key, posterior, candidates, mask):

@@ -20,8 +20,8 @@ def predictive_sampling(*, joint: bool = False, propensity_samples: int = 100) -
 
     Args:
         joint: draw outcomes from their joint distribution; False: from their marginals, as in Algorithm 1.
-        propensity_samples: for joint draws as in `thompson`; for others probabilities are computed without draws, and
-            one play in 500 is uniform. 0: unknown probability.
+        propensity_samples: for joint draws as in `thompson`; for others probabilities are computed without draws.
+            0: unknown probability.
 
     Raises:
         ValueError: propensity_samples is not an integer >= 0.
@@ -39,8 +39,7 @@ def epistemic_sampling(*, joint: bool = False, propensity_samples: int = 100) ->
 
 def _sampling(noisy: bool, joint: bool, propensity_samples: int) -> Acquisition:
 
-    def moments(at, mask):
-        del mask
+    def moments(at, *_):
         variance = at.variance + at.noise if noisy else at.variance
         return at.mean, jnp.sqrt(jnp.maximum(variance, 0))
 

@@ -22,23 +22,24 @@ from seqdec.policies import common
 
 
 def tempered_sampling(*, neglect: float = 5.0) -> Acquisition:
-    """Thompson sampling with less variance where a candidate is observed often; one play in 500 is uniform.
+    """Thompson sampling with less variance where a candidate is observed often.
 
     Args:
         neglect: a candidate observed less than one in neglect n times near the context keeps its full variance; others
-            in proportion less.
+            in proportion less. At most the effective rank of the contexts, where the belief knows it.
 
     Raises:
         ValueError: neglect is not positive.
     """
     positive("neglect", neglect)
 
-    def moments(at, mask):
+    def moments(at, mask, rank):
         smallest = jnp.finfo(at.mean.dtype).tiny
         ratio = jnp.maximum(at.variance, smallest) / jnp.maximum(at.noise, smallest)
         allowed = jnp.ones_like(ratio) if mask is None else jnp.asarray(mask, ratio.dtype)
         rho = ratio * jnp.sum(allowed / jnp.maximum(ratio, smallest))
-        share = jnp.minimum(1, rho / (neglect * jnp.maximum(jnp.sum(allowed), 1)))
+        least = neglect if rank is None else jnp.minimum(neglect, rank)
+        share = jnp.minimum(1, rho / (least * jnp.maximum(jnp.sum(allowed), 1)))
         return at.mean, jnp.sqrt(jnp.maximum(at.variance * share, 0))
 
     score, law = common.normal_scores(moments)

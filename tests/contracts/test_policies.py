@@ -108,7 +108,7 @@ def test_what_a_policy_needs_is_not_asked_for_each_of_its_draws(name):
 
     spy = Posterior(listen("mean"), listen("joint"), listen("draw"))
     probabilities_of(policy, spy)
-    assert set(asked) == {policy.needs} == {NEEDS[name]} and len(asked) == 1 + (name == "thompson")
+    assert set(asked) == {policy.needs} == {NEEDS[name]} and len(asked) == 1
     assert (policy.law is None) is (name in DETERMINISTIC)
 
 
@@ -129,8 +129,19 @@ def test_separate_draws_win_with_the_probabilities_that_are_played(scale):
     policy, question = policies.epistemic_sampling(), belief(MEAN, cov.astype(np.float32))
     found = np.asarray(probabilities_of(policy, question))
     np.testing.assert_array_equal(found, probabilities_of(policy, question, key=jax.random.key(1)))
-    p = 0.998 * winners(MEAN.astype(float), cov) + 0.002 / 4
+    p = winners(MEAN.astype(float), cov)
+    share = 0.0001 + 0.002 * (1 - p.max())
+    p = (1 - share) * p + share / 4
     assert np.all(np.abs(found - p) < SIGMAS * np.sqrt(p * (1 - p) / 300_000) + 0.002)
+
+
+def test_little_is_neglected_where_contexts_hardly_differ():
+    """The more so, the smaller their effective rank is."""
+    policy, question = policies.tempered_sampling(neglect=5.0), belief()
+    for rank in (1.5, 5.0, 20.0):
+        known = policies.tempered_sampling(neglect=min(rank, 5.0))
+        found = probabilities_of(policy, question._replace(rank=jnp.float32(rank)))
+        np.testing.assert_array_equal(found, probabilities_of(known, question))
 
 
 @pytest.mark.parametrize("name", VARIANTS)
