@@ -180,14 +180,14 @@ def test_the_probability_of_an_allowed_candidate_is_never_zero(name):
     """Not even where the other arm is 100 standard deviations better: its inverse may become a weight."""
     question = belief(np.array([0, 100, 0], np.float32), np.eye(3, dtype=np.float32), np.zeros((3, 3), np.float32))
     found = probabilities_of(VARIANTS[name](), question, jnp.array([True, True, False]))
-    np.testing.assert_allclose(found, [0.001, 0.999, 0], rtol=1e-4)
+    np.testing.assert_allclose(found, [5e-5, 0.99995, 0], rtol=1e-3)
 
 
 @pytest.mark.parametrize("make", [policies.thompson, policies.epistemic_sampling, policies.predictive_sampling])
 def test_without_samples_the_probability_is_unknown_and_of_one_draw_it_is_nearly_one(make):
     assert probabilities_of(make(propensity_samples=0), belief()) is None
     index, every = played(policies.thompson(propensity_samples=1), jax.random.key(0), belief(), None, None)
-    assert float(every[index]) == pytest.approx(0.9985)
+    assert float(every[index]) == pytest.approx(0.999925)
 
 
 @settings(max_examples=50, deadline=None)
