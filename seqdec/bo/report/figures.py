@@ -1,13 +1,16 @@
 """Figures of a search: each panel is a function (figure, study)."""
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.collections import LineCollection
+from matplotlib.colors import LogNorm, Normalize, SymLogNorm
 from matplotlib.figure import Figure, FigureBase
 from matplotlib.ticker import MaxNLocator
 
@@ -48,6 +51,10 @@ _PAIRS = 6
 _BARS = 15
 """Most importances shown."""
 _GRID = 101
+_SIDE = 49
+"""Values of each real parameter of a plane."""
+_TICKS = 16
+"""Most names of choices on an axis."""
 _COORDINATES = 12
 """Most parameters shown in parallel coordinates."""
 _BELOW = -0.13
@@ -78,6 +85,8 @@ class Study(NamedTuple):
     """None without a value"""
     predict: Callable[[np.ndarray], np.ndarray]
     """units (n, columns) -> (n, 3) means and 95% intervals"""
+    pair: tuple[Any, ...] = ()
+    """the parameters of the plane"""
 
     @property
     def done(self) -> np.ndarray:
@@ -142,16 +151,19 @@ def study_of(optimizer: "BayesianOptimizer", optimum: float | None) -> Study:
     return study._replace(importances={key: found[key] for key in ranked})
 
 
-def plot(optimizer: "BayesianOptimizer", panel: str | None, minimum: float | None, maximum: float | None) -> Figure:
-    """All panels, or the one of that name, with the best possible value if known.
+def plot(optimizer: "BayesianOptimizer", panel: Any, minimum: float | None, maximum: float | None) -> Figure:
+    """All panels, the one of that name, or the plane of two parameters, with the best possible value if known.
 
     Raises ValueError for an unknown one, without trials, or for the wrong one of `minimum` and `maximum`.
     """
     layout = _LAYOUT if optimizer.outputs.objectives == 1 else (("front",),)
-    names = tuple(itertools.chain(*layout))
+    names = (*itertools.chain(*layout), *(["plane"] if layout is _LAYOUT else []))
+    pair, panel = (tuple(panel), "plane") if isinstance(panel, list | tuple) else ((), panel)
     if panel is not None and panel not in names:
         raise ValueError(unknown("panel", panel, names))
     study = study_of(optimizer, _optimum(optimizer, minimum, maximum))
+    if panel == "plane":
+        study = study._replace(pair=_pair(study, pair))
     rows = layout if panel is None else ((panel,),)
     heights = [max(PANELS[name].height(study) for name in row) for row in rows]
     width = sum(PANELS[name].width for name in rows[0])
@@ -173,6 +185,17 @@ def _optimum(optimizer: "BayesianOptimizer", minimum: float | None, maximum: flo
         right, wrong = ("maximum", "minimum") if optimizer.maximize else ("minimum", "maximum")
         raise ValueError(f"values are {right[:-2]}ized here, so that {wrong}={other} is not drawn: give {right}")
     return known
+
+
+def _pair(study: Study, asked: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The parameters asked for, or the two most important."""
+    pair = asked or (*study.importances, *study.varied)[:2]
+    for key in pair:
+        if key not in study.varied:
+            raise ValueError(unknown("parameter that varies", key, study.varied))
+    if len(set(pair)) != 2 or len(pair) > 2:
+        raise ValueError(f"a plane has two different parameters; got {list(pair)}")
+    return pair
 
 
 def _title(study: Study) -> str:
@@ -259,12 +282,12 @@ def slices(figure: FigureBase, study: Study) -> None:
         return nothing(figure, "Belief along each parameter", study)
     best, keys = study.recommended, study.sliced
     unit = study.space.point(best).unit
-    parts = [_along(study.space, unit, key) for key in keys]
+    parts = [_along(study.space, unit, key, count=_GRID) for key in keys]
     predictions = study.predict(np.concatenate([units for _, units in parts]))
     bands = np.split(predictions, np.cumsum([len(units) for _, units in parts])[:-1])
     columns = min(3, len(keys))
     axes = np.ravel(figure.subplots(-(-len(keys) // columns), columns, sharey=True, squeeze=False))
-    for key, axis, (values, _), band in zip(keys, axes, parts, bands, strict=False):
+    for key, axis, ([values], _), band in zip(keys, axes, parts, bands, strict=False):
         _slice(axis, study, key, values, band, best[key])
     set_limits(axes[0], *_limits(axes[0], study, predictions))  # shared by all
     for place, axis in enumerate(axes):
@@ -274,17 +297,21 @@ def slices(figure: FigureBase, study: Study) -> None:
     figure.suptitle(f"Posterior mean and 95% band{rest}", **LEFT)
 
 
-def _along(space: Space, unit: np.ndarray, key: Any) -> tuple[list[Any], np.ndarray]:
-    """A parameter's values, and their encodings in `unit`."""
-    index = list(space.keys).index(key)
-    dimension = space.dimensions[index]
-    grid = dimension.decode(np.linspace(0, 1, _GRID)[:, None])
-    if dimension.size <= _GRID:
-        grid = list(dimension.values())
-    values = list(dict.fromkeys(grid))
-    units = np.repeat(unit[None], len(values), axis=0)
-    units[:, space.slices[index]] = [dimension.encode(value) for value in values]
+def _along(space: Space, unit: np.ndarray, *keys: Any, count: int) -> tuple[list[list[Any]], np.ndarray]:
+    """Values of parameters, and the encodings in `unit` of all their combinations."""
+    indices = [list(space.keys).index(key) for key in keys]
+    values = [_spread(space.dimensions[index], count) for index in indices]
+    units = np.repeat(unit[None], math.prod(map(len, values)), axis=0)
+    for index, column in zip(indices, zip(*itertools.product(*values), strict=True), strict=True):
+        units[:, space.slices[index]] = [space.dimensions[index].encode(value) for value in column]
     return values, space.neutralized(units)[0]
+
+
+def _spread(dimension: Dimension, count: int) -> list[Any]:
+    """All values, or about so many numbers."""
+    if isinstance(dimension, Ordinal | Categorical) or dimension.size <= count:
+        return list(dimension.values())
+    return list(dict.fromkeys(dimension.decode(np.linspace(0, 1, count)[:, None])))
 
 
 def _slice(axis: Axes, study: Study, key: Any, values: list[Any], band: np.ndarray, best: Any) -> None:
@@ -302,14 +329,20 @@ def _slice(axis: Axes, study: Study, key: Any, values: list[Any], band: np.ndarr
     finish_axis(axis, "", study.names[key], "")
     scale_values(axis, study)
     axis.margins(x=0.03)
+    _fit_parameter(axis, "x", dimension, 26)
+
+
+def _fit_parameter(axis: Axes, side: str, dimension: Dimension, room: float) -> None:
+    """Scale and ticks of the values of a parameter along "x" or "y"."""
+    line = getattr(axis, f"{side}axis")
     if isinstance(dimension, Ordinal | Categorical):
-        axis.set_xlim(-0.5, len(x) - 0.5)
-        name_ticks(axis, x, dimension.choices, 26)
+        getattr(axis, f"set_{side}lim")(-0.5, len(dimension.choices) - 0.5)
+        name_ticks(line, range(len(dimension.choices)), dimension.choices, room)
     elif isinstance(dimension, Real | Integer) and dimension.log:
-        axis.set_xscale("log")
-        plain_ticks(axis.xaxis)
+        getattr(axis, f"set_{side}scale")("log")
+        plain_ticks(line)
     elif isinstance(dimension, Integer):
-        axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        line.set_major_locator(MaxNLocator(6, integer=True))
 
 
 def _limits(axis: Axes, study: Study, predictions: np.ndarray) -> tuple[float, float]:
@@ -321,6 +354,90 @@ def _limits(axis: Axes, study: Study, predictions: np.ndarray) -> tuple[float, f
     worst = max(values.min(), min(np.quantile(values, 0.25), means.min()))
     best = max(values.max(), min(np.max(bounds), means.max() + np.ptp(means)))
     return min(sign * worst, sign * best), max(sign * worst, sign * best)
+
+
+def plane(figure: FigureBase, study: Study) -> None:
+    """Posterior mean, and half the width of the 95% interval, over two parameters."""
+    if not study.known:
+        return nothing(figure, "Belief over two parameters", study)
+    (best, name), pair = _with_both(study), study.pair
+    dimensions = [dimension_of(study.space, key) for key in pair]
+    values, units = _along(
+        study.space, study.space.point(best).unit, *pair, count=_SIDE if _is_smooth(study) else _GRID
+    )
+    x, y = ([place_of(d, value) for value in part] for d, part in zip(dimensions, values, strict=True))
+    mean, low, high = study.predict(units).reshape(len(x), len(y), 3).T
+    half, star = (high - low) / 2, [place_of(d, best[key]) for d, key in zip(dimensions, pair, strict=True)]
+    axes = figure.subplots(1, 2, sharex=True, sharey=True)
+    for axis, shown, colors in zip(axes, (mean, half), ("viridis" + "_r" * bool(study.maximize), "Blues"), strict=True):
+        _colored(figure, axis, study, x, y, shown, colors)
+        _evaluations(axis, study, dimensions)
+        axis.plot(*star, "*", ms=15, color=BEST, mec="white", label=name, clip_on=False)
+        title = "Mean, the better the darker" if shown is mean else "Half the width of the 95% interval"
+        finish_axis(axis, "", study.names[pair[0]], study.names[pair[1]] if shown is mean else "")
+        axis.set_title(title, **TITLE, pad=10)
+        axis.grid(visible=False)
+        for side, dimension, room in zip("xy", dimensions, (40, math.inf), strict=True):
+            _fit_parameter(axis, side, dimension, room)
+    rest = f", the other parameters as at the {name}" if len(study.varied) > 2 else ""
+    figure.suptitle(f"Belief over two parameters{rest}", **LEFT)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=8)
+
+
+def _with_both(study: Study) -> tuple[Any, str]:
+    """The recommended point or, failing that, the best that has both parameters, and its name."""
+
+    def has_both(x: Any) -> bool:
+        return not study.space.names or all(key in x for key in study.pair)
+
+    if has_both(study.recommended):
+        return study.recommended, "recommended point"
+    ranked = np.argsort(study.values * (-1 if study.maximize else 1))
+    for place in ranked[: study.done.sum()]:
+        if has_both(study.points[place]):
+            return study.points[place], "best point that has both"
+    raise ValueError(f"no evaluation with a value has both {study.pair[0]!r} and {study.pair[1]!r}: choose others")
+
+
+def _is_smooth(study: Study) -> bool:
+    return all(isinstance(dimension_of(study.space, key), Real) for key in study.pair)
+
+
+def _colored(
+    figure: FigureBase, axis: Axes, study: Study, x: list[float], y: list[float], shown: np.ndarray, colors: str
+) -> None:
+    """Colors, smooth and with contours over real numbers, on the scale of the values."""
+    scale, smallest = scale_of(study), np.abs(study.values[study.done]).min()
+    norm = Normalize()
+    if scale == "log" or (scale == "symlog" and shown.min() > 0):
+        shown, norm = np.maximum(shown, 1e-6 * shown.max()), LogNorm()
+    elif scale == "symlog":
+        norm = SymLogNorm(max(smallest, 1e-30 * np.abs(shown).max()))
+    shading = "gouraud" if _is_smooth(study) else "nearest"
+    mesh = axis.pcolormesh(x, y, shown, shading=shading, norm=norm, cmap=colors)
+    if _is_smooth(study) and np.ptp(shown):
+        axis.contour(
+            x, y, shown, norm.inverse(np.linspace(0, 1, 11)[1:-1]), colors="0.5", linewidths=0.5, linestyles="solid"
+        )
+    plain_ticks(figure.colorbar(mesh, ax=axis).ax.yaxis)
+
+
+def _evaluations(axis: Axes, study: Study, dimensions: Sequence[Dimension]) -> None:
+    """Dots in the plane; those of a choice are spread around its place."""
+    columns = zip(*map(study.column, study.pair), strict=True)
+    found: dict[bool, list[list[float]]] = {True: [], False: []}
+    for number, (values, done) in enumerate(zip(columns, study.done, strict=True)):
+        if not any(value is INACTIVE for value in values):
+            places = [
+                place_of(d, value) + isinstance(d, Ordinal | Categorical) * (number * ratio % 1 - 0.5) / 2
+                for d, value, ratio in zip(dimensions, values, (0.6180, 0.7549), strict=True)
+            ]
+            found[bool(done)].append(places)
+    for done, mark, color, label in ((True, "o", "white", "evaluation"), (False, "X", REST, lost(study))):
+        if found[done]:
+            axis.plot(
+                *np.transpose(found[done]), mark, ms=5, color=color, mec="0.2", mew=0.6, label=label, clip_on=False
+            )
 
 
 def importances(figure: FigureBase, study: Study) -> None:
@@ -357,7 +474,7 @@ def parallel(figure: FigureBase, study: Study) -> None:
     inactive = bool(np.any(heights == _BELOW))
     if inactive:
         axis.text(-0.06, _BELOW, "inactive", ha="right", va="center", fontsize=8, color="0.4")
-    name_ticks(axis, range(len(keys) + 1), [*(study.names[key] for key in keys), "value"], 110)
+    name_ticks(axis.xaxis, range(len(keys) + 1), [*(study.names[key] for key in keys), "value"], 110)
     axis.set_yticks([])
     axis.spines[:].set_visible(False)
     axis.set_xlim(-0.35, len(keys) + 0.5)
@@ -469,11 +586,12 @@ def short(name: Any, length: int = _LONGEST) -> str:
     return text if len(text) <= length else f"{text[: kept - kept // 2]}…{text[-(kept // 2) :]}"
 
 
-def name_ticks(axis: Axes, places: Sequence[float], names: Sequence[Any], room: int) -> None:
-    """Ticks with names, slanted where wider than `room` characters."""
-    labels = [short(name) for name in names]
+def name_ticks(axis: Axis, places: Sequence[float], names: Sequence[Any], room: float) -> None:
+    """Ticks with names, at most `_TICKS`, slanted where wider than `room` characters."""
+    step = -(-len(names) // _TICKS)
+    places, labels = places[::step], [short(name) for name in names[::step]]
     slanted: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor", "fontsize": 8}
-    axis.set_xticks(places, labels, **(slanted if len(labels) * max(map(len, labels)) > room else {}))
+    axis.set_ticks(places, labels, **(slanted if len(labels) * max(map(len, labels)) > room else {}))
 
 
 def nothing(figure: FigureBase, title: str, study: Study) -> None:
@@ -503,6 +621,7 @@ PANELS: Mapping[str, Panel] = {
     "progress": Panel(progress, 6.6, lambda study: 3.6),
     "importances": Panel(importances, 4.4, lambda study: 3.6),
     "slices": Panel(slices, 11.0, lambda study: 0.6 + 2.4 * max(1, -(-len(study.sliced) // 3))),
+    "plane": Panel(plane, 11.0, lambda study: 4.4),
     "parallel": Panel(parallel, 11.0, lambda study: 3.6),
 }
 _LAYOUT = (("progress", "importances"), ("slices",), ("parallel",))
