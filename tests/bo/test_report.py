@@ -177,6 +177,60 @@ def test_slices_are_the_predictions_around_the_recommended_point() -> None:
     assert mean[::25] == pytest.approx(want, rel=1e-6)
 
 
+def meshes(figure: Figure) -> list[np.ndarray]:
+    """The numbers that colors show: of the mean, and of half the interval."""
+    found = (axis.collections[0].get_array() for axis in axes(drawn(figure))[:2])
+    return [np.asarray(array, float) for array in found]
+
+
+def test_a_plane_is_the_predictions_over_two_parameters_with_the_evaluations() -> None:
+    optimizer = told(lambda x: bowl(x) + x[2], [*BOX, (0.0, 1.0)])
+    figure = optimizer.plot((1, 0))
+    first, second = axes(figure)[:2]
+    assert (first.get_xlabel(), first.get_ylabel(), second.get_ylabel()) == ("x[1]", "x[0]", "")
+    mean, half = meshes(figure)
+    corners = [[x, y, optimizer.recommend().x[2]] for x in (-5.0, 10.0) for y in (0.0, 15.0)]
+    want = optimizer.predict(corners)
+    assert mean[[0, 0, -1, -1], [0, -1, 0, -1]] == pytest.approx(want.mean, rel=1e-6)
+    assert half[[0, 0, -1, -1], [0, -1, 0, -1]] == pytest.approx((want.high - want.low) / 2, rel=1e-6)
+    shown = {line.get_label(): line.get_xydata() for line in first.lines}
+    assert shown["evaluation"] == pytest.approx(np.array([x[1::-1] for x in optimizer.evaluations()[0]]))
+    assert shown["recommended point"] == pytest.approx(optimizer.recommend().x[1::-1][None])
+    assert meshes(optimizer.plot("plane"))[0].shape == mean.shape
+
+
+def test_a_plane_has_choices_logarithms_and_conditions() -> None:
+    result = minimum(loss, NAMED, n_calls=24)
+    (first, *_), choice = axes(result.plot(("rate", "optimizer"))), result.plot(("layers", "width"))
+    assert (first.get_xscale(), [label.get_text() for label in first.get_yticklabels()]) == ("log", ["adam", "sgd"])
+    assert sum(len(line.get_xdata()) for line in first.lines) == 25 and {line.get_label() for line in first.lines} == {
+        *("evaluation", "failed", "recommended point")
+    }
+    assert meshes(choice)[0].shape == (4, 6)
+    with_both = [x for x in result.x_iters if "momentum" in x]
+    dots = [line.get_xydata() for line in axes(result.plot(("momentum", "rate")))[0].lines]
+    assert sum(map(len, dots)) == len(with_both) + 1
+    branches = {"kind": Categorical(("a", "b"))} | {
+        kind: Conditional(Real(0.0, 1.0), on="kind", values=(kind,)) for kind in ("a", "b")
+    }
+    other = told(lambda x: x.get("a", x.get("b")) + (x["kind"] == "b"), branches)
+    name = "best point that has both"
+    assert other.recommend().x["kind"] == "a" and name in {
+        line.get_label() for line in axes(drawn(other.plot(["b", "kind"])))[0].lines
+    }
+    with pytest.raises(ValueError, match="no evaluation with a value has both 'a' and 'b'"):
+        other.plot(("a", "b"))
+
+
+def test_a_plane_of_values_of_very_different_size_is_logarithmic() -> None:
+    for sign in (1, -1):
+        optimizer = told(lambda x, sign=sign: sign * 10 ** float(x[0]), maximize=sign < 0)
+        bars = axes(drawn(optimizer.plot("plane")))[2:]
+        assert [bar.get_yscale() for bar in bars] == ["log" if sign > 0 else "symlog", "log"]
+    flat = told(lambda x: 1.0)
+    assert len(axes(drawn(flat.plot("plane")))) == 4
+
+
 def test_a_space_with_conditions_logarithms_and_choices_is_drawn() -> None:
     result = minimum(loss, NAMED, n_calls=24)
     assert np.isnan(result.func_vals).any()
@@ -246,6 +300,9 @@ def test_what_cannot_be_drawn_is_refused() -> None:
     optimizer = told(lambda x: x[0], calls=2)
     with pytest.raises(ValueError, match=r"slice.*slices"):
         optimizer.plot("slice")
+    for pair in ((0, 2), (0, 0), (0,), (0, 1, 1)):
+        with pytest.raises(ValueError, match=r"two of the parameters that vary, \[0, 1\]; got \[0"):
+            optimizer.plot(pair)
     with pytest.raises(ValueError, match=r"maximum=1\.0 is not drawn: give minimum"):
         optimizer.plot(maximum=1.0)
     with pytest.raises(ValueError, match="nothing to draw"):

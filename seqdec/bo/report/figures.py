@@ -190,11 +190,8 @@ def _optimum(optimizer: "BayesianOptimizer", minimum: float | None, maximum: flo
 def _pair(study: Study, asked: tuple[Any, ...]) -> tuple[Any, ...]:
     """The parameters asked for, or the two most important."""
     pair = asked or (*study.importances, *study.varied)[:2]
-    for key in pair:
-        if key not in study.varied:
-            raise ValueError(unknown("parameter that varies", key, study.varied))
-    if len(set(pair)) != 2 or len(pair) > 2:
-        raise ValueError(f"a plane has two different parameters; got {list(pair)}")
+    if len(pair) != 2 or len({*pair} & {*study.varied}) < 2:
+        raise ValueError(f"a plane needs two of the parameters that vary, {study.varied}; got {list(pair)}")
     return pair
 
 
