@@ -1,9 +1,9 @@
 """`seqdec.integrations.sklearn.SearchCV` beside scikit-learn's RandomizedSearchCV: the best score at equal calls.
 
-    python benchmarks/search_cv.py [NAME ...] [--candidates 25] [--runs 5] [--seed 0]
+    python benchmarks/search_cv.py [NAME ...] [--candidates 25] [--runs 10] [--seed 0]
 
-Prints one line for each model: the largest mean score of three folds, mean over the runs with its 95% interval, of both;
-and in how many runs, of equal seeds, SearchCV finds more and less.
+Prints one line for each model: the largest mean score of three folds, mean over the runs with its 95% interval, of
+both; and in how many runs, of equal seeds, SearchCV finds more and less.
 """
 
 from typing import Annotated, Any
@@ -48,7 +48,7 @@ def best(kind: Any, name: str, candidates: int, seed: int) -> float:
 def main(
     names: Annotated[tuple[str, ...], tyro.conf.Positional] = tuple(MODELS),
     candidates: int = 25,
-    runs: int = 5,
+    runs: int = 10,
     seed: int = 0,
 ) -> None:
     """The table, one line as soon as it is known."""

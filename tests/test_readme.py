@@ -20,7 +20,7 @@ import seqdec
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-EXTRAS = ("optuna",)
+EXTRAS = ("keras", "mlflow", "optuna", "ray", "torch")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -42,8 +42,9 @@ def programs_of(page):
 
 
 def is_runnable(block):
-    """Whether the extra that a block imports is installed."""
-    return all(importlib.util.find_spec(name) for name in EXTRAS if f"import {name}\n" in block)
+    """Whether the extras that a block imports are installed."""
+    imports = " ".join(re.findall(r"^(?:import|from) .*", block, re.MULTILINE))
+    return all(importlib.util.find_spec(name) for name in EXTRAS if re.search(rf"\b{name}\b", imports))
 
 
 BLOCKS = {f"{page.stem}-{index}": (page.name, block) for page in PAGES for index, block in enumerate(programs_of(page))}

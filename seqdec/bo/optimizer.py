@@ -556,11 +556,18 @@ class BayesianOptimizer:
         return math.nan if self._asked is None else model.expected_gain(*self._asked)
 
     @_exclusive
-    def plot(self, panel: str | None = None, *, minimum: float | None = None, maximum: float | None = None) -> "Figure":
+    def plot(
+        self,
+        panel: str | Sequence[Any] | None = None,
+        *,
+        minimum: float | None = None,
+        maximum: float | None = None,
+    ) -> "Figure":
         """A matplotlib Figure of all trials told.
 
         Args:
-            panel: None for all, "progress", "slices", "parallel", "importances"; of several objectives "front".
+            panel: None for all, "progress", "slices", "parallel", "importances", "plane", or for the plane of any two
+                parameters their names or indices; of several objectives "front".
             minimum, maximum: of the function, if known.
 
         Raises:

@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -99,7 +100,13 @@ class SearchResult(OptimizeResult):
             table[f"fun[{index}]" if several else "fun"] = values[:, index]
         return html(self.message, table)
 
-    def plot(self, panel: str | None = None, *, minimum: float | None = None, maximum: float | None = None) -> "Figure":
+    def plot(
+        self,
+        panel: str | Sequence[Any] | None = None,
+        *,
+        minimum: float | None = None,
+        maximum: float | None = None,
+    ) -> "Figure":
         """A matplotlib Figure, as `seqdec.bo.BayesianOptimizer.plot`."""
         return self.optimizer.plot(panel, minimum=minimum, maximum=maximum)
 

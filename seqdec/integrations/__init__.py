@@ -1,1 +1,1 @@
-"""Methods for other libraries, each an extra: `pip install 'seqdec[optuna]'`."""
+"""Methods for other libraries, which are extras: `pip install 'seqdec[full,optuna]'`."""

@@ -2,9 +2,9 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from sklearn.exceptions import FitFailedWarning
@@ -52,12 +52,9 @@ class SearchCV(RandomizedSearchCV):
         ValueError, TypeError: an argument does not fit, or all fits failed.
     """
 
-    _parameter_constraints: ClassVar[dict] = {
-        **RandomizedSearchCV._parameter_constraints,
-        "param_distributions": [dict, list, Space],
-    }
+    _parameter_constraints = RandomizedSearchCV._parameter_constraints | {"param_distributions": [dict, list, Space]}
 
-    def _run_search(self, evaluate_candidates: Callable[..., dict[str, Any]]) -> None:
+    def _run_search(self, evaluate_candidates: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         bounds, repeats = _bounds(self.param_distributions), Search(repeats=False)
         optimizer = BayesianOptimizer(bounds, seed=seed, maximize=True, capacity=self.n_iter, search=repeats)
@@ -161,13 +158,13 @@ def _bounds(given: Any) -> Any:
 def _dimension(name: str, given: Any) -> Any:
     if isinstance(given, Dimension | Conditional):
         return given
-    if isinstance(given, tuple) and len(given) == 2 and all(map(checks.is_number, given)):
-        return Real(*given)
     if hasattr(given, "ppf"):
         limits = np.array(given.support(), float)
         low, high = np.where(np.isfinite(limits), limits, given.ppf([_OUTSIDE, 1 - _OUTSIDE]))
         log = given.dist.name in ("loguniform", "reciprocal")
         return Integer(low, high) if hasattr(given, "pmf") else Real(low, high, log)
+    if isinstance(given, tuple) and len(given) == 2 and all(map(checks.is_number, given)):
+        return Real(*given)
     if not (values := containers.sequence(given)):
         raise TypeError(
             f"param_distributions[{name!r}] must be a Real, Integer, Ordinal or Categorical, a tuple (low, high), a "
