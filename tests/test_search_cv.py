@@ -151,7 +151,7 @@ def test_all_candidates_have_the_same_splits() -> None:
 
 def test_failed_candidates_are_rows_without_a_score() -> None:
     search = SearchCV(Fragile(), {"alpha": Real(0.01, 2.0)}, n_iter=12, cv=3, random_state=0, return_train_score=True)
-    with pytest.warns(FitFailedWarning) as caught:
+    with pytest.warns((FitFailedWarning, UserWarning)) as caught:
         search.fit(*DIABETES)
     results, told = search.cv_results_, search.optimizer_.trials_dataframe()
     alphas = [params["alpha"] for params in results["params"]]
@@ -167,7 +167,7 @@ def test_failed_candidates_are_rows_without_a_score() -> None:
 
 def test_failures_have_the_score_asked_for() -> None:
     options: dict[str, Any] = {"n_iter": 3, "cv": 2, "random_state": 0}
-    with pytest.warns(FitFailedWarning):
+    with pytest.warns(FitFailedWarning, match="All the 2 fits failed"):
         search = SearchCV(Fragile(limit=0.5), {"alpha": [0.1, 2.0]}, error_score=-3.0, **options).fit(*DIABETES)
     assert sorted(search.cv_results_["mean_test_score"])[0] == -3.0 and search.best_params_ == {"alpha": 0.1}
     with pytest.raises(ArithmeticError, match="too much"):

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.base import is_classifier
 from sklearn.exceptions import FitFailedWarning
-from sklearn.model_selection import RandomizedSearchCV
+from sklearn.model_selection import RandomizedSearchCV, check_cv
 from sklearn.utils import check_random_state
 
 from seqdec.bo import BayesianOptimizer, Categorical, Conditional, Exhausted, Integer, Ordinal, Real, Search, Space
@@ -58,7 +59,8 @@ class SearchCV(RandomizedSearchCV):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         bounds, repeats = _bounds(self.param_distributions), Search(repeats=False)
         optimizer = BayesianOptimizer(bounds, seed=seed, maximize=True, capacity=self.n_iter, search=repeats)
-        self.optimizer_, splits = optimizer, _Splits(self._checked_cv_orig)
+        self.optimizer_ = optimizer
+        splits = _Splits(getattr(self, "_checked_cv_orig", self.cv), is_classifier(self.estimator))  # older versions
         results: dict[str, Any] = {}
         lost: dict[int, tuple[dict[str, Any], ValueError]] = {}
         for place, trial in enumerate(_asked(optimizer, self.n_iter)):
@@ -79,20 +81,20 @@ class SearchCV(RandomizedSearchCV):
         results.update(self._completed({place: params for place, (params, _) in lost.items()}))
 
     def _format_results(self, candidate_params: Any, n_splits: int, out: Any, more_results: Any = None) -> Any:
-        self._evaluated = list(candidate_params), list(out)
+        self._evaluated = list(candidate_params), n_splits, list(out)
         with warnings.catch_warnings(action="ignore", category=UserWarning):  # once, in `_completed`, is enough
             return super()._format_results(candidate_params, n_splits, out, more_results)
 
     def _completed(self, lost: Mapping[int, Any]) -> dict[str, Any]:
         """The results with the candidates at these places, none of whose fits scikit-learn kept."""
-        candidates, rows = self._evaluated
+        candidates, folds, rows = self._evaluated
         del self._evaluated
         scores = {name: _filled(rows[0][name], self.error_score) for name in rows[0] if name.endswith("_scores")}
         row = {**rows[0], **scores, "fit_time": math.nan, "score_time": math.nan}
         for place, params in lost.items():
             candidates.insert(place, params)
-            rows[place * self.n_splits_ : place * self.n_splits_] = [row] * self.n_splits_
-        return super()._format_results(candidates, self.n_splits_, rows)
+            rows[place * folds : place * folds] = [row] * folds
+        return super()._format_results(candidates, folds, rows)
 
     def _maximized(self, results: Mapping[str, Any]) -> Any:
         name = self.refit if f"mean_test_{self.refit}" in results else "score"
@@ -103,13 +105,14 @@ class SearchCV(RandomizedSearchCV):
 
 
 class _Splits:
-    """Those of a splitter, drawn once."""
+    """Of all candidates, drawn once."""
 
-    def __init__(self, splitter: Any) -> None:
-        self._splitter, self._drawn = splitter, None
+    def __init__(self, cv: Any, classifier: bool) -> None:
+        self._cv, self._classifier, self._drawn = cv, classifier, None
 
-    def split(self, *data: Any, **params: Any) -> list[Any]:
-        self._drawn = self._drawn or list(self._splitter.split(*data, **params))
+    def split(self, x: Any, y: Any = None, **params: Any) -> list[Any]:
+        splitter = check_cv(self._cv, y, classifier=self._classifier)
+        self._drawn = self._drawn or list(splitter.split(x, y, **params))
         return self._drawn
 
 

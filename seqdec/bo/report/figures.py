@@ -359,14 +359,14 @@ def plane(figure: FigureBase, study: Study) -> None:
         return nothing(figure, "Belief over two parameters", study)
     (best, name), pair = _with_both(study), study.pair
     dimensions = [dimension_of(study.space, key) for key in pair]
-    values, units = _along(
-        study.space, study.space.point(best).unit, *pair, count=_SIDE if _is_smooth(study) else _GRID
-    )
+    count, unit = _SIDE if _is_smooth(study) else _GRID, study.space.point(best).unit
+    values, units = _along(study.space, unit, *pair, count=count)
     x, y = ([place_of(d, value) for value in part] for d, part in zip(dimensions, values, strict=True))
     mean, low, high = study.predict(units).reshape(len(x), len(y), 3).T
-    half, star = (high - low) / 2, [place_of(d, best[key]) for d, key in zip(dimensions, pair, strict=True)]
+    mean, half, better = positive(study, mean), (high - low) / 2, "viridis_r" if study.maximize else "viridis"
+    star = [place_of(d, best[key]) for d, key in zip(dimensions, pair, strict=True)]
     axes = figure.subplots(1, 2, sharex=True, sharey=True)
-    for axis, shown, colors in zip(axes, (mean, half), ("viridis" + "_r" * bool(study.maximize), "Blues"), strict=True):
+    for axis, shown, colors in zip(axes, (mean, half), (better, "Blues"), strict=True):
         _colored(figure, axis, study, x, y, shown, colors)
         _evaluations(axis, study, dimensions)
         axis.plot(*star, "*", ms=15, color=BEST, mec="white", label=name, clip_on=False)
