@@ -158,7 +158,7 @@ def test_failed_candidates_are_rows_without_a_score() -> None:
     assert alphas == told["alpha"].tolist() == results["param_alpha"].tolist() and len(alphas) == 12
     failed = np.array(alphas) > 0.5
     assert np.isnan(results["mean_test_score"]).tolist() == failed.tolist() == (told["state"] == "failed").tolist()
-    assert np.isnan(results["split1_train_score"]).tolist() == (np.array(alphas) > 1).tolist()
+    assert np.isnan(results["split0_train_score"]).tolist() == (np.array(alphas) > 1).tolist()
     assert 0 < np.sum(np.array(alphas) > 1) < failed.sum() < 12
     assert set(results["rank_test_score"][failed]) == {12 - failed.sum() + 1} and search.best_params_["alpha"] <= 0.5
     assert "ArithmeticError: too much" in told["reason"].tolist()
