@@ -184,8 +184,8 @@ def test_of_several_scores_that_of_refit_is_maximized() -> None:
     for name in scoring:
         search = SearchCV(Ridge(), {"alpha": (0.01, 2.0)}, refit=name, **options).fit(*DIABETES)
         assert search.multimetric_ and search.optimizer_.best[1] == search.cv_results_[f"mean_test_{name}"].max()
-    options["scoring"] = ["r2", "max_error"]
-    with pytest.raises(ValueError, match=r"one of \['r2', 'max_error'\]; got False"):
+    options["scoring"] = ["r2", "explained_variance"]
+    with pytest.raises(ValueError, match=r"one of \['r2', 'explained_variance'\]; got False"):
         SearchCV(Ridge(), {"alpha": (0.01, 2.0)}, refit=False, **options).fit(*DIABETES)
     single = SearchCV(Ridge(), {"alpha": (0.01, 2.0)}, refit=False, n_iter=2, random_state=0).fit(*DIABETES)
     assert not hasattr(single, "best_estimator_") and single.best_score_ == single.optimizer_.best[1]

@@ -111,7 +111,7 @@ class _Splits:
         self._cv, self._classifier, self._drawn = cv, classifier, None
 
     def split(self, x: Any, y: Any = None, **params: Any) -> list[Any]:
-        splitter = check_cv(self._cv, y, classifier=self._classifier)
+        splitter: Any = check_cv(self._cv, y, classifier=self._classifier)
         self._drawn = self._drawn or list(splitter.split(x, y, **params))
         return self._drawn
 
