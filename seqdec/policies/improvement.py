@@ -15,7 +15,6 @@ import math
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import log_ndtr
 
 from seqdec.core import Acquisition, Array
 from seqdec.policies import common
@@ -54,10 +53,10 @@ def log_h(z: Array) -> Array:
     As written for z > -1; log phi(z) + log(1 + z Phi(z) / phi(z)) down to -10; below, the asymptotic series of the
     second term. The derivative is Phi(z) / h(z), below -10 its asymptotic series.
     """
-    near, middle, far = jnp.maximum(z, -1), jnp.clip(z, -_FAR, -1), jnp.minimum(z, -_FAR)
-    plain = jnp.log(jnp.exp(_log_phi(near)) + near * jnp.exp(log_ndtr(near)))
-    mills = jnp.exp(log_ndtr(middle) - _log_phi(middle))
-    closed = _log_phi(middle) + jnp.log1p(middle * mills)
+    near, far = jnp.maximum(z, -_FAR), jnp.minimum(z, -_FAR)
+    log_phi, cdf = _log_phi(near), _cdf(near)
+    density = jnp.exp(log_phi)
+    plain, closed = jnp.log(density + near * cdf), log_phi + jnp.log1p(near * cdf / density)
     s = 1 / far**2
     series = _log_phi(far) - 2 * jnp.log(-far) + jnp.log1p(-s * (3 - s * (15 - s * (105 - 945 * s))))
     return jnp.where(z > -1, plain, jnp.where(z > -_FAR, closed, series))
@@ -66,9 +65,14 @@ def log_h(z: Array) -> Array:
 @log_h.defjvp
 def _log_h_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     (z,), value = primals, log_h(*primals)
-    near, far = jnp.exp(log_ndtr(jnp.maximum(z, -_FAR)) - value), jnp.minimum(z, -_FAR)
+    near, far = _cdf(jnp.maximum(z, -_FAR)) / jnp.exp(jnp.where(z > -_FAR, value, 0)), jnp.minimum(z, -_FAR)
     s = 1 / far**2
     return value, jnp.where(z > -_FAR, near, -far * (1 + s * (2 - s * (6 - s * (42 - s * 414))))) * tangents[0]
+
+
+def _cdf(z: Array) -> Array:
+    """Phi(z)."""
+    return jax.lax.erfc(-z / math.sqrt(2)) / 2
 
 
 def _log_phi(z: Array) -> Array:
