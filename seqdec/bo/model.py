@@ -26,6 +26,7 @@ from seqdec.runtime import UNFUSED
 
 _SHORTEST = 4
 """Log2 of the fewest padded rows."""
+_STEP = 128
 _NOISY = 1e-3
 """Share of noise in the warped responses' variance below which they count as exact."""
 _EQUAL = 1e-6
@@ -140,8 +141,11 @@ class Fitted(NamedTuple):
 
 
 def padded_rows(model: Model, capacity: int) -> int:
-    """A power of two."""
-    return 1 << max(_SHORTEST, (capacity + model.earlier_rows - 1).bit_length())
+    """A power of two, or above `_STEP` a multiple of it and of an eighth of the next one."""
+    rows = capacity + model.earlier_rows
+    power = 1 << max(_SHORTEST, (rows - 1).bit_length())
+    step = min(power, max(_STEP, power >> 3))
+    return -(-rows // step) * step
 
 
 def fit(model: Model, known: Observations, capacity: int, start: Start | None) -> Fitted:
@@ -157,6 +161,11 @@ def fit(model: Model, known: Observations, capacity: int, start: Start | None) -
     if state is None:
         state = surrogate.init(jax.random.key(checks.seed_bits(model.seed)), history)
     return Fitted(surrogate.fit(state, history), start.warps, trials, levels)
+
+
+def averaged(model: Model, fitted: Fitted) -> Fitted:
+    """The fit whose belief averages over hyperparameters."""
+    return fitted._replace(state=model.surrogate.averaged(fitted.state, _history(model, fitted.trials)))
 
 
 def _history(model: Model, trials: Trials) -> History:
@@ -347,8 +356,7 @@ def _shows_noise(model: Model, trials: Trials, output: int) -> bool:
 def estimated_noise(model: Model, state: Any) -> float:
     """Of the first warped response, its variance; 0 where as small as none."""
     estimate = model.surrogate.noise_variance
-    assert estimate is not None
-    variance = float(np.ravel(estimate(state))[0])
+    variance = 0.0 if estimate is None else float(np.ravel(estimate(state))[0])
     return variance if variance > _NOISY else 0.0
 
 

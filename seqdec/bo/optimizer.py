@@ -240,10 +240,11 @@ class BayesianOptimizer:
                 lowest = 0 if grid is None else len(grid.levels) - 1
                 point = point._replace(level=lowest if level is None else level)
             else:
-                fitted = self._advance(known)
+                fit = self._advance(known)
+                fitted = suggestion.for_question(method.model, known, fit)
                 point = suggestion.suggest(method, known, fitted, fixed, self._is_noisy)
                 inside = [one.unit for one in known.told if one.inside]
-                self._asked = method.model, fitted, np.stack(inside), point.unit
+                self._asked = method.model, fit, np.stack(inside), point.unit
                 if grid is not None:
                     lower = self._record.lower_cost()
                     point, forecast = suggestion.at_level(method.model, known, fitted, point, level, lower)
@@ -363,7 +364,8 @@ class BayesianOptimizer:
             with jax.enable_x64(True), one_blas_thread():
                 if start is not None:  # `fit` may reuse its memory
                     start = start._replace(state=jax.tree.map(lambda leaf: leaf.copy(), start.state))
-                self._current = model.fit(self._method.model, known, capacity, start)
+                fitted = model.fit(self._method.model, known, capacity, start)
+                self._current = model.averaged(self._method.model, fitted)
         return self._method.model, self._current
 
     def _is_noisy(self) -> bool:
@@ -553,7 +555,10 @@ class BayesianOptimizer:
         """
         if self.outputs.objectives > 1:
             raise ValueError(f"with {self.outputs.objectives} objectives there is no best point to improve on")
-        return math.nan if self._asked is None else model.expected_gain(*self._asked)
+        if self._asked is None:
+            return math.nan
+        used, fit, units, unit = self._asked
+        return model.expected_gain(used, model.averaged(used, fit), units, unit)
 
     @_exclusive
     def plot(

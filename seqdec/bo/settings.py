@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from seqdec.bo import model as fitting
@@ -161,16 +160,17 @@ def method_of(settings: Settings, surrogate: str | Surrogate) -> tuple[str | Acq
     )
     automatic = isinstance(settings.acquisition, str) and settings.acquisition == "auto"
     acquisition = acquisitions.automatic(belief.acquisition, outputs) if automatic else settings.acquisition
-    directions = np.zeros((len(settings.signs), settings.columns))
+    beliefs = (belief,) * len(settings.signs)
     if settings.monotone is not None:
+        directions = np.zeros((len(settings.signs), settings.columns))
         directions[:, : space.columns] = settings.signs[:, None] * settings.monotone.columns(space)
-    beliefs = tuple(trended(belief, tuple(signs)) for signs in directions.tolist())
-    incumbent: Any = Incumbent(*jnp.zeros(2))
+        beliefs = tuple(trended(belief, tuple(signs)) for signs in directions.tolist())
+    incumbent: Any = Incumbent(*np.zeros(2))
     if outputs.plain:
         belief, score = beliefs[0], acquisitions.make(acquisition)
     else:
         belief, score = independent(beliefs), acquisitions.make_several(acquisition, outputs)
-        incumbent = Target(incumbent, jnp.array(False), jnp.zeros(0))
+        incumbent = Target(incumbent, np.array(False), np.zeros(0))
     plan = Plan(belief, score, acquisitions.is_smooth(score(incumbent)), settings.search)
     noise = check_noise(settings.noise_std, belief, surrogate)
     flags = settings.standardize, settings.warp

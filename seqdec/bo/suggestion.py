@@ -23,9 +23,10 @@ from seqdec.bo.search.ascent import Plan
 from seqdec.bo.search.candidates import Box, Region, sobol
 from seqdec.bo.space.space import Point, Space, identity
 from seqdec.bo.trials import Exhausted, Observations
-from seqdec.boundary import checks
 
 _ENUMERABLE = 10_000
+_NOISY = 0.01
+"""Share of estimated noise in the warped responses' variance above which questions average over hyperparameters."""
 _CELL = 0.01
 """Edge of the cells in which points count as repeated."""
 _RESTRICTED_DESIGN = 12
@@ -78,6 +79,13 @@ def design(method: Method, known: Observations, fixed: Mapping[Any, Any], is_noi
         if method.optimum is not None and drawn:
             u = optimum.drawn(method.optimum, method.space, u)
     return _first_new(method, known, np.concatenate([method.bests, method.space.uniform(u)]), fixed, is_noisy)
+
+
+def for_question(model: Model, known: Observations, fitted: Fitted) -> Fitted:
+    """The fit by which a question is answered: averaged where values are noisy, or of levels or earlier studies."""
+    noisy = model.noise_std or any(known.noise_std) or fitting.estimated_noise(model, fitted.state) > _NOISY
+    averages = noisy or model.fidelity is not None or model.earlier
+    return fitting.averaged(model, fitted) if averages else fitted
 
 
 def suggest(
@@ -162,7 +170,6 @@ def _best_point(
         tables = np.pad(optimum.tables(method.optimum, space, number), ((0, more), (0, 0)))
         trials = trials._replace(optimum=tables.astype(trials.x.dtype))
     region = Region(*(np.clip(side, *space.cube(fixed)) for side in _region(method, known, fitted.warps)))
-    key = jax.random.fold_in(jax.random.key(checks.seed_bits(seed)), number)
     generator = np.random.default_rng([seed, number, 2])
     target = _target(method, known, fitted, belief.means)
     leaders = _leaders(method, fitted.warps, _means_at_full(method, belief, trials), _inside(known, fitted), generator)
@@ -172,7 +179,7 @@ def _best_point(
         pool = np.concatenate([pool, best])
     if not len(pool):
         return None
-    by = ascent.climber(plan, key, belief.state, target, trials, region, space.columns)
+    by = ascent.climber(plan, (seed, number), belief.state, target, trials, region, space.columns)
     units = np.reshape([] if repeats else [point.unit for point in known.taken], (-1, space.columns))
     return ascent.maximize(by, space, plan.search, box, pool, units, generator)
 
@@ -274,7 +281,7 @@ def _target(method: Method, known: Observations, fitted: Fitted, means: np.ndarr
         reference = np.zeros(count)
         if any_feasible:
             reference = _reference(method, fitted.warps, best, means[:, :count])
-        least = len(trials.x) << 2 * (count - 2)  # three objectives leave several boxes for each point
+        least = len(trials.x) << (count - 2)  # three objectives leave two boxes for each point
         boxes = pareto.padded(pareto.decompose(best, reference), least)
         top = pareto.Boxes(*(side.astype(means.dtype) for side in boxes))
     return Target(top, np.array(any_feasible), thresholds.astype(means.dtype))

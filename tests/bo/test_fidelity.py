@@ -47,7 +47,7 @@ def test_a_question_is_the_level_that_reduces_most_variance_of_the_full_value_pe
     trial = optimizer.ask()
     optimizer.tell(trial, None)
     _, fitted = optimizer.fitted()
-    hyper, count = fitted.state.best.hyper, int(fitted.trials.answered)
+    hyper, count = fitted.state.hyper, int(fitted.trials.answered)
     rows = np.array([[*trial.x, column] for column in (0.0, 0.5, 1.0)])  # of full fidelity, 3 epochs and 1
     known = np.asarray(fitted.trials.x)[:count]
     noise = np.exp(hyper.log_noise) + evidence.SMALLEST_NOISE

@@ -756,7 +756,7 @@ def test_questions_are_valid_and_new(bounds: Any, constraints: Any) -> None:
 
 def test_the_choices_of_a_parameter_share_a_length_scale() -> None:
     study = searched(quick(MANY, initial=2), lambda x: x["a"] + x["c0"] + (x["c1"] == 2), 6)
-    scales = study.fitted()[1].state.best.hyper.log_length_scales
+    scales = study.fitted()[1].state.hyper.log_length_scales
     assert all(np.ptp(scales[part]) == 0 for part in study.space.slices) and len(set(scales.tolist())) > 2
 
 

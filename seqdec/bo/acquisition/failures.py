@@ -71,7 +71,7 @@ def fit(x: np.ndarray, good: np.ndarray, length: int) -> Process | None:
     points, weights, whiten = np.zeros((length, x.shape[1])), np.zeros(length), np.eye(length)
     points[:count], weights[:count], whiten[:count, :count] = x, found.weights, found.whiten
     exact = np.zeros(length)
-    return Process(hyper, np.array(False), points, np.arange(length) < count, whiten, weights, exact, exact)
+    return Process(hyper, np.int32(count), points, np.arange(length) < count, whiten, weights, exact, exact)
 
 
 def log_success(state: Process, x: Array) -> Array:

@@ -7,8 +7,8 @@ dominates those of its front. Its hypervolume, in warped units, is
 
 The rest of { p : p >= r } is cut into disjoint boxes [l_k, u_k), some unbounded. Along the last objective, with the
 front's values v_1 > v_2 > ...: between v_(j+1) and v_j only the points with v_1 ... v_j count, in the remaining
-objectives, cut likewise; equal boxes of neighboring slices are one. A front of n points leaves n + 1 boxes for two objectives, at
-most 2 n + 1 for three, and O(n^(m-2)) for m.
+objectives, cut likewise; equal boxes of neighboring slices are one. A front of n points leaves n + 1 boxes for two
+objectives, at most 2 n + 1 for three, and O(n^(m-2)) for m.
 
 A new point y adds sum_k prod_i (min(y_i, u_ki) - l_ki)+. For independent y_i ~ N(mean_i, std_i^2)
 

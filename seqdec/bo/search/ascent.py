@@ -2,13 +2,13 @@
 
 import functools
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from seqdec.bo.acquisition import failures, optimum
 from seqdec.bo.model import Trials, program
@@ -16,7 +16,6 @@ from seqdec.bo.search.candidates import Box, Region, Search, is_new, stepped
 from seqdec.bo.space.space import Point, Space
 from seqdec.bo.surrogates.contract import Surrogate
 from seqdec.core import Acquisition, Array, Key
-from seqdec.optim.common import promoting
 
 _STEPS = 6
 """Most steps of discrete parameters."""
@@ -25,6 +24,12 @@ _BLOCKS = 3
 _ASCENTS = 2
 """Ascents, where the first leave the space."""
 _HALVINGS = 20
+_CLIMBING = 4
+"""Points that climb at a time, and to the top."""
+_FIRST = 10
+"""Most steps before these are chosen."""
+_RATES = 0.05, 0.02
+"""Of the first steps and of further ones."""
 
 
 class Plan(NamedTuple):
@@ -110,10 +115,12 @@ def _last_inside(space: Space, box: Box, starts: np.ndarray, ends: np.ndarray) -
     return last
 
 
-def climber(plan: Plan, key: Key, state: Any, target: Any, trials: Trials, region: Region, columns: int) -> Climber:
+def climber(
+    plan: Plan, numbers: tuple[int, ...], state: Any, target: Any, trials: Trials, region: Region, columns: int
+) -> Climber:
     """The acquisition of a state; `columns`: of the points, to which the surrogate's others are added as zeros.
 
-    `target`: see `Plan`.
+    `numbers`: from which all that is random follows; `target`: see `Plan`.
     """
     dtype, more, calls = trials.x.dtype, trials.x.shape[1] - columns, itertools.count()
 
@@ -121,16 +128,21 @@ def climber(plan: Plan, key: Key, state: Any, target: Any, trials: Trials, regio
         return np.pad(points, [(0, 0)] * (points.ndim - 1) + [(0, more)]).astype(dtype)
 
     def scored(points: np.ndarray) -> np.ndarray:
-        own = jax.random.clone(key) if plan.smooth else jax.random.fold_in(key, next(calls))
+        own = _key(*numbers) if plan.smooth else _key(*numbers, next(calls))
         return _finite(score(plan, own, state, target, trials, rows(points)))
 
     def climbed(points: np.ndarray, free: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         limits, free = Region(*map(rows, region)), np.pad(free, ((0, 0), (0, more)))
-        ends, scores = climb(plan, jax.random.clone(key), state, target, trials, limits, rows(points), free)
+        ends, scores = climb(plan, _key(*numbers), state, target, trials, limits, rows(points), free)
         return np.asarray(ends, float)[:, :columns], _finite(scores)
 
     can = plan.smooth and plan.search.steps and not plan.search.grid
     return Climber(scored, climbed if can else None)
+
+
+def _key(*numbers: int) -> Key:
+    """Of numbers, without a program that would be compiled."""
+    return jax.random.wrap_key_data(np.random.SeedSequence(numbers).generate_state(2), impl="threefry2x32")
 
 
 def _finite(scores: Any) -> np.ndarray:
@@ -150,26 +162,39 @@ def score(plan: Plan, key: Key, state: Any, target: Any, trials: Trials, points:
 def climb(
     plan: Plan, key: Key, state: Any, target: Any, trials: Trials, region: Region, points: Array, free: Array
 ) -> tuple[Array, Array]:
-    """(points (s, d), scores (s,)): the best on each path of projected Adam in the `free` columns (s, d)."""
-    steps = plan.search.steps
-    adam, rate = optax.scale_by_adam(b1=0.8, b2=0.95), optax.cosine_decay_schedule(0.05, steps)
-    solver = promoting(optax.chain(adam, optax.scale_by_schedule(rate)))
-    width = region.high - region.low
+    """(points (s, d), scores (s,)): the best on each path in the `free` columns (s, d), those of `points` included.
+
+    All take a few steps of projected Adam, then the best ones the steps of `Search`, a few points at a time.
+    """
+    width, count = region.high - region.low, min(_CLIMBING, len(points))
     ascent = jax.vmap(jax.value_and_grad(functools.partial(_scorer(plan, key, state, target, trials), key)))
 
-    def step(_, carry):
-        points, state, top, scores = carry
-        values, gradient = ascent(points)
-        higher = values > scores
-        top, scores = jnp.where(higher[:, None], points, top), jnp.where(higher, values, scores)
-        gradient = jnp.where(free & jnp.isfinite(gradient), gradient * width[None], 0)
-        updates, state = solver.update(gradient, state)
-        points = points + width[None] * jnp.asarray(updates)
-        return jnp.clip(points, region.low[None], region.high[None]), state, top, scores
+    def turn(turn, ends):
+        points, scores = ends
+        is_last = turn == -(-len(points) // count)
+        rows = jnp.where(is_last, jax.lax.top_k(scores, count)[1], (turn * count + jnp.arange(count)) % len(points))
+        steps = jnp.where(is_last, plan.search.steps, min(_FIRST, plan.search.steps))
+        rate = jnp.where(is_last, _RATES[1], _RATES[0]).astype(points.dtype)
 
-    lowest = jnp.full(len(points), -jnp.inf, points.dtype)
-    _, _, top, scores = jax.lax.fori_loop(0, steps + 1, step, (points, solver.init(points), points, lowest))
-    return top, scores
+        def step(number, carry):
+            at, mean, square, top, best = carry
+            values, gradient = ascent(at)
+            higher = values > best
+            top, best = jnp.where(higher[:, None], at, top), jnp.where(higher, values, best)
+            gradient = jnp.where(free[rows] & jnp.isfinite(gradient), gradient * width[None], 0)
+            mean, square = 0.8 * mean + 0.2 * gradient, 0.95 * square + 0.05 * gradient**2
+            part = jnp.astype(number, at.dtype)
+            size = rate / 2 * (1 + jnp.cos(math.pi * part / steps)) * jnp.sqrt(1 - 0.95 ** (part + 1))
+            change = size / (1 - 0.8 ** (part + 1)) * mean / (jnp.sqrt(square) + 1e-8)
+            return jnp.clip(at + width[None] * change, region.low[None], region.high[None]), mean, square, top, best
+
+        at, zeros = points[rows], jnp.zeros((count, points.shape[1]), points.dtype)
+        start = at, zeros, zeros, at, jnp.full(count, -jnp.inf, points.dtype)
+        *_, top, best = jax.lax.fori_loop(0, steps + 1, step, start)
+        return points.at[rows].set(top), scores.at[rows].set(best)
+
+    turns = 1 + -(-len(points) // count)
+    return jax.lax.fori_loop(0, turns, turn, (points, jnp.full(len(points), -jnp.inf, points.dtype)))
 
 
 def _scorer(plan: Plan, key: Key, state: Any, target: Any, trials: Trials) -> Callable[[Key, Array], Array]:

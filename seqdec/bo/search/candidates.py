@@ -34,8 +34,8 @@ class Search:
     """Sobol points, a power of two; half as many perturbations are added."""
     num_restarts: int = 16
     """Ascents, from the best candidates; at most `raw_samples`."""
-    steps: int = 60
-    """Of each ascent; 0 for none."""
+    steps: int = 30
+    """Of the best four ascents after ten of each; 0 for no ascent."""
     grid: bool = False
     """Whether to suggest from the same Sobol points, without ascent, as in the paper."""
     repeats: bool | None = None

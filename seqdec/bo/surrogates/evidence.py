@@ -308,11 +308,11 @@ def noise_variances(hyper: Hyperparameters, known: Known) -> np.ndarray:
 
 def whitener(cov: np.ndarray) -> tuple[np.ndarray, float]:
     """(inverse of the lower Cholesky factor, log determinant) of a positive definite matrix (n, n)."""
-    from scipy.linalg import solve_triangular
+    from scipy.linalg.lapack import dtrtri  # pyright: ignore[reportAttributeAccessIssue]
 
     root = np.linalg.cholesky(cov)
-    whiten = solve_triangular(root, np.eye(len(root)), lower=True, check_finite=False)
-    return whiten, 2 * float(np.sum(np.log(np.diagonal(root))))
+    whiten, _ = dtrtri(root.T, lower=0)  # whose order is that of Fortran
+    return whiten.T, 2 * float(np.sum(np.log(np.diagonal(root))))
 
 
 def _inverse(cov: np.ndarray) -> tuple[np.ndarray, float]:

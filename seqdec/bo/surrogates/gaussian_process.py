@@ -35,6 +35,8 @@ from seqdec.core import Array, Key, Posterior, Predictive
 DTYPE = jnp.float64
 GROWTH = 1.1
 """See `Surrogate`."""
+_REFIT = 1 + 1 / 32
+"""Growth of the history that refits the hyperparameters."""
 _ROWS = 512
 """Most rows of all members together."""
 _FEATURES = 1024
@@ -45,8 +47,8 @@ class Process(NamedTuple):
     """Hyperparameters, and the posterior given the history."""
 
     hyper: Hyperparameters
-    unfitted: Any
-    """() bool: hyperparameters of the prior"""
+    fitted: Any
+    """() int32 responses to which the hyperparameters are fitted; 0: those of the prior"""
     x: Any
     """(N, d)"""
     keep: Any
@@ -63,13 +65,14 @@ class Process(NamedTuple):
     @property
     def stored(self) -> "Process":
         """With empty arrays; the next fit gives the same."""
-        return Process(self.hyper, self.unfitted, *[np.zeros(0)] * 6)
+        return Process(self.hyper, self.fitted, *[np.zeros(0)] * 6)
 
 
 class Mixture(NamedTuple):
-    """The members, and the most likely process."""
+    """Processes about the most likely one."""
 
-    best: Process
+    hyper: Hyperparameters
+    """the most likely ones"""
     members: Process
     """(K, ...) of each"""
     log_weights: Any
@@ -86,50 +89,38 @@ def gp(*, draws: int = 8) -> Surrogate:
     """
     draws = checks.count("draws", draws)
 
-    def members(history: History) -> int:
-        return max(1, min(draws, _ROWS // len(history.y)))
+    def fit(state: Process, history: History) -> Process:
+        hyper, count = refitted(state, history)
+        return condition(hyper, history)._replace(fitted=count)
 
-    def init(key: Key, history: History) -> Mixture:
-        best = prior(history)
-        count = members(history)
-        return Mixture(best, _stacked([best] * count), np.zeros(count))
+    def condition_on(state: Process | Mixture, history: History) -> Process | Mixture:
+        if isinstance(state, Process):
+            return condition(state.hyper, history)
+        drawn = [Hyperparameters(*one) for one in zip(*state.members.hyper, strict=True)]
+        return state._replace(members=_conditioned(drawn, history))
 
-    def fit(state: Mixture, history: History) -> Mixture:
-        hyper = refitted(state.best, history)
-        drawn, log_weights = evidence.drawn(hyper, history, members(history))
-        return _conditioned(hyper, drawn, log_weights, history)
-
-    def condition_on(state: Mixture, history: History) -> Mixture:
-        scales, scale, noise = state.members.hyper
-        drawn = [Hyperparameters(*one) for one in zip(scales, scale, noise, strict=True)]
-        return _conditioned(state.best.hyper, drawn, state.log_weights, history)
-
-    def stored(state: Mixture) -> Mixture:
-        return Mixture(state.best.stored, state.best.stored, np.zeros(0))
+    def averaged(state: Process, history: History) -> Process | Mixture:
+        if (count := min(draws, _ROWS // len(history.y))) < 2:
+            return state
+        drawn, log_weights = evidence.drawn(state.hyper, history, count)
+        return Mixture(state.hyper, _conditioned(drawn, history), log_weights)
 
     return Surrogate(
-        init,
+        lambda key, history: prior(history),
         fit,
         condition_on,
-        mixture_posterior,
+        lambda state: posterior(state) if isinstance(state, Process) else mixture_posterior(state),
         GROWTH,
         "log_expected_improvement",
         DTYPE,
-        lambda state: np.exp(state.best.hyper.log_noise),
-        stored,
+        lambda state: np.exp(state.hyper.log_noise),
+        lambda state: state.stored,
+        averaged,
     )
 
 
-def _stacked(states: list[Process]) -> Process:
-    hyper = Hyperparameters(*map(np.stack, zip(*(state.hyper for state in states), strict=True)))
-    rest = zip(*(state[1:] for state in states), strict=True)
-    return Process(hyper, *map(np.stack, rest))
-
-
-def _conditioned(hyper: Hyperparameters, drawn: list[Hyperparameters], log_weights: Any, history: History) -> Mixture:
-    members = [condition(one, history) for one in drawn]
-    best = members[0] if len(drawn) == 1 else condition(hyper, history)
-    return Mixture(best, _stacked(members), log_weights)
+def _conditioned(drawn: list[Hyperparameters], history: History) -> Process:
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *(condition(one, history) for one in drawn))
 
 
 def mixture_posterior(state: Mixture) -> Posterior:
@@ -159,24 +150,29 @@ def mixture_posterior(state: Mixture) -> Posterior:
 
 def prior(history: History) -> Process:
     """The process before any response."""
-    process = condition(evidence.prior_mean(evidence.places_of(history)), history._replace(filled=0))
-    return process._replace(unfitted=np.array(True))
+    return condition(evidence.prior_mean(evidence.places_of(history)), history._replace(filled=0))
 
 
-def refitted(state: Process, history: History) -> Hyperparameters:
-    """The hyperparameters, in a quarter of the iterations unless from the prior."""
-    if state.unfitted:
-        return evidence.fitted(history)
+def refitted(state: Process, history: History) -> tuple[Hyperparameters, np.int32]:
+    """(the hyperparameters, the responses to which they are fitted).
+
+    Unless from the prior, in a quarter of the iterations, and only if a 32nd more responses are known.
+    """
+    count = np.int32(history.filled)
+    if not state.fitted:
+        return evidence.fitted(history), count
+    if count < state.fitted * _REFIT:
+        return state.hyper, state.fitted
     end, least = evidence.descend(state.hyper, evidence.calibration_rows(history), evidence.ITERATIONS // 4)
-    return end if math.isfinite(least) else state.hyper
+    return end if math.isfinite(least) else state.hyper, count
 
 
 def condition(hyper: Hyperparameters, history: History) -> Process:
-    """The process given the history."""
+    """The process given the history, to which its hyperparameters count as fitted."""
     whiten, weights, stds, count = evidence.solved(hyper, history)
     length = len(weights)
     keep, x = np.arange(length) < count, np.asarray(history.x, float)
-    return Process(hyper, np.array(False), x, keep, whiten, weights, stds, np.zeros(length))
+    return Process(hyper, np.int32(count), x, keep, whiten, weights, stds, np.zeros(length))
 
 
 def kernel(hyper: Hyperparameters, a: Array, b: Array) -> Array:

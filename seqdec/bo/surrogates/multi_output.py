@@ -16,7 +16,7 @@ from seqdec.core import Key, Posterior
 
 @functools.cache
 def independent(surrogates: tuple[Surrogate, ...]) -> Surrogate:
-    """The surrogate of independent outputs, one of `surrogates` each; its state is a tuple."""
+    """The surrogate of independent outputs, one of `surrogates` each, of one kind of state; its state is a tuple."""
     first, outputs = surrogates[0], len(surrogates)
 
     def init(key: Key, history: History) -> tuple[Any, ...]:
@@ -28,17 +28,24 @@ def independent(surrogates: tuple[Surrogate, ...]) -> Surrogate:
     def condition_on(state: tuple[Any, ...], history: History) -> tuple[Any, ...]:
         return tuple(one.condition_on(own, of) for one, own, of in zip(surrogates, state, _each(history), strict=True))
 
+    def averaged(state: tuple[Any, ...], history: History) -> tuple[Any, ...]:
+        return tuple(one.averaged(own, of) for one, own, of in zip(surrogates, state, _each(history), strict=True))
+
     def posterior(state: tuple[Any, ...]) -> Posterior:
-        parts = [one.posterior(own) for one, own in zip(surrogates, state, strict=True)]
+        together = jax.tree.map(lambda *leaves: jnp.stack(leaves), *state)  # compiled once for all
+
+        def mean(candidates):
+            return jax.vmap(lambda own: first.posterior(own).mean(candidates), out_axes=-1)(together)
 
         def joint(candidates):
-            return jax.tree.map(lambda *leaves: jnp.stack(leaves, -1), *(part.joint(candidates) for part in parts))
+            return jax.vmap(lambda own: first.posterior(own).joint(candidates), out_axes=-1)(together)
 
         def draw(key):
-            functions = [part.draw(one) for part, one in zip(parts, jax.random.split(key, outputs), strict=True)]
+            keys = jax.random.split(key, outputs)
+            functions = [first.posterior(own).draw(one) for own, one in zip(state, keys, strict=True)]
             return lambda candidates: jnp.stack([function(candidates) for function in functions], -1)
 
-        return Posterior(lambda x: jnp.stack([part.mean(x) for part in parts], -1), joint, draw)
+        return Posterior(mean, joint, draw)
 
     def noise_variance(state: tuple[Any, ...]) -> np.ndarray:
         estimates = [one.noise_variance for one in surrogates]
@@ -54,6 +61,7 @@ def independent(surrogates: tuple[Surrogate, ...]) -> Surrogate:
         posterior=posterior,
         noise_variance=None if first.noise_variance is None else noise_variance,
         stored=stored,
+        averaged=averaged,
     )
 
 

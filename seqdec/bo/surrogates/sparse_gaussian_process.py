@@ -40,10 +40,11 @@ def sparse_gp(*, points: int = 512) -> Surrogate:
 
     def init(key: Key, history: History) -> Process:
         hyper, empty = evidence.prior_mean(evidence.places_of(history)), history._replace(filled=0)
-        return _condition(hyper, empty, points)._replace(unfitted=np.array(True))
+        return _condition(hyper, empty, points)
 
     def fit(state: Process, history: History) -> Process:
-        return _condition(exact.refitted(state, history), history, points)
+        hyper, count = exact.refitted(state, history)
+        return _condition(hyper, history, points)._replace(fitted=count)
 
     def condition_on(state: Process, history: History) -> Process:
         return _condition(state.hyper, history, points)
@@ -80,7 +81,7 @@ def _condition(hyper: Hyperparameters, history: History, points: int) -> Process
         weights[:count] = inverse.T @ (vectors @ ((vectors.T @ (scaled @ (known.y / std))) / (1 + values)))
         spread[:count] = np.sqrt(1 / (1 + values))
     keep = np.arange(points) < count
-    return Process(hyper, np.array(False), x, keep, whiten, weights, np.zeros(points), spread)
+    return Process(hyper, np.int32(len(known.y)), x, keep, whiten, weights, np.zeros(points), spread)
 
 
 def _chosen(hyper: Hyperparameters, known: Known, points: int) -> tuple[np.ndarray, np.ndarray]:

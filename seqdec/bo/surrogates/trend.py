@@ -86,8 +86,6 @@ class State(NamedTuple):
 @functools.cache
 def trended(surrogate: Surrogate, directions: tuple[float, ...]) -> Surrogate:
     """The surrogate with a trend in `directions` (d,), each 1, -1 or 0."""
-    if not any(directions):
-        return surrogate
     dtype, signs = np.dtype(surrogate.dtype), np.array(directions)
 
     def rest(slopes: np.ndarray, history: History) -> History:
@@ -104,6 +102,9 @@ def trended(surrogate: Surrogate, directions: tuple[float, ...]) -> Surrogate:
 
     def condition_on(state: State, history: History) -> State:
         return state._replace(inner=surrogate.condition_on(state.inner, rest(state.slopes, history)))
+
+    def averaged(state: State, history: History) -> State:
+        return state._replace(inner=surrogate.averaged(state.inner, rest(state.slopes, history)))
 
     def posterior(state: State) -> Posterior:
         at = surrogate.posterior(state.inner)
@@ -124,7 +125,9 @@ def trended(surrogate: Surrogate, directions: tuple[float, ...]) -> Surrogate:
     def stored(state: State) -> State:
         return state._replace(inner=surrogate.stored(state.inner))
 
-    changed = surrogate._replace(init=init, fit=fit, condition_on=condition_on, posterior=posterior, stored=stored)
+    changed = surrogate._replace(
+        init=init, fit=fit, condition_on=condition_on, posterior=posterior, stored=stored, averaged=averaged
+    )
     if (noise := surrogate.noise_variance) is None:
         return changed
     return changed._replace(noise_variance=lambda state: noise(state.inner))
