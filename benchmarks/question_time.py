@@ -76,7 +76,7 @@ def main(
     spaces: tuple[str, ...] = ("ripple",),
     columns: int = 10,
 ) -> None:
-    """The table, one line for each space, surrogate and number of values; `columns`: of "ripple" and what is like it."""
+    """The table, one line for each space, surrogate and number of values; `columns`: of "ripple" and its like."""
     row = table("space", "surrogate", "told", "first", "next", "mean of next")
     for name in spaces:
         for surrogate in surrogates:

@@ -1,5 +1,6 @@
 """Bayesian optimization by ask and tell."""
 
+import contextlib
 import functools
 import math
 import os
@@ -69,6 +70,15 @@ class Front(NamedTuple):
     """k points"""
     values: np.ndarray
     """(k, objectives)"""
+
+
+_compiling: dict[tuple[Any, ...], threading.Thread] = {}
+"""Threads that compile, or did, what questions need; Python waits for them before it ends."""
+
+
+def _compile(method: suggestion.Method, capacity: int) -> None:
+    with contextlib.suppress(Exception):  # which the question raises too
+        suggestion.compile_ahead(method, capacity)
 
 
 def _exclusive(method: F) -> F:
@@ -236,10 +246,14 @@ class BayesianOptimizer:
             known = self._observations()
             method, grid = self._method, self.settings.fidelity
             if suggestion.is_early(method, known):
+                if known.told:
+                    self._compile()
                 point = suggestion.design(method, known, fixed, self._is_noisy)
                 lowest = 0 if grid is None else len(grid.levels) - 1
                 point = point._replace(level=lowest if level is None else level)
             else:
+                if (compiling := _compiling.get(self._programs())) is not None:
+                    compiling.join()
                 fit = self._advance(known)
                 fitted = suggestion.for_question(method.model, known, fit)
                 point = suggestion.suggest(method, known, fitted, fixed, self._is_noisy)
@@ -250,6 +264,18 @@ class BayesianOptimizer:
                     point, forecast = suggestion.at_level(method.model, known, fitted, point, level, lower)
         self._current = None
         return self._record.trial(self._record.add(point, forecast).number)
+
+    def _programs(self) -> tuple[Any, ...]:
+        """What the compiled programs of a question depend on."""
+        used = self._method.model
+        return self._method.plan, model.padded_rows(used, self.capacity), used.columns, len(used.signs)
+
+    def _compile(self) -> None:
+        """Compile the programs of a question, during the evaluations of the initial design."""
+        named = isinstance(self.surrogate, str) and isinstance(self.acquisition, str)
+        if named and (programs := self._programs()) not in _compiling:
+            _compiling[programs] = threading.Thread(target=_compile, args=(self._method, self.capacity))
+            _compiling[programs].start()
 
     @_exclusive
     def propose(self, x: Any, *, fidelity: float | None = None) -> Trial:

@@ -5,6 +5,7 @@ What is random follows from the seed and the number of known points.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -86,6 +87,18 @@ def for_question(model: Model, known: Observations, fitted: Fitted) -> Fitted:
     noisy = model.noise_std or any(known.noise_std) or fitting.estimated_noise(model, fitted.state) > _NOISY
     averages = noisy or model.fidelity is not None or model.earlier
     return fitting.averaged(model, fitted) if averages else fitted
+
+
+def compile_ahead(method: Method, capacity: int) -> None:
+    """Compile what a question after the initial design needs, by one about two values that are made up."""
+    space = replace(method.space, constraints=())
+    units = space.uniform(np.array([[0.3], [0.7]]) * np.ones(space.parameters))
+    points = [point for unit in units if (point := space.point_at(unit)) is not None]
+    values = np.linspace(0, 1, len(points))[:, None] * np.ones(len(method.model.signs))
+    known = Observations(points, values, [None] * len(points), [], [], len(points), points)
+    with jax.enable_x64(True):
+        fitted = for_question(method.model, known, fitting.fit(method.model, known, capacity, None))
+        _best_point(method._replace(space=space, examples=method.examples[:0]), known, fitted, {}, repeats=True)
 
 
 def suggest(

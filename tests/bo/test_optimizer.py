@@ -3,9 +3,12 @@
 import math
 import pickle
 import random
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -27,10 +30,12 @@ from seqdec.bo import (
     suggestion,
 )
 from seqdec.bo import model as programs
+from seqdec.bo import optimizer as optimizers
 from seqdec.bo.search.trust_region import Stage, stage
 from tests.bo.common import BOX, BRANIN, QUICK, SQUARE, minimum, quick, searched
 from tests.toys import optimizer_programs
 
+ROOT = Path(__file__).resolve().parents[2]
 FINITE = [Integer(0, 2), Categorical(("a", "b"))]
 
 
@@ -113,6 +118,30 @@ def test_equal_seeds_give_equal_points_and_growth_compiles_nothing() -> None:
         assert optimizer_programs() == compiled
         runs.append(np.array([trial.x for trial in optimizer.trials]))
     assert np.array_equal(runs[0], runs[1]) and not np.array_equal(runs[0], runs[2])
+
+
+def test_the_initial_design_compiles_the_programs_and_changes_nothing() -> None:
+    optimizer = quick(search=Search(raw_samples=64, num_restarts=4, steps=11))  # which no other test compiles
+    searched(optimizer, BRANIN, optimizer.initial)
+    for thread in optimizers._compiling.values():
+        thread.join()
+    compiled = optimizer_programs()
+    points = [trial.x for trial in searched(optimizer, BRANIN, 3).trials]
+    assert optimizer_programs() == compiled
+    code = f"""
+from tests.bo.test_optimizer import *
+optimizers._compile = lambda *_: None
+optimizer = quick(search=Search(raw_samples=64, num_restarts=4, steps=11))
+print([trial.x.tolist() for trial in searched(optimizer, BRANIN, {len(points)}).trials])
+"""
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ended.stdout == f"{[x.tolist() for x in points]}\n"
+
+
+def test_a_process_ends_while_programs_are_compiled() -> None:
+    code = "from tests.bo.common import *; searched(quick(capacity=100), BRANIN, 2).ask(); print('told')"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert (ended.stdout, ended.stderr) == ("told\n", "")
 
 
 def test_many_more_points_than_prepared_for() -> None:
