@@ -27,6 +27,7 @@ from seqdec.runtime import UNFUSED
 _SHORTEST = 4
 """Log2 of the fewest padded rows."""
 _STEP = 128
+"""Of padded rows above twice as many."""
 _NOISY = 1e-3
 """Share of noise in the warped responses' variance below which they count as exact."""
 _EQUAL = 1e-6
@@ -141,7 +142,7 @@ class Fitted(NamedTuple):
 
 
 def padded_rows(model: Model, capacity: int) -> int:
-    """A power of two, or above `_STEP` a multiple of it and of an eighth of the next one."""
+    """A power of two, or a multiple of 128 and of an eighth of the next power."""
     rows = capacity + model.earlier_rows
     power = 1 << max(_SHORTEST, (rows - 1).bit_length())
     step = min(power, max(_STEP, power >> 3))

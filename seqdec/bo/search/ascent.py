@@ -142,7 +142,8 @@ def climber(
 
 def _key(*numbers: int) -> Key:
     """Of numbers, without a program that would be compiled."""
-    return jax.random.wrap_key_data(np.random.SeedSequence(numbers).generate_state(2), impl="threefry2x32")
+    data: Any = np.random.SeedSequence(numbers).generate_state(2)
+    return jax.random.wrap_key_data(data, impl="threefry2x32")
 
 
 def _finite(scores: Any) -> np.ndarray:

@@ -6,8 +6,9 @@ with (mean, variance), for d parameters of the process of `seqdec.bo.surrogates.
 parameter share its length scale: at one-hot columns the kernel depends on whether the choices are equal. The most
 likely ones minimize the loss L, minus the log of the marginal likelihood times the priors, by L-BFGS on at most 512
 responses. The first fit starts at the priors' center, at shorter length scales and at a larger noise, and keeps the
-best end, that of the larger noise only if better by five nats; later fits start from the last hyperparameters. Without
-a, independent priors would fix the mean length scale of many parameters. Draws about the most likely t* are
+best end, that of the larger noise only if better by five nats; later fits, when a 32nd more responses are known, start
+from the last hyperparameters. Without a, independent priors would fix the mean length scale of many parameters. Draws
+about the most likely t* are
 
     t_k = t* + H^{-1/2} z_k,    H = d^2 L / dt^2 at t*,
 

@@ -1,17 +1,17 @@
-"""Exact Gaussian processes, hyperparameters drawn from their posterior.
+"""Exact Gaussian processes, with the most likely hyperparameters or averaged over draws from their posterior.
 
     f ~ GP(0, c + s k(r)),   r^2 = sum_i (x_i - x'_i)^2 / l_i^2,   k(r) = (1 + sqrt5 r + 5 r^2 / 3) exp(-sqrt5 r)
     y = f(x) + e,            Var[e] = v, or as given for the response
 
 The kernel is Matern-5/2, with a length scale for each parameter; c = 1 is the prior variance of the mean.
 
-The surrogate is a mixture of processes with the hyperparameters t_k = (log l, log s, log v) and weights w_k of
-`seqdec.bo.surrogates.evidence`, about the most likely t*. Its moments are
+The process has the most likely hyperparameters t* = (log l, log s, log v). Averaged, it is a mixture of processes with
+the t_k and weights w_k of `seqdec.bo.surrogates.evidence`, whose moments are
 
     mean = sum_k w_k mean_k,    cov = sum_k w_k (cov_k + (mean_k - mean)(mean_k - mean)')
 
-With N padded rows there are at most 512 / N members, and a single one has t*. Computations are in double precision.
-Given n points a question costs O(n^3), on the host without compilation, and a prediction O(N^2).
+With N padded rows there are at most 512 / N members; instead of a single one that of t*. Computations are in double
+precision. Given n points a question costs O(n^3), on the host without compilation, and a prediction O(N^2).
 
 Sources: averages over hyperparameters: Snoek, Larochelle, Adams, "Practical Bayesian optimization of machine learning
 algorithms", 2012. Function draws by Matheron's rule: Wilson et al., "Efficiently sampling functions from Gaussian
