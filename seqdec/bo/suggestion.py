@@ -26,8 +26,10 @@ from seqdec.bo.space.space import Point, Space, identity
 from seqdec.bo.trials import Exhausted, Observations
 
 _ENUMERABLE = 10_000
+_FEW = 64
+"""Values below which questions about one output average over hyperparameters."""
 _NOISY = 0.01
-"""Share of estimated noise in the warped responses' variance above which questions average over hyperparameters."""
+"""Share of estimated noise in the warped responses' variance above which questions average."""
 _CELL = 0.01
 """Edge of the cells in which points count as repeated."""
 _RESTRICTED_DESIGN = 12
@@ -83,9 +85,13 @@ def design(method: Method, known: Observations, fixed: Mapping[Any, Any], is_noi
 
 
 def for_question(model: Model, known: Observations, fitted: Fitted) -> Fitted:
-    """The fit by which a question is answered: averaged where values are noisy, or of levels or earlier studies."""
+    """The fit by which a question is answered: averaged where few values of one output are known, or they are noisy.
+
+    Also with levels and earlier studies, whose columns have a length scale that few values tell.
+    """
+    few = model.outputs.plain and len(known.told) < _FEW
     noisy = model.noise_std or any(known.noise_std) or fitting.estimated_noise(model, fitted.state) > _NOISY
-    averages = noisy or model.fidelity is not None or model.earlier
+    averages = few or noisy or model.fidelity is not None or model.earlier
     return fitting.averaged(model, fitted) if averages else fitted
 
 
