@@ -127,8 +127,8 @@ class Posterior(NamedTuple):
     """(candidates) -> marginals of the n responses; None: take them from `joint`."""
     parts: Callable[[PyTree], tuple[Array, Marginals]] | None = None
     """(candidates) -> weights and marginals (K, n) of the beliefs that are mixed; None: one."""
-    rank: Array | None = None
-    """() effective rank of the contexts seen; None: unknown."""
+    varying: Array | None = None
+    """() how many numbers of the contexts differed so far; None: unknown."""
 
 
 @portable

@@ -19,12 +19,6 @@ units of that time. In between each reward updates them exactly.
 More than 300 actions of contexts have no such mixture, but `seqdec.agents.regression.pooled`, and contexts of a
 `seqdec.features.SparseBox` `seqdec.agents.regression.hashed`.
 
-Exploration. With standardized contexts x, and x' of another step, their effective rank is
-
-    r = E[|x|^2]^2 / E[(x^T x')^2] = (sum_i l_i)^2 / sum_i l_i^2        with l the eigenvalues of their covariance
-
-from running means over the minibatches, and at least 1. `tempered_sampling` neglects no more than that.
-
 Cost of a step, for n actions or rows, F features and b rows in a minibatch: O(n F^2) to act, for draws on rows O(n F),
 O(F^2) and b gradients to learn, and O(n F^3) in every fourth of a half-life. Renewal costs a forward pass and O(n F^2)
 for each of at most 8,192 rows, and O(n F^3).
@@ -98,18 +92,10 @@ class AutoState(NamedTuple):
     rewards: Rewards
     memory: MemoryState
     """rows in their own units, responses counted from the first reward"""
-    alike: Array
-    """(2,) means of |x|^2 and (x^T x')^2 for standardized contexts x and x'"""
     due: Array
     """() int32, the step of the next renewal"""
     key: Array
     """data of the constant key of draws from the memory"""
-
-    @property
-    def rank(self) -> Array:
-        """() effective rank of the contexts seen."""
-        square, product = self.alike
-        return jnp.maximum(square**2 / jnp.maximum(product, jnp.finfo(product.dtype).tiny), 1)
 
 
 class AutoInfo(NamedTuple):
@@ -140,14 +126,14 @@ def auto(
         spaces: with observation_space and action_space.
         policy: name or acquisition of `seqdec.policies`. None is thompson(scale=0.5) for candidates and Box actions,
             epistemic_sampling for contexts of at most two numbers, else tempered_sampling with neglect the number of
-            these, at most 20, and at most their effective rank; 20 for candidates that are row numbers of tables with
+            these, at most 20, of which those that never differ do not count; 20 for candidates that are row numbers of tables with
             more than 256 rows.
         model: a flax module or `seqdec.models.Network` with a dense output layer and one output per action; None is
             an MLP with two hidden layers of 50 units whose output layer sees its input too, for images LeNet5, for
             candidates `seqdec.agents.scorer`, and for more than 300 actions of contexts of at most 256 numbers none:
             `seqdec.agents.pooled`. For candidates and Box actions as in `seqdec.agents.hilofi`.
         learning_rate: of Adam, with decoupled shrinkage.
-        batch_size: rows of a minibatch with the newest, beside which there is one at least.
+        batch_size: rows of a minibatch with the newest.
         capacity: rows of the memory, a uniform sample of all observations.
         half_lives: of the members that forget, in steps; those below 2,048 are left out where a member has more weights
             than steps. (): for rewards that never change.
@@ -181,7 +167,7 @@ def auto(
     network, n = network_of_one(spaces, model), inputs.responses
     example = jax.eval_shape(lambda x: first(inputs.rows(x)), seen)
     groups = _groups(inputs, network, half_lives, of_contexts, example)
-    by_rank = of_contexts and units.few(example.shape)
+    by_columns = of_contexts and units.few(example.shape)
     leaves, structure = jax.tree.flatten(jax.eval_shape(network.init, jax.random.key(0)))
     transform, memory = promoting(optax.adam(learning_rate)), memories.reservoir(capacity)
 
@@ -205,8 +191,7 @@ def auto(
         return AutoState(
             params, transform.init(params), jnp.copy(params), jnp.copy(params),
             mixture.prior(groups, n, shapes), contexts, units.no_rewards(),
-            memory.init(Experience(example, jnp.zeros(n), jnp.zeros(n, bool), step=jnp.int32(0))),
-            jnp.zeros(2), jnp.int32(_FIRST),
+            memory.init(Experience(example, jnp.zeros(n), jnp.zeros(n, bool), step=jnp.int32(0))), jnp.int32(_FIRST),
             key_numbers(draws),
         )  # fmt: skip
 
@@ -231,20 +216,12 @@ def auto(
         seen, none = state.memory.seen, jnp.zeros((len(y), n))
         steps = seen + jnp.arange(1, len(y) + 1, dtype=jnp.int32)
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), seen)
-        more = max(batch_size - len(y), 1)
+        more = max(batch_size - len(y), 0)
         drawn = jax.random.uniform(key, (2 * len(y) + more + 1,))
         newest = Experience(rows, none.at[:, index].set(y), none.at[:, index].set(1) > 0, step=steps)
         stored = memories.sampled(state.memory, newest, drawn[: 2 * len(y)].reshape(2, -1), good)
         others = memories.rows_at(stored, drawn[2 * len(y) : -1])
         batch = jax.tree.map(lambda new, old: jnp.concatenate([new, old]), newest, others)
-
-        # How contexts differ.
-        alike = state.alike
-        if by_rank:
-            new, old = (jax.vmap(lambda row: standard(contexts, row).ravel())(each.x) for each in (newest, others))
-            products = jnp.where(others.step[None] == steps[:, None], 0, (new @ old.T) ** 2)
-            now = jnp.stack([jnp.mean(jnp.sum(new**2, 1)), jnp.mean(products)])
-            alike = jnp.where(good, alike + (now - alike) / steps[-1].astype(float), alike)
 
         # The network.
         def loss(params):
@@ -267,7 +244,7 @@ def auto(
             groups, state.mixture, phis(state.features, contexts, rows), y, index, steps, rewards, good
         )
         state = AutoState(
-            params, moments, averaged, state.features, known, contexts, rewards, stored, alike, state.due, state.key
+            params, moments, averaged, state.features, known, contexts, rewards, stored, state.due, state.key
         )
         return renewed(state, drawn[-1]), AutoInfo(error, jnp.sum(known.shares[0], 0), ~good)
 
@@ -299,7 +276,7 @@ def auto(
             return phis(state.features, state.contexts, inputs.rows(x))
 
         at = mixture.posterior(groups, state.mixture, seen, state.rewards)
-        return at._replace(rank=state.rank) if by_rank else at
+        return at._replace(varying=units.varying(state.contexts)) if by_columns else at
 
     usual = policies.thompson(scale=_SCALE)
     if of_contexts:

@@ -61,12 +61,22 @@ def measured(units: Units, values: Array, present: Array) -> Units:
     return Units(seen, units.mean + step * share, units.squares + squares + step**2 * share * units.seen, furthest)
 
 
+def varying(units: Units) -> Array:
+    """() how many differ."""
+    return jnp.sum(_deviations(units)[1].astype(float))
+
+
 def standard(units: Units, values: Array) -> Array:
     """(values - mean) / standard deviation; 0 where nothing varies yet."""
+    std, varies = _deviations(units)
+    return jnp.where(varies, (values.astype(std.dtype) - units.mean) / jnp.where(varies, std, 1), 0)
+
+
+def _deviations(units: Units) -> tuple[Array, Array]:
+    """Standard deviations, and where they are more than rounding."""
     variance = jnp.maximum(units.squares, 0) / jnp.maximum(units.seen, 1)
     std = jnp.sqrt(jnp.where(variance > 0, variance, 1))  # the root of zero has no derivative
-    varies = (variance > 0) & (std > _ROUNDING * jnp.abs(units.mean))
-    return jnp.where(varies, (values.astype(std.dtype) - units.mean) / jnp.where(varies, std, 1), 0)
+    return std, (variance > 0) & (std > _ROUNDING * jnp.abs(units.mean))
 
 
 def bounded(units: Units, values: Array) -> Array:

@@ -104,7 +104,7 @@ def normal_scores(moments):
     and memory O(n) a part.
 
     Args:
-        moments: (marginals, mask, rank of the posterior) -> mean (n,) and std (n,).
+        moments: (marginals, mask, how many numbers vary) -> mean (n,) and std (n,).
     """
 
     def of_parts(posterior, candidates, mask):
@@ -113,7 +113,7 @@ def normal_scores(moments):
             weights = jnp.ones_like(each.mean)
         else:
             weights, each = posterior.parts(candidates)
-        return weights.astype(each.mean.dtype), *jax.vmap(lambda at: moments(at, mask, posterior.rank))(each)
+        return weights.astype(each.mean.dtype), *jax.vmap(lambda at: moments(at, mask, posterior.varying))(each)
 
     @keyed
     def score(key, posterior, candidates, mask):

@@ -26,19 +26,19 @@ def tempered_sampling(*, neglect: float = 5.0) -> Acquisition:
 
     Args:
         neglect: a candidate observed less than one in neglect n times near the context keeps its full variance; others
-            in proportion less. At most the effective rank of the contexts, where the belief knows it.
+            in proportion less. At most how many numbers of a context vary, where the belief knows it.
 
     Raises:
         ValueError: neglect is not positive.
     """
     positive("neglect", neglect)
 
-    def moments(at, mask, rank):
+    def moments(at, mask, varying):
         smallest = jnp.finfo(at.mean.dtype).tiny
         ratio = jnp.maximum(at.variance, smallest) / jnp.maximum(at.noise, smallest)
         allowed = jnp.ones_like(ratio) if mask is None else jnp.asarray(mask, ratio.dtype)
         rho = ratio * jnp.sum(allowed / jnp.maximum(ratio, smallest))
-        least = neglect if rank is None else jnp.minimum(neglect, rank)
+        least = neglect if varying is None else jnp.clip(varying, 1, neglect)
         share = jnp.minimum(1, rho / (least * jnp.maximum(jnp.sum(allowed), 1)))
         return at.mean, jnp.sqrt(jnp.maximum(at.variance * share, 0))
 

@@ -136,11 +136,13 @@ def test_separate_draws_win_with_the_probabilities_that_are_played(scale):
 
 
 def test_little_is_neglected_where_contexts_hardly_differ():
-    """The more so, the smaller their effective rank is."""
-    policy, question = policies.tempered_sampling(neglect=5.0), belief()
-    for rank in (1.5, 5.0, 20.0):
-        known = policies.tempered_sampling(neglect=min(rank, 5.0))
-        found = probabilities_of(policy, question._replace(rank=jnp.float32(rank)))
+    """By how many numbers do, and by one at least."""
+    question = belief()
+    for varying in (0.0, 3.0, 20.0):
+        known = policies.tempered_sampling(neglect=min(max(varying, 1.0), 5.0))
+        found = probabilities_of(
+            policies.tempered_sampling(neglect=5.0), question._replace(varying=jnp.float32(varying))
+        )
         np.testing.assert_array_equal(found, probabilities_of(known, question))
 
 
