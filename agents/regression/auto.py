@@ -126,7 +126,7 @@ def auto(
         spaces: with observation_space and action_space.
         policy: name or acquisition of `seqdec.policies`. None is thompson(scale=0.5) for candidates and Box actions,
             epistemic_sampling for contexts of at most two numbers, else tempered_sampling with neglect the number of
-            these that ever differ, at most 20; 20 for candidates that are row numbers of tables with more than 256 rows.
+            these that ever differ, at most 20; 20 for candidates that are row numbers of tables of more than 256 rows.
         model: a flax module or `seqdec.models.Network` with a dense output layer and one output per action; None is
             an MLP with two hidden layers of 50 units whose output layer sees its input too, for images LeNet5, for
             candidates `seqdec.agents.scorer`, and for more than 300 actions of contexts of at most 256 numbers none:
