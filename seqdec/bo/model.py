@@ -176,7 +176,7 @@ def _history(model: Model, trials: Trials) -> History:
 
 def _is_outdated(model: Model, warps: tuple[Warp, ...], values: np.ndarray) -> bool:
     fitted = warps[0].fitted
-    if len(values) >= fitted * model.surrogate.growth:
+    if len(values) >= fitted * model.surrogate.growth or (len(values) > fitted and any(one.outliers for one in warps)):
         return True
     far = (warp.is_far(column) for warp, column in zip(warps, values[fitted:].T, strict=True))
     return model.standardize and model.warp and any(far)
@@ -190,7 +190,7 @@ def fit_warp(model: Model, units: np.ndarray, values: np.ndarray, output: int) -
         return output_warp.standardized(values)
     if output >= model.outputs.objectives:
         return output_warp.fit_outcome(units, values)
-    warp = output_warp.fit(units, values)
+    warp = output_warp.fit(units, values, model.places[: units.shape[1]])
     return output_warp.moderate(warp, values) if model.outputs.objectives > 1 else warp
 
 
@@ -255,8 +255,10 @@ def _noise_stds(model: Model, known: Observations) -> list[float | None]:
 
 
 def inliers(warps: tuple[Warp, ...], values: np.ndarray) -> np.ndarray:
-    """(n,) bool: rows of `values` (n, m) without an outlier."""
-    return np.all(values >= [warp.fence for warp in warps], axis=1)
+    """(n,) bool: rows of `values` (n, m) without a known outlier."""
+    kept = np.ones(len(values), bool)
+    kept[[place for warp in warps for place in warp.outliers]] = False
+    return kept
 
 
 def warped(warps: tuple[Warp, ...], values: np.ndarray) -> np.ndarray:

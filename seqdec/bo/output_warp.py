@@ -16,9 +16,7 @@ grid, the marginal likelihood of the responses y (Snelson, Rasmussen, Ghahramani
 at the best amplitude and the best of a grid of length scales l, log l ~ N(-1/2, 1), and noise variances v. The identity
 has prior probability one half.
 
-Outliers: where the sorted distances t from the best response jump by a factor of ten or more within the worst quarter,
-those beyond the largest jump are left out if that is more likely, each with prior probability 1/20 and, for the largest
-distance q kept, density 1 / (t (1 + log(t / q))^2).
+Responses that `seqdec.bo.outliers` suspects are left out.
 
 Warps of outcomes keep the sign: the identity or psi(u) = sign(u) log(1 + |u|) with c = 0, without outliers.
 
@@ -26,11 +24,13 @@ Sources of psi: Yeo, Johnson, "A new family of power transformations to improve 
 outcomes: Eriksson, Poloczek, "Scalable constrained Bayesian optimization", 2021.
 """
 
+import functools
 import math
 from typing import NamedTuple
 
 import numpy as np
 
+from seqdec.bo import outliers
 from seqdec.kernels import matern52_at
 
 _LENGTH_SCALES = np.array([0.1, 0.2, 0.4, 0.8, 1.6, 3.2])
@@ -45,8 +45,6 @@ _FEWEST = 5
 """Responses below which the identity is taken."""
 _MOST = 256
 """Most responses used for the fit."""
-_JUMP, _WORST, _OUTLIER = 10.0, 0.75, 0.05
-"""Outliers: ratio of distances, part of the responses, prior probability."""
 _MODERATE = 1e-4
 """Least scale of a warp in a hypervolume, as a share of the responses' range."""
 _FAR = 10.0
@@ -67,7 +65,9 @@ class Warp(NamedTuple):
     std: float = 1.0
     """d > 0"""
     fence: float = -math.inf
-    """Responses below it are outliers."""
+    """The least response that is no outlier, if some are."""
+    outliers: tuple[int, ...] = ()
+    """Which of the responses it was fitted to."""
     fitted: int = 0
     """Responses it was fitted to."""
     symmetric: bool = False
@@ -136,15 +136,27 @@ def standardized(y: np.ndarray) -> Warp:
     return Warp(scale=size, mean=float((y / size).mean()), std=std if std > 0 else 1.0, fitted=len(y))
 
 
-def fit(x: np.ndarray, y: np.ndarray) -> Warp:
-    """The most likely warp for responses `y` (n,) at unit points `x` (n, d)."""
+def fit(x: np.ndarray, y: np.ndarray, places: np.ndarray) -> Warp:
+    """The most likely warp for responses `y` (n,) at unit points `x` (n, d) of the parameters `places` (d,)."""
     identity = standardized(y)
     if len(y) < _FEWEST or y.min() == y.max():
         return identity
-    rows = np.unique(np.linspace(0, len(y) - 1, min(len(y), _MOST)).astype(int))
-    warp = _among(x[rows], y[rows] / identity.scale)
-    origin, scale, fence = (part * identity.scale for part in (warp.origin, warp.scale, warp.fence))
-    return _standard(Warp(origin, scale, warp.power, fence=fence), y)
+
+    @functools.cache
+    def among(kept: bytes) -> Warp:
+        inner = np.frombuffer(kept, bool)
+        scale = standardized(y[inner]).scale
+        rows = np.unique(np.linspace(0, inner.sum() - 1, min(inner.sum(), _MOST)).astype(int))
+        warp = _among(x[inner][rows], y[inner][rows] / scale)
+        fence = -math.inf if inner.all() else float(y[inner].min())
+        warp = Warp(warp.origin * scale, warp.scale * scale, warp.power, fence=fence)
+        return _standard(warp, y[inner])._replace(outliers=tuple(np.flatnonzero(~inner).tolist()), fitted=len(y))
+
+    def warped(kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        warp = among(kept.tobytes())
+        return warp.forward(y), np.log(warp.slope(y))
+
+    return among(outliers.inliers(x, y, places, warped).tobytes())
 
 
 def fit_outcome(x: np.ndarray, y: np.ndarray) -> Warp:
@@ -161,7 +173,7 @@ def fit_outcome(x: np.ndarray, y: np.ndarray) -> Warp:
 
 
 def _standard(warp: Warp, y: np.ndarray) -> Warp:
-    """The warp, rescaled to mean 0 and variance 1 of the warped `y` that are no outliers."""
+    """The warp, rescaled to mean 0 and variance 1 of the warped `y` that are not below the fence."""
     inner = warp.forward(y[y >= warp.fence])
     return warp._replace(mean=float(inner.mean()), std=float(inner.std()) or 1.0, fitted=len(y))
 
@@ -175,19 +187,8 @@ def moderate(warp: Warp, y: np.ndarray) -> Warp:
 
 
 def _among(x: np.ndarray, y: np.ndarray) -> Warp:
-    """The best warp, with or without outliers."""
-    if y.min() == y.max():
-        return Warp()
-    log_likelihood, warp = _best(x, y, _candidates(y))
-    fence = _fence(y)
-    kept = y >= fence
-    if kept.all() or y[kept].min() == y.max():
-        return warp
-    gaps = y.max() - y
-    far = np.log(gaps[~kept])
-    outliers = np.sum(math.log(_OUTLIER) - far - 2 * np.log1p(far - math.log(gaps[kept].max())))
-    clean, without = _best(x[kept], y[kept], _candidates(y[kept]))
-    return without._replace(fence=fence) if clean + outliers > log_likelihood else warp
+    """The best warp."""
+    return Warp() if y.min() == y.max() else _best(x, y, _candidates(y))[1]
 
 
 def _best(x: np.ndarray, y: np.ndarray, warps: list[Warp]) -> tuple[float, Warp]:
@@ -225,15 +226,3 @@ def _log_likelihoods(x: np.ndarray, w: np.ndarray) -> np.ndarray:
         prior = -0.5 * (math.log(length) + 0.5) ** 2
         best = np.maximum(best, found.max(1) + prior)
     return best
-
-
-def _fence(y: np.ndarray) -> float:
-    """The response below which outliers are suspected; -infinity: none."""
-    gaps = np.sort(y.max() - y)
-    gaps = gaps[max(1, math.ceil(_WORST * len(gaps)) - 1) :]
-    gaps = gaps[gaps > 0]
-    if len(gaps) < 2:
-        return -math.inf
-    jumps = gaps[1:] / gaps[:-1]
-    last = int(np.argmax(jumps))
-    return float(y.max() - gaps[last] * math.sqrt(jumps[last])) if jumps[last] > _JUMP else -math.inf

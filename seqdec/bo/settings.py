@@ -199,8 +199,9 @@ def _priors(model: Model, study: Earlier) -> tuple[Prior, ...]:
     priors = []
     for output, values in enumerate(study.responses.T):
         warp = fitting.fit_warp(model, study.units, values, output)
-        z = warp.forward(np.maximum(values, warp.fence))
-        priors.append(transfer.prior(study.units, z, model.places[: study.units.shape[1]]))
+        kept = fitting.inliers((warp,), values)
+        units, z = study.units[kept], warp.forward(values[kept])
+        priors.append(transfer.prior(units, z, model.places[: units.shape[1]]))
     return tuple(priors)
 
 

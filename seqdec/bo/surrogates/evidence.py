@@ -134,10 +134,11 @@ def unflatten(flat: np.ndarray, places: np.ndarray) -> Hyperparameters:
 
 def fitted(history: History, most: int = _FITTED) -> Hyperparameters:
     """Hyperparameters fitted from the prior to the history, or `most` rows."""
-    return _fit_from_prior(calibration_rows(history, most))[0]
+    return fit_from_prior(calibration_rows(history, most))[0]
 
 
-def _fit_from_prior(known: Known) -> tuple[Hyperparameters, float]:
+def fit_from_prior(known: Known) -> tuple[Hyperparameters, float]:
+    """The most likely hyperparameters, and their loss."""
     center = prior_mean(known.places)
     shorter = center._replace(log_length_scales=center.log_length_scales - 1)
     noisy = center._replace(log_noise=center.log_noise + 8)
@@ -256,7 +257,7 @@ def shows_noise(history: History, most: int = 256) -> bool:
     """
     known = calibration_rows(history, most)
     exact = known._replace(noise=np.maximum(known.noise, 0.0))
-    (hyper, least), (_, without) = _fit_from_prior(known), _fit_from_prior(exact)
+    (hyper, least), (_, without) = fit_from_prior(known), fit_from_prior(exact)
     if not without - least > _NOISE_EVIDENCE:
         return False
     smooth = covariance(hyper, exact)
