@@ -1,16 +1,17 @@
 r"""Outliers among responses: values far worse than the others foretell.
 
-A response z_i is an outlier with prior probability p = 1/20, and is then below its prediction m_i by a half-Cauchy
-distance of scale one standard deviation of the responses; else it is that of the Gaussian process. With the others'
-prediction N(m_i, s_i^2), noise included, it is suspected where
+A standardized response z_i is an outlier with probability p = 1/20, and is then below its prediction m_i by e with the
+density q(e) = 1 / ((1 + e) (1 + log(1 + e))^2); else it is that of the Gaussian process. With the prediction of the
+others, N(m_i, s_i^2), noise included, it is suspected where
 
-    p C(m_i - z_i) > (1 - p) N(z_i; m_i, s_i^2),        z_i < m_i
+    p q(m_i - z_i) > (1 - p) N(z_i; m_i, s_i^2),        z_i < m_i - 1/4
 
-and those suspected are left out, of the worst at most a quarter. Warp, hyperparameters and predictions are then found
-anew, until the suspects are the same. Of all sets on this way the most likely is taken, and none unless it is more
-likely than none by five nats. Only values that are worse are suspected: a better one is what the search is for.
+and those suspected are left out, at most a quarter. Warp, hyperparameters and predictions are then found anew, until
+the suspects are the same; the first time without any, and without the worst quarter. Of all sets on these ways the most
+likely is taken, the empty one unless another is better by ten nats. A better value is never an outlier: it is what the
+search is for.
 
-Source: Ament et al., "Robust Gaussian processes via relevance pursuit", 2024, whose noise variances are here 0 or large.
+Source: Ament et al., "Robust Gaussian processes via relevance pursuit", 2024, with variances 0 or large.
 """
 
 import math
@@ -21,9 +22,13 @@ import numpy as np
 from seqdec.bo.surrogates import evidence
 from seqdec.bo.surrogates.evidence import Hyperparameters, Known
 
-_PROBABILITY, _MOST, _EVIDENCE = 0.05, 0.25, 5.0
+_PROBABILITY, _MOST, _EVIDENCE = 0.05, 0.25, 10.0
 """Prior probability; largest share; nats by which outliers must win."""
-_ROUNDS, _ROWS = 6, 256
+_LEAST = 0.25
+"""By how much outliers are worse than foretold, at least."""
+_FAR = 100.0
+"""How far below the mean values may lie for predictions, in deviations."""
+_ROUNDS, _ROWS = 6, 128
 """Most sets tried; rows that fit and predict each other."""
 _LOG_ROOT = 0.5 * math.log(2 * math.pi)
 _LARGE = 1e6
@@ -37,22 +42,43 @@ def inliers(
 
     `warp` (kept (n,) bool) -> standardized warps of all responses, fitted to those kept, and log slopes there.
     """
-    places, kept, found = np.asarray(places), np.ones(len(y), bool), []
-    z, _ = warp(kept)
-    hyper, _ = evidence.descend(evidence.prior_mean(places), _rows(x, z, kept, places))
-    if _suspected(*_densities(hyper, x, z, kept, places)).any():
-        while kept.any() and len(found) < _ROUNDS and not any(np.array_equal(kept, one) for _, one in found):
-            z, log_slopes = warp(kept)
-            rows = _rows(x, z, kept, places)
-            hyper, loss = evidence.fit_from_prior(rows)
-            wrong, right = _densities(hyper, x, z, kept, places)
-            fit = (math.log(1 - _PROBABILITY) - _LOG_ROOT - loss / len(rows.y)) * kept.sum()
-            found.append((fit + wrong[~kept].sum() + log_slopes.sum(), kept))
-            kept = ~_suspected(wrong, right)
-        likely, kept = max(found, key=lambda one: one[0])
-        if likely > found[0][0] + _EVIDENCE:
-            return kept
-    return np.ones(len(y), bool)
+    places, every = np.asarray(places), np.ones(len(y), bool)
+    starts, likelihoods = (every, y >= np.quantile(y, _MOST)), {}
+
+    def first(rows: Known) -> tuple[Hyperparameters, float]:
+        return evidence.descend(evidence.prior_mean(places), rows)
+
+    (whole, same), (part, _) = (_examined(x, *warp(kept), kept, places, first) for kept in starts)
+    if same.all() and part < whole:
+        return every
+    for kept in starts:
+        for _ in range(_ROUNDS):
+            if (place := kept.tobytes()) in likelihoods or not kept.any():
+                break
+            likelihoods[place], kept = _examined(x, *warp(kept), kept, places, evidence.fit_from_prior)
+    likelihoods[every.tobytes()] += _EVIDENCE
+    return np.frombuffer(max(likelihoods, key=lambda place: likelihoods[place]), bool)
+
+
+def _examined(
+    x: np.ndarray,
+    z: np.ndarray,
+    log_slopes: np.ndarray,
+    kept: np.ndarray,
+    places: np.ndarray,
+    fit: Callable[[Known], tuple[Hyperparameters, float]],
+) -> tuple[float, np.ndarray]:
+    """(log likelihood, those that are not suspected) where the others are left out."""
+    rows = _rows(x, z, kept, places)
+    hyper, loss = fit(rows)
+    mean, std = _predicted(hyper, Known(x, np.maximum(z, -_FAR), np.full(len(z), -1.0), places), ~kept)
+    right = math.log(1 - _PROBABILITY) - 0.5 * ((z - mean) / std) ** 2 - np.log(std) - _LOG_ROOT
+    below = np.log1p(np.maximum(mean - z, 0))
+    wrong = math.log(_PROBABILITY) - below - 2 * np.log1p(below)
+    likelihood = (math.log(1 - _PROBABILITY) - _LOG_ROOT - loss / len(rows.y)) * kept.sum()
+    gains = np.where(z < mean - _LEAST, wrong - right, -np.inf)
+    least = max(np.sort(gains)[::-1][int(_MOST * len(gains))], 0.0)
+    return float(likelihood + wrong[~kept].sum() + log_slopes.sum()), gains <= least
 
 
 def _rows(x: np.ndarray, z: np.ndarray, kept: np.ndarray, places: np.ndarray) -> Known:
@@ -60,21 +86,6 @@ def _rows(x: np.ndarray, z: np.ndarray, kept: np.ndarray, places: np.ndarray) ->
     rows = np.flatnonzero(kept)
     rows = rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _ROWS)).astype(int))]
     return Known(x[rows], z[rows], np.full(len(rows), -1.0), places)
-
-
-def _suspected(wrong: np.ndarray, right: np.ndarray) -> np.ndarray:
-    gains = wrong - right
-    return gains > max(np.sort(gains)[::-1][int(_MOST * len(gains))], 0.0)
-
-
-def _densities(
-    hyper: Hyperparameters, x: np.ndarray, z: np.ndarray, kept: np.ndarray, places: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """(n,) log densities of the responses as outliers, and as others."""
-    mean, std = _predicted(hyper, Known(x, z, np.full(len(z), -1.0), places), ~kept)
-    right = math.log(1 - _PROBABILITY) - 0.5 * ((z - mean) / std) ** 2 - np.log(std) - _LOG_ROOT
-    wrong = math.log(_PROBABILITY * 2 / math.pi) - np.log1p((z - mean) ** 2)
-    return np.where(z < mean, wrong, -np.inf), right
 
 
 def _predicted(hyper: Hyperparameters, known: Known, left_out: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
