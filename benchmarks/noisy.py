@@ -1,25 +1,29 @@
-"""The optimizer beside BoTorch's noisy expected improvement on Hartmann6 with noise of standard deviation 0.1.
+"""The optimizer beside BoTorch's noisy expected improvement and TPE on Hartmann6 with noise.
 
-    pip install botorch
-    python benchmarks/noisy.py [--methods seqdec botorch] [--runs 40] [--calls 60]
+    pip install botorch optuna
+    python benchmarks/noisy.py [--noise normal] [--methods seqdec botorch tpe] [--runs 40] [--calls 60]
+
+The noise is normal with standard deviation 0.1, or there are outliers: 5 to 50 more with probability 0.08.
 
 One line for each method: mean with the half-width of its 95% t-interval, median and largest of the true value of the
 recommended point minus the minimum over the runs, and CPU seconds of a run. `seqdec` is `BayesianOptimizer` with its
 defaults; `botorch` is `SingleTaskGP` and `qLogNoisyExpectedImprovement` with theirs, `optimize_acqf` with 8 restarts
-and 256 raw samples, after six Sobol points, and recommends the evaluated point with the best posterior mean.
+and 256 raw samples, after six Sobol points, and recommends the evaluated point with the best posterior mean; `tpe` is
+Optuna's, with its best point.
 """
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+import tyro
 from harness import command, cpu, interval, table
 
 from seqdec.bo import BayesianOptimizer
 from seqdec.envs import objectives
 
-FUNCTION, NOISE = objectives.hartmann6(), 0.1
+FUNCTION, STD, CHANCE, OUTLIERS = objectives.hartmann6(), 0.1, 0.08, (5.0, 50.0)
 
 
 def seqdec(observe: Callable[[Any], float], calls: int, seed: int) -> Any:
@@ -60,7 +64,30 @@ def botorch(observe: Callable[[Any], float], calls: int, seed: int) -> Any:
     return x[fitted().posterior(x).mean.argmax()].numpy()
 
 
-def main(methods: tuple[str, ...] = ("seqdec", "botorch"), runs: int = 40, calls: int = 60) -> None:
+def tpe(observe: Callable[[Any], float], calls: int, seed: int) -> Any:
+    """The recommended point."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
+    names = [f"x{i}" for i in range(len(FUNCTION.bounds))]
+    study.optimize(lambda trial: observe(np.array([trial.suggest_float(name, 0, 1) for name in names])), calls)
+    return [study.best_params[name] for name in names]
+
+
+def noise(kind: str, generator: np.random.Generator) -> float:
+    """Of a call."""
+    if kind == "normal":
+        return STD * generator.standard_normal()
+    return generator.uniform(*OUTLIERS) if generator.random() < CHANCE else 0.0
+
+
+def main(
+    noise_kind: Annotated[Literal["normal", "outliers"], tyro.conf.arg(name="noise")] = "normal",
+    methods: tuple[Literal["seqdec", "botorch", "tpe"], ...] = ("seqdec", "botorch"),
+    runs: int = 40,
+    calls: int = 60,
+) -> None:
     """Print the table."""
     assert FUNCTION.minimum is not None
     row = table("method", "mean", "median", "largest", "CPU s of a run")
@@ -70,9 +97,9 @@ def main(methods: tuple[str, ...] = ("seqdec", "botorch"), runs: int = 40, calls
             generator = np.random.default_rng(seed)
 
             def observe(x: Any, generator: np.random.Generator = generator) -> float:
-                return float(FUNCTION(np.asarray(x))) + NOISE * generator.standard_normal()
+                return float(FUNCTION(np.asarray(x))) + noise(noise_kind, generator)
 
-            play = {"seqdec": seqdec, "botorch": botorch}[method]
+            play = {"seqdec": seqdec, "botorch": botorch, "tpe": tpe}[method]
             x, seconds = cpu(lambda play=play, observe=observe, seed=seed: play(observe, calls, seed))
             spent += seconds
             regrets.append(float(FUNCTION(np.asarray(x))) - FUNCTION.minimum)
