@@ -24,13 +24,15 @@ from seqdec.bo.surrogates.evidence import Hyperparameters, Known
 
 _PROBABILITY, _MOST, _EVIDENCE = 0.05, 0.25, 10.0
 """Prior probability; largest share; nats by which outliers must win."""
-_LEAST = 0.25
-"""By how much outliers are worse than foretold, at least."""
+_FEWEST, _LEAST = 16, 0.25
+"""Responses below which none is an outlier; by how much outliers are worse than foretold, at least."""
 _FAR = 100.0
 """How far below the mean values may lie for predictions, in deviations."""
 _ROUNDS, _ROWS = 6, 128
 """Most sets tried; rows that fit and predict each other."""
 _LOG_ROOT = 0.5 * math.log(2 * math.pi)
+_FIRST = 10
+"""Iterations of the fits that decide whether to look for outliers."""
 _LARGE = 1e6
 """Noise variance of what is left out."""
 
@@ -43,10 +45,12 @@ def inliers(
     `warp` (kept (n,) bool) -> standardized warps of all responses, fitted to those kept, and log slopes there.
     """
     places, every = np.asarray(places), np.ones(len(y), bool)
+    if len(y) < _FEWEST:
+        return every
     starts, likelihoods = (every, y >= np.quantile(y, _MOST)), {}
 
     def first(rows: Known) -> tuple[Hyperparameters, float]:
-        return evidence.descend(evidence.prior_mean(places), rows)
+        return evidence.descend(evidence.prior_mean(places), rows, _FIRST)
 
     (whole, same), (part, _) = (_examined(x, *warp(kept), kept, places, first) for kept in starts)
     if same.all() and part < whole:

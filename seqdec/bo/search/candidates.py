@@ -98,7 +98,7 @@ def candidates(space: Space, search: Search, box: Box, starts: np.ndarray, rng: 
     shift = 0 if search.grid else rng.random(space.parameters)
     found = [inside(space, box, box.low + (box.high - box.low) * space.uniform((grid + shift) % 1))]
     number = len(grid) if search.grid else len(grid) * 3 // 2
-    for near in () if search.grid else walk(space, box, starts, len(grid) // 2, rng):
+    for near in () if search.grid or not len(starts) else walk(space, box, starts, len(grid) // 2, rng):
         found.append(near)
         if sum(map(len, found)) >= number:
             break
