@@ -120,7 +120,7 @@ class BayesianOptimizer:
         surrogate: one of `seqdec.bo.surrogate_names()`, a Surrogate, or "auto": "gp", above 1,000 values "sparse_gp".
         surrogate_options: keywords of the surrogate's function, such as `seqdec.bo.hilofi`.
         standardize: responses to mean 0 and variance 1.
-        warp: before that, transform them and leave outliers out (`seqdec.bo.output_warp`).
+        warp: before that, transform them (`seqdec.bo.output_warp`) and leave out `seqdec.bo.outliers`.
         capacity: expected number of trials; exceeding it costs a compilation.
 
         acquisition: one of `seqdec.bo.acquisition_names()`, an Acquisition, or "auto": the surrogate's.
