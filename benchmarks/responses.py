@@ -4,7 +4,7 @@
     python benchmarks/responses.py failures             # five
 
 values: mean, median and largest of f(result.x) - minimum over the runs, without noise, and for noisy functions how
-often the interval of the recommended point contains its true value.
+often the interval of the recommended point contains its true value, and by how much `fun` is above it.
 
 failures: median and largest f(result.x) - minimum and the mean share of calls that fail, at a border on which the
 optimum lies ("touching": where the function is flat), away from it, or at random; a failed call returns NaN, or the
@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import tyro
-from harness import command, table
+from harness import command, interval, table
 
 import seqdec
 from seqdec.envs import objectives
@@ -38,6 +38,7 @@ class Case(NamedTuple):
     fails: Callable[[Any], bool] = lambda x: False
     random: float = 0.0
     """probability with which any call fails"""
+    repeats: int = 0
 
 
 def camel(x: Any) -> float:
@@ -88,6 +89,7 @@ VALUES = {
     "camel": Case(camel, [(-3, 3), (-2, 2)], -1.031628453489877, 50),
     "noisy-hartmann6": known(objectives.hartmann6(), 60, noise_std=0.1),
     "noisy-branin": known(objectives.branin(), 40, noise_std=5.0),
+    "noisy-bowl": Case(QUADRATIC, [(-5, 5)] * 2, 0.0, 20, noise_std=0.5),
     "hartmann6": known(objectives.hartmann6(), 50),
     "ackley2": known(objectives.ackley(2), 42),
     "ackley5": known(objectives.ackley(5), 80),
@@ -111,8 +113,8 @@ FAILURES = {
 }
 
 
-def search(case: Case, seed: int, told: float = math.nan) -> tuple[float, float, bool]:
-    """(regret, share of failed calls, whether the interval covers the true value) of a run."""
+def search(case: Case, seed: int, told: float = math.nan) -> tuple[float, float, bool, float]:
+    """(regret, share of failed calls, whether the interval covers the true value, value said less it) of a run."""
     generator, failed = np.random.default_rng(seed), 0
 
     def fun(x: Any) -> float:
@@ -122,10 +124,11 @@ def search(case: Case, seed: int, told: float = math.nan) -> tuple[float, float,
         failed += fails
         return told if fails else 1e12 if outlier else case.fun(x) + noise
 
-    result = seqdec.minimize(fun, case.bounds, n_calls=case.calls, seed=seed, progress=False, max_failures=case.calls)
+    options = {"n_calls": case.calls, "repeats": case.repeats, "max_failures": case.calls}
+    result = seqdec.minimize(fun, case.bounds, seed=seed, progress=False, **options)
     true = math.inf if result.x is None else case.fun(result.x)
     low, high = getattr(result, "fun_interval", (math.nan, math.nan))
-    return true - case.minimum, failed / case.calls, bool(low <= true <= high)
+    return true - case.minimum, failed / case.calls, bool(low <= true <= high), result.fun - true
 
 
 def main(
@@ -133,21 +136,24 @@ def main(
     names: tuple[str, ...] = (),
     runs: int = 8,
     told: float = 10.0,
+    repeats: int = 0,
 ) -> None:
     """Print a line for each function, all or some."""
     if what == "values":
-        row = table("function", "calls", "mean", "median", "largest", "covered")
+        row = table("function", "calls", "mean", "median", "largest", "covered", "fun - true")
         for name in names or VALUES:
-            regrets, _, covered = zip(*(search(VALUES[name], seed) for seed in range(runs)), strict=True)
+            case = VALUES[name]._replace(repeats=repeats)
+            regrets, _, covered, excess = zip(*(search(case, seed) for seed in range(runs)), strict=True)
             found = [f"{value:.2g}" for value in (np.mean(regrets), np.median(regrets), max(regrets))]
-            row(name, VALUES[name].calls, *found, f"{sum(covered)} of {runs}" if VALUES[name].noise_std else "")
+            noisy = (f"{sum(covered)} of {runs}", interval(excess)) if case.noise_std else ("", "")
+            row(name, case.calls, *found, *noisy)
         return
     ways = {"NaN": math.nan, f"{told:g}": told}
     row = table("function", *(f"{way}: {what}" for way in ways for what in ("median", "largest", "failed")))
     for name in names or FAILURES:
         cells = []
         for value in ways.values():
-            regrets, shares, _ = zip(*(search(FAILURES[name], seed, value) for seed in range(runs)), strict=True)
+            regrets, shares, *_ = zip(*(search(FAILURES[name], seed, value) for seed in range(runs)), strict=True)
             cells += [f"{np.median(regrets):.2g}", f"{max(regrets):.2g}", f"{np.mean(shares):.0%}"]
         row(name, *cells)
 

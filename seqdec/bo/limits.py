@@ -43,6 +43,8 @@ class Limits(NamedTuple):
     target: np.ndarray | None
     """(objectives,) larger is better"""
     patience: int | None
+    repeats: int = 0
+    """last calls at the best point"""
 
 
 class Progress(NamedTuple):

@@ -31,7 +31,7 @@ from seqdec.bo.limits import (
     made,
 )
 from seqdec.bo.optimizer import BayesianOptimizer
-from seqdec.bo.space.space import Point
+from seqdec.bo.space.space import Point, identity
 from seqdec.bo.trials import Exhausted, Trial
 from seqdec.bo.workers import Outcome, Workers, note
 
@@ -211,10 +211,23 @@ class Run:
         if self.given:
             return self.optimizer.propose(self.given.pop(0))
         grid = self.optimizer.settings.fidelity
+        if self._repeats():
+            return self.optimizer.propose(self.optimizer.recommend().x)
         if grid is None:
             return self.optimizer.ask()
         full = not fits(self.limits, self._cost(), grid.costs[1])
         return self.optimizer.ask(fidelity=grid.levels[0] if full else None)
+
+    def _repeats(self) -> bool:
+        """Whether to call again at the best point: at the end, until two values at one point are equal."""
+        if self.limits.n_calls - self._cost() > self.limits.repeats or not self.optimizer.is_feasible:
+            return False
+        points, values = self.optimizer.evaluations()
+        told: dict[Any, list[float]] = {}
+        for x, value in zip(points, values.ravel(), strict=True):
+            told.setdefault(identity(self.optimizer.space.flat(x)), []).append(value)
+        again = [found for found in told.values() if len(found) > 1]
+        return not again or any(max(found) > min(found) for found in again)
 
     def _record(self, trial: Trial, outcome: Outcome) -> None:
         if outcome.raised is not None:

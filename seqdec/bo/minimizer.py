@@ -74,6 +74,7 @@ def minimize(
     time_limit: float | None = None,
     target: float | Sequence[float] | None = None,
     patience: int | None = None,
+    repeats: int = 0,
     catch: type[Exception] | Iterable[type[Exception]] = (),
     max_failures: int = 30,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -107,6 +108,9 @@ def minimize(
         time_limit: seconds after which no call begins.
         target: end once a feasible call is as good; one for each objective.
         patience: end after so many calls without improvement.
+        repeats: the last so many of `n_calls` are at the recommended point, so that `fun` and its interval are what
+            further calls there return; once the values at a point are equal the search goes on. One objective, without
+            `fidelity`.
         catch: exceptions of `fun` that make a failed call; others are raised.
         max_failures: end after so many failed calls in a row.
 
@@ -165,6 +169,7 @@ def minimize(
             optimizer.tell(point, value, outcomes=outcomes)
         signs = optimizer.settings.signs[:objectives]
         limits = limits_of(n_calls, max_failures, time_limit, target, patience, signs)
+        limits = limits._replace(repeats=_repeats(repeats, objectives, fidelity))
         so_far = Progress(n_calls)
         if kept is None:
             loop.write(path, optimizer, so_far)  # fails before anything is evaluated
@@ -186,6 +191,14 @@ def minimize(
                 run.attach(error)
                 raise
         return run.result(status, message, final=True)
+
+
+def _repeats(repeats: Any, objectives: int, fidelity: Any) -> int:
+    repeats = checks.count("repeats", repeats, 0)
+    if repeats and (objectives > 1 or fidelity is not None):
+        given = f"objectives={objectives}, fidelity={fidelity!r}"
+        raise ValueError(f"repeats={repeats} needs one objective without fidelity; got {given}")
+    return repeats
 
 
 def _takes(other: Callable[P, R]) -> Callable[[Callable[..., R]], Callable[P, R]]:

@@ -342,18 +342,18 @@ def is_noisy(model: Model, fitted: Fitted, known: Observations) -> bool:
     if any(stds) or None not in stds:
         return any(stds)
     shares = np.ravel(estimate(fitted.state))[: model.outputs.objectives]
-    return any(share > _NOISY and _shows_noise(model, fitted.trials, output) for output, share in enumerate(shares))
+    return any(_shows_noise(model, fitted.trials, output, share) for output, share in enumerate(shares))
 
 
-def _shows_noise(model: Model, trials: Trials, output: int) -> bool:
-    """Whether repeated points differ, else `evidence.shows_noise`."""
+def _shows_noise(model: Model, trials: Trials, output: int, share: float) -> bool:
+    """Whether repeated points differ, else whether the estimate is large and `evidence.shows_noise`."""
     if not model.outputs.plain:
         trials = trials._replace(y=trials.y[:, output], noise=trials.noise[:, output])
     rows = np.flatnonzero(trials.noise[: trials.answered] < 0)
     repeated = repeated_variance(trials.x[rows], trials.y[rows])
     if repeated is not None:
         return repeated > _EQUAL
-    return evidence.shows_noise(_history(model, trials))
+    return share > _NOISY and evidence.shows_noise(_history(model, trials))
 
 
 def estimated_noise(model: Model, state: Any) -> float:

@@ -559,9 +559,9 @@ class BayesianOptimizer:
         """The evaluated feasible point to use.
 
         Without noise it is `best`, "observed"; with noise that of the best posterior mean in warped units, "predicted".
-        Values are noisy by `noise_std`, or if noise is estimated at more than a thousandth of the warped variance and
-        they show it: they differ where a point repeats or, if none repeats, by
-        `seqdec.bo.surrogates.evidence.shows_noise`. Raises ValueError as `best`.
+        Values are noisy by `noise_std`, or if they differ where a point repeats or, if none repeats, if noise is
+        estimated at more than a thousandth of the warped variance and `seqdec.bo.surrogates.evidence.shows_noise`.
+        Raises ValueError as `best`.
         """
         observed = Recommendation.observed(*self.best)
         if len(self._record.order) < 2 or not self._is_noisy():

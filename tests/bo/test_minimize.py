@@ -203,6 +203,20 @@ def test_patience_counts_calls_without_an_improvement(values: list[float], nfev:
     assert status == 0 or result.message.startswith(f"2 calls without an improvement (patience=2): {nfev} calls made")
 
 
+def test_the_last_calls_are_at_the_best_point_until_values_are_equal() -> None:
+    """Then the search goes on."""
+    exact, noisy, generator = [], [], np.random.default_rng(0)
+
+    def bowl(x: Any, called: list[Any]) -> float:
+        called.append(tuple(x))
+        return float(np.sum((x - np.array([1.3, 2.7])) ** 2)) + (called is noisy) * generator.standard_normal()
+
+    for called in (exact, noisy):
+        result = minimum(lambda x, called=called: bowl(x, called), n_calls=12, repeats=3)
+    assert len(set(exact)) == 11 and exact[9] in exact[:9]
+    assert all(x in noisy[:9] for x in noisy[9:]) and result.kind == "predicted"
+
+
 def test_only_feasible_values_are_improvements_and_reach_a_target() -> None:
     told = [(1.0, [1.0]), (5.0, [0.0]), (0.0, [0.5]), (4.0, [1.0]), (3.0, [-1.0])]
     for limits, found in (({"patience": 2, "target": 2.0}, (11, 4, 5.0)), ({"target": 3.0}, (10, 5, 3.0))):
@@ -527,6 +541,12 @@ def never(*_: Any) -> float:
         ({"target": 1.0, "objectives": 2}, ValueError, "target must be a sequence of 2 numbers"),
         ({"patience": 0}, ValueError, "patience"),
         ({"patience": 1.5}, TypeError, "patience"),
+        ({"repeats": -1}, ValueError, "repeats"),
+        (
+            {"repeats": 2, "objectives": 2},
+            ValueError,
+            "repeats=2 needs one objective without fidelity",
+        ),
         ({"time_limit": 0}, ValueError, "time_limit"),
         ({"time_limit": "1"}, TypeError, "time_limit"),
         ({"call_timeout": 5}, ValueError, r"workers=1 calls fun in this process: .*or .*Local\(1, call_timeout=5\)"),
