@@ -62,8 +62,8 @@ def explored(law: Array, mask: Array | None) -> Array:
 
     (1 - e) law + e / m        e = 0.0001 + 0.002 (1 - max law)        for m allowed candidates
     """
-    share = _ALWAYS + _UNIFORM * (1 - jnp.max(law))
-    return (1 - share) * law + share * uniform(law, mask)
+    share, even = _ALWAYS + _UNIFORM * (1 - jnp.max(law)), uniform(law, mask)
+    return jnp.where(even > 0, (1 - share) * law + share * even, 0)  # zero also beside NaN
 
 
 def of_draws(score, samples: int):
