@@ -367,7 +367,7 @@ def test_state_sizes_are_the_papers(shape):
 
 
 def test_vectors_are_refused_as_matrices():
-    with pytest.raises(ValueError, match=r"racs takes matrices, .* 'bias' of shape \(3,\) is not one: leave"):
+    with pytest.raises(ValueError, match=r"the parameter 'bias' of shape \(3,\), which is not a matrix: leave"):
         optim.racs(0.1, matrices=True).init({"bias": jnp.zeros(3)})
 
 

@@ -127,7 +127,7 @@ def alice(
             direction = direction + compensation_scale * extra
         return scale * direction, AliceState(basis, tracked, moment, square, average, norm)
 
-    direction = matrixwise("alice", AliceState, init, update, seed=seed, matrices=matrices)
+    direction = matrixwise(AliceState, init, update, seed=seed)
     return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
 
 

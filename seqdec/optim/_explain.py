@@ -13,7 +13,7 @@ import optax
 
 from seqdec.core import PyTree
 from seqdec.optim.common import Mask, mask_tree
-from seqdec.optim.groups import axes_of, is_matrix, leaf_names, partition
+from seqdec.optim.groups import axes_of, leaf_names, partition, resolved
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,11 +72,10 @@ def _rules(name: str, params: PyTree, given: dict[str, Any]) -> tuple[list[str],
     if "matrices" not in given:
         count = len(jax.tree.leaves(params))
         return [name] * count, [None] * count
-    chosen = is_matrix(params, given["matrices"])
-    kept = iter(axes_of(name, jax.tree.map(lambda leaf, own: leaf if own else None, params, chosen), given["matrices"]))
+    axes = resolved(params, given["matrices"])
     rules, ranks = [], []
-    for leaf, own in zip(jax.tree.leaves(params), jax.tree.leaves(chosen), strict=True):
-        stack, *sides = next(kept).sizes(np.shape(leaf)) if own else (0,)
+    for leaf, own in zip(jax.tree.leaves(params), jax.tree.structure(params).flatten_up_to(axes), strict=True):
+        stack, *sides = axes_of(leaf, own)[0].sizes(np.shape(leaf)) if own else (0,)
         several = f"{stack} matrices" if stack > 1 else "matrix"
         rules.append(f"{several} {' x '.join(map(str, sides))}" if own else "Adam")
         ranks.append(min(given["rank"], *sides) if own and "rank" in given else None)

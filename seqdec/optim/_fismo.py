@@ -113,7 +113,7 @@ def fismo(
         kept = left_root if interval > 1 else None
         return direction, FismoState(moment, left, right, left_damping, right_damping, right_root, kept)
 
-    direction = matrixwise("fismo", FismoState, init, update, transpose=False, matrices=matrices)
+    direction = matrixwise(FismoState, init, update, transpose=False)
     return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
 
 

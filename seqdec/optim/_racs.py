@@ -70,7 +70,7 @@ def racs(
         direction, norm = linear.limit_growth(scaled, state.norm, growth)
         return scale * direction, RacsState(columns, rows, norm)
 
-    direction = matrixwise("racs", RacsState, init, update, matrices=matrices)
+    direction = matrixwise(RacsState, init, update)
     return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
 
 

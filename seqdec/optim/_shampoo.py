@@ -65,7 +65,7 @@ def shampoo(
             kept = left_root, right_root = step.renewed(interval, kept, roots, left, right)
         return left_root @ gradient @ right_root, ShampooState(left, right, *kept)
 
-    direction = matrixwise("shampoo", ShampooState, init, update, matrices=matrices)
+    direction = matrixwise(ShampooState, init, update)
     return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
 
 
@@ -106,7 +106,7 @@ def swan(
         deviation = linear.norm(centered, 1) / gradient.shape[1] ** 0.5
         return linear.polar(linear.safe_divide(centered, deviation[:, None]), polar, polar_steps), state
 
-    direction = matrixwise("swan", SwanState, lambda zeros: SwanState(), update, matrices=matrices)
+    direction = matrixwise(SwanState, lambda zeros: SwanState(), update)
     return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
 
 

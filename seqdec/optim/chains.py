@@ -1,6 +1,6 @@
 """From a direction to an optimizer: learning rate, weight decay, and Adam for other parameters."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import jax
@@ -8,15 +8,16 @@ import optax
 from optax import GradientTransformation, GradientTransformationExtraArgs, ScalarOrSchedule
 
 from seqdec.boundary import checks
+from seqdec.core import PyTree
 from seqdec.optim.common import Mask, mask_tree, promoting, widened, zeros_like_state
-from seqdec.optim.groups import Matrices, is_matrix
+from seqdec.optim.groups import Matrices, resolved
 
 Rate = ScalarOrSchedule | None
 """A learning rate or schedule; None leaves out the multiplication by minus the rate."""
 
 
 def routed(
-    direction: GradientTransformation,
+    direction: GradientTransformation | Callable[[PyTree], GradientTransformation],
     learning_rate: Rate,
     weight_decay: Any = 0.0,
     mask: Mask | None = None,
@@ -26,7 +27,8 @@ def routed(
     """A direction for matrices, Adam elsewhere; both with decoupled weight decay.
 
     Args:
-        direction: of the matrices.
+        direction: of the matrices; or a function that makes it from the axes of all parameters, a tree as of
+            `seqdec.optim.matrix_axes`.
         learning_rate: a number, a schedule, or None.
         weight_decay: share of the parameters, times the learning rate of their group, that each step subtracts.
         mask: which parameters decay, as in `optax.adamw`: a tree of bools, or a function from the parameters to it;
@@ -36,16 +38,29 @@ def routed(
     """
     checks.number("adam_ratio", adam_ratio)
 
+    def axes(params):
+        return resolved(params, matrices)
+
     def labels(params):
-        return jax.tree.map(lambda matrix: "matrix" if matrix else "adam", is_matrix(params, matrices))
+        structure = jax.tree.structure(params)
+        return structure.unflatten(
+            ["adam" if own is None else "matrix" for own in structure.flatten_up_to(axes(params))]
+        )
 
     def others(params):
         return jax.tree.map(lambda label: label == "adam", labels(params))
 
-    groups: dict[Hashable, GradientTransformation] = {"matrix": direction, "adam": _wide(optax.scale_by_adam())}
-    parted, decay = optax.partition(groups, labels), add_decay(weight_decay, mask)
+    def parted(params):
+        own = direction(axes(params)) if callable(direction) else direction
+        groups: dict[Hashable, GradientTransformation] = {"matrix": own, "adam": _wide(optax.scale_by_adam())}
+        return optax.partition(groups, labels)
+
+    def update(updates, state, params=None, **extra):
+        return parted(updates).update(updates, state, params, **extra)
+
+    parts = GradientTransformationExtraArgs(lambda params: parted(params).init(params), update)
     ratio = optax.masked(promoting(optax.scale(adam_ratio)), others)
-    return optax.chain(parted, decay, scale_by_rate(learning_rate), ratio)
+    return optax.chain(parts, add_decay(weight_decay, mask), scale_by_rate(learning_rate), ratio)
 
 
 def add_decay(weight_decay: Any, mask: Mask | None) -> GradientTransformationExtraArgs:

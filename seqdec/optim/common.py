@@ -13,7 +13,7 @@ from seqdec.boundary import checks
 from seqdec.core import Array, PyTree
 from seqdec.linalg import cond_any
 from seqdec.optim import linear
-from seqdec.optim.groups import Axes, Matrices, axes_of
+from seqdec.optim.groups import Axes, axes_of, is_box
 
 
 def accumulator(leaf: Array) -> jnp.dtype:
@@ -98,22 +98,18 @@ class MatrixwiseState(NamedTuple):
 
 
 def matrixwise(
-    method: str,
     kind: Any,
     init: Callable[[Array], Any],
     update: Callable[[Array, Any, Step], tuple[Array, Any]],
     *,
-    matrices: Matrices | None = None,
     transpose: bool = True,
     seed: int = 0,
-) -> optax.GradientTransformationExtraArgs:
-    """Lift a method for one matrix to trees of parameters with two axes or more.
+) -> Callable[[PyTree], optax.GradientTransformationExtraArgs]:
+    """Lift a method for one matrix to trees of parameters, by their axes, a tree of `seqdec.optim.groups.resolved`.
 
     Args:
-        method: name, for messages.
         kind: the method's named tuple; several matrices in an array are its first axis.
         init, update: (matrix of zeros) -> kind of arrays, and (gradient matrix, kind, step) -> (direction, kind).
-        matrices: as in `seqdec.optim.chains.routed`.
         transpose: hand matrices over with their short side first, m <= n.
         seed: for the keys of the matrices; may be traced.
     """
@@ -123,24 +119,26 @@ def matrixwise(
         _, rows, columns = axes.sizes(shape)
         return Axes(axes.stack, axes.outputs, axes.inputs) if transpose and rows > columns else axes
 
-    def layouts(tree: PyTree) -> list[Axes]:
-        leaves = jax.tree.leaves(tree)
-        return [oriented(axes, leaf.shape) for axes, leaf in zip(axes_of(method, tree, matrices), leaves, strict=True)]
+    def layouts(axes: PyTree, tree: PyTree) -> list[Axes]:
+        shapes = [leaf.shape for leaf in jax.tree.leaves(tree)]
+        return [oriented(own, shape) for own, shape in zip(axes_of(tree, axes), shapes, strict=True)]
 
-    def init_fn(params):
-        zeros = zeros_like_state(params)
-        states = []
-        for axes, leaf in zip(layouts(zeros), jax.tree.leaves(zeros), strict=True):
+    def init_fn(matrices, params):
+        states, leaves = [], jax.tree.leaves(zeros_like_state(params))
+        for axes, leaf, box in zip(layouts(matrices, params), leaves, _boxes(params), strict=True):
             own = (jax.vmap(init) if axes.stack else init)(axes.matrix(leaf))
-            states.append(jax.tree.map(jnp.copy, own))  # arrays that share a buffer could not be donated
-        return MatrixwiseState(jnp.zeros((), jnp.int32), gathered(states, jax.tree.structure(params)))
+            # Arrays that share a buffer could not be donated.
+            states.append(jax.tree.map(lambda part, own=(box, axes, leaf.shape): _boxed(jnp.copy(part), *own), own))
+        return MatrixwiseState(jnp.zeros((), jnp.int32), gathered(states, jax.tree.structure(_unboxed(params))))
 
-    def update_fn(updates, state, params=None, **extra):
+    def update_fn(matrices, updates, state, params=None, **extra):
         del params, extra
         leaves, structure = jax.tree.flatten(updates)
         number = jnp.asarray(optax.safe_increment(state.steps))
         key = jax.random.key(bits)
-        fields = [structure.flatten_up_to(field) for field in state.matrices]
+        plain = jax.tree.structure(_unboxed(updates))
+        fields = [plain.flatten_up_to(field) for field in state.matrices]
+        boxes = _boxes(updates)
         directions, states = [], []
         places = np.argsort(np.argsort([-leaf.size for leaf in leaves], kind="stable")).tolist()
 
@@ -148,8 +146,8 @@ def matrixwise(
             return update(matrix, own, Step(number, key, place, len(leaves), eps))
 
         wide = jax.tree.leaves(widened(updates))
-        for index, (axes, leaf) in enumerate(zip(layouts(updates), leaves, strict=True)):
-            matrix, own = axes.matrix(wide[index]), kind(*(values[index] for values in fields))
+        for index, (axes, leaf) in enumerate(zip(layouts(matrices, updates), leaves, strict=True)):
+            matrix, own = axes.matrix(wide[index]), kind(*(_unboxed(values[index]) for values in fields))
             own_key = jax.random.fold_in(key, index)
             placed = functools.partial(move, places[index], float(jnp.finfo(leaf.dtype).eps))
             if axes.stack:
@@ -157,10 +155,38 @@ def matrixwise(
             else:
                 direction, own = placed(matrix, own, own_key)
             directions.append(axes.array(direction, leaf.shape).astype(leaf.dtype))
-            states.append(own)
-        return structure.unflatten(directions), MatrixwiseState(number, gathered(states, structure))
+            states.append(jax.tree.map(lambda part, own=(boxes[index], axes, leaf.shape): _boxed(part, *own), own))
+        return structure.unflatten(directions), MatrixwiseState(number, gathered(states, plain))
 
     def gathered(states, structure):
         return kind(*(structure.unflatten([own[field] for own in states]) for field in range(len(kind._fields))))
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return lambda axes: optax.GradientTransformationExtraArgs(
+        functools.partial(init_fn, axes), functools.partial(update_fn, axes)
+    )
+
+
+def _unboxed(tree: PyTree) -> PyTree:
+    return jax.tree.map(lambda node: getattr(node, "value", node) if is_box(node) else node, tree, is_leaf=is_box)
+
+
+def _boxes(tree: PyTree) -> list[Any]:
+    """The box of each leaf, or None."""
+    nodes = jax.tree.leaves(tree, is_leaf=is_box)
+    return [node if is_box(node) else None for node in nodes if jax.tree.leaves(node)]
+
+
+def _boxed(array: Array, box: Any, axes: Axes, shape: tuple[int, ...]) -> Any:
+    """An array of a state with the names of the axes that it has from a boxed parameter, in a box without the rest."""
+    names = getattr(box, "names", None)
+    if names is None:
+        return array
+
+    def name(part):
+        return names[part[0]] if len(part) == 1 and part[0] < len(names) else None
+
+    stack, rows, columns = ([name(part)] for part in axes)
+    stack = stack if axes.stack else []
+    whole = array.shape[len(stack) :] == axes.sizes(shape)[1:]
+    rest = rows + columns if whole else [None] * (array.ndim - len(stack))
+    return box.replace(value=array, names=(*stack, *rest))

@@ -70,7 +70,7 @@ def eigen_adam(
         direction = basis @ linear.adaptive(moment, square, eps, 0)
         return direction, EigenAdamState(moment, square, left, basis)
 
-    direction = matrixwise("eigen_adam", EigenAdamState, init, update, matrices=matrices)
+    direction = matrixwise(EigenAdamState, init, update)
     return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
 
 
@@ -128,7 +128,7 @@ def soap(
         direction = left_basis @ linear.adaptive(moment, square, eps) @ right_basis.T
         return direction, SoapState(moment, square, left, left_basis, right, right_basis)
 
-    direction = matrixwise("soap", SoapState, init, update, matrices=matrices)
+    direction = matrixwise(SoapState, init, update)
     return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
 
 

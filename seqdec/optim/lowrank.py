@@ -70,7 +70,7 @@ def fira(
         rest, norm = linear.limit_growth(rest, state.norm, growth)
         return scale * (basis @ within + rest), FiraState(basis, moment, square, norm)
 
-    direction = matrixwise("fira", FiraState, init, update, matrices=matrices)
+    direction = matrixwise(FiraState, init, update)
     return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
 
 
@@ -138,7 +138,7 @@ def apollo(
         kept = ApolloState(None if state.basis is None else basis, moment, square)
         return scale * gradient * ratios, kept
 
-    direction = matrixwise("apollo", ApolloState, init, update, seed=seed, matrices=matrices)
+    direction = matrixwise(ApolloState, init, update, seed=seed)
     return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
 
 

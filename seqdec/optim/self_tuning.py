@@ -267,7 +267,6 @@ def self_tuning_muon(
     polar_steps = checks.count("polar_steps", polar_steps)
 
     def init(params):
-        axes_of("self_tuning_muon", params, matrices)
         counts = (jnp.zeros((), jnp.int32) for _ in range(2))
         return SelfTuningState(_stacked_zeros(params, len(momenta)), (), jnp.zeros(len(momenta)), *counts)
 
@@ -277,11 +276,11 @@ def self_tuning_muon(
         factors = (jax.vmap(factor) if axes.stack else factor)(matrix)
         return axes.array(math.sqrt(max(1, columns / rows)) * factors, leaf.shape)
 
-    def update(updates, state, params=None, *, validation_grads=None, **extra):
+    def update(axes, updates, state, params=None, *, validation_grads=None, **extra):
         del params, extra
         gradients = widened(updates)
         scored = gradients if validation_grads is None else widened(validation_grads)
-        axes = jax.tree.structure(updates).unflatten(axes_of("self_tuning_muon", updates, matrices))
+        axes = jax.tree.structure(updates).unflatten(axes_of(updates, axes))
         directions = jax.tree.map(lambda m, own: jax.vmap(lambda leaf: orthogonal(leaf, own))(m), state.momenta, axes)
         scores = _inner_products(directions, scored, len(momenta))
         chosen = jnp.argmax(scores).astype(jnp.int32)
@@ -290,7 +289,9 @@ def self_tuning_muon(
         accumulated, negative_steps = _halved_after_patience(accumulated, scores, state.negative_steps)
         return steps, SelfTuningState(accumulated, (), scores.astype(state.scores.dtype), chosen, negative_steps)
 
-    direction = optax.GradientTransformationExtraArgs(init, update)
+    def direction(axes):
+        return optax.GradientTransformationExtraArgs(init, functools.partial(update, axes))
+
     return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
 
 
