@@ -135,7 +135,7 @@ def test_matrices_of_each_framework(framework):
     assert sorted(leaf.size for leaf in rows) == sorted(min(shape) for shape in shapes)
     updates, _ = jax.eval_shape(transform.update, params, state, params)
     assert jax.tree.structure(updates) == jax.tree.structure(params)
-    jax.eval_shape(muon(0.1, muon_weight_dimension_numbers=optim.matrix_axes).init, params)
+    jax.eval_shape(muon(0.1, muon_weight_dimension_numbers=optim.matrix_axes(params)).init, params)
 
 
 FISMO = functools.partial(optim.scale_by_fismo, statistics="scale_free", eps=0.1)
@@ -214,11 +214,19 @@ def test_explanations_of_all_parameters():
     matrices = {"layers": {"kernel": MuonDimensionNumbers(1, 2), "bias": False}, "query": True, "head": False}
     table = optim.explain(optim.alice, params, rank=5, matrices=matrices, weight_decay=0.1, mask=optim.hidden_matrices)
     wanted = {
-        "head/kernel": ((6, 2), "head", "Adam", None, False, 4 * 24),
-        "layers/bias": ((3, 6), "vector", "Adam", None, False, 4 * 36),
-        "layers/kernel": ((3, 4, 6), "matrix", "3 matrices 4 x 6", 4, True, 4 * 3 * (2 * 24 + 16 + 6 + 16 + 1)),
-        "query/kernel": ((8, 2, 3), "matrix", "matrix 8 x 6", 5, True, 4 * (2 * 8 * 5 + 6 * 5 + 8 + 25 + 1)),
-        "(shared)": ((), "", "", None, False, 8),
+        "head/kernel": ((6, 2), "head", "", "Adam", None, False, 4 * 24),
+        "layers/bias": ((3, 6), "vector", "", "Adam", None, False, 4 * 36),
+        "layers/kernel": (
+            (3, 4, 6),
+            "matrix",
+            "3 matrices 4 x 6",
+            "alice",
+            4,
+            True,
+            4 * 3 * (2 * 24 + 16 + 6 + 16 + 1),
+        ),
+        "query/kernel": ((8, 2, 3), "matrix", "matrix 8 x 6", "alice", 5, True, 4 * (2 * 8 * 5 + 6 * 5 + 8 + 25 + 1)),
+        "(shared)": ((), "", "", "", None, False, 8),
     }
     assert {name: tuple(None if cell is pd.NA else cell for cell in row) for name, row in table.T.items()} == wanted
 

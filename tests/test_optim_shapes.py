@@ -318,3 +318,46 @@ def test_state_of_a_scanned_transformer_is_that_of_its_layers(name):
     make = functools.partial(Model, vocabulary=512, width=256, depth=8, heads=8)
     sizes = [state_bytes(optim.REGISTRY[name](0.1), shapes(make(scanned=own), TOKENS)) for own in (True, False)]
     assert sizes[0] == sizes[1] < 1e9
+
+
+def moves(transform, gradients):
+    """The last direction."""
+    state, update = transform.init(gradients[0]), jax.jit(transform.update)
+    for gradient in gradients:
+        direction, state = update(gradient, state)
+    return direction
+
+
+NUMBERS = {
+    "soap": 2 * 150_000 + 2 * 9,
+    "eigen_adam": 2 * 150_000 + 2 * 9,
+    "fismo": 150_000 + 2 * 9 + 2 * 50_000 + 2,
+    "shampoo": 9 + 50_000,
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_side_beyond_the_largest_has_a_diagonal_or_no_factor(name):
+    """Gradients of one entry in each row and column, largest first, have diagonal factors, where all forms agree."""
+    state = jax.eval_shape(optim.REGISTRY[name](0.1).init, {"hidden": jnp.zeros((3, 50_000))})
+    assert sum(leaf.size for leaf in jax.tree.leaves(of_matrices(state).matrices)) == NUMBERS[name]
+    sizes = np.random.default_rng(0).uniform(1, 2, (4, 3)) * [9, 3, 1]
+    gradients = [jnp.asarray(np.eye(3, 5)[::-1] * size[:, None], jnp.float32) for size in sizes]
+    options = {"polar": "exact", "interval": 1} if name == "fismo" else {"interval": 1}
+    whole, left, neither = (getattr(optim, f"scale_by_{name}")(max_side=side, **options) for side in (5, 3, 2))
+    wanted = moves(whole, gradients)
+    assert jnp.linalg.norm(wanted) > 0
+    for transform in (left, neither):
+        np.testing.assert_allclose(moves(transform, gradients), wanted, rtol=2e-5, atol=1e-6)
+
+
+def test_explanations_warn_of_states_beyond_four_times_that_of_adamw():
+    params = arrays(tower__w=(8, 64, 32), body__kernel=(32, 32))
+    with pytest.warns(
+        UserWarning, match=r"1 parameters, above all 'tower/w', read as matrix 512 x 32, with 17.1 times"
+    ):
+        table = optim.explain("soap", params)
+    assert table.reading["tower/w"] == "matrix 512 x 32"
+    matrices = functools.partial(optim.matrix_axes, scanned={"tower": 0})
+    for settings in ({"matrices": matrices}, {"max_side": 64}):
+        assert optim.explain("soap", params, **settings).rule["tower/w"] == "soap"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,15 @@ from seqdec.optim.groups import axes_of, leaf_names, partition, resolved
 if TYPE_CHECKING:
     import pandas as pd
 
+_HEAVY = 4
+
 
 def explain(
     optimizer: str | Callable[..., optax.GradientTransformationExtraArgs], params: PyTree, **settings: Any
 ) -> pd.DataFrame:
     """Table of an optimizer's parameters, with a row for shared state.
+
+    Warns of matrices whose state is more than four times that of AdamW, which their reading may explain.
 
     Args:
         optimizer: of this package, such as `seqdec.optim.alice`, or its name.
@@ -30,8 +35,9 @@ def explain(
         settings: of the optimizer, except its learning rate.
 
     Returns:
-        By path of the parameter: `shape`; `group`, as in `partition`; `rule`, "matrix m x n" (inputs x outputs),
-            "Adam", or an optimizer that treats all alike; `rank`, if any; `decay`, a bool; `state_bytes`.
+        By path of the parameter: `shape`; `group`, as in `partition`; `reading`, "matrix m x n" (inputs x outputs) or
+            "k matrices m x n"; `rule`, the name of the optimizer or "Adam"; `rank`, if any; `decay`, a bool;
+            `state_bytes`.
 
     Raises:
         TypeError, ValueError: `optimizer` is not an optimizer of this package, or not the name of one.
@@ -52,34 +58,45 @@ def explain(
     state = jax.eval_shape(optimizer(0.0, **settings).init, params)
     paths, leaves = zip(*jax.tree_util.tree_flatten_with_path(params)[0], strict=True)
     sizes = _state_bytes(state, paths)
-    rules, ranks = _rules(name, params, given)
+    readings, ranks = _readings(params, given)
     table = pd.DataFrame(
         {
             "shape": [np.shape(leaf) for leaf in leaves],
             "group": jax.tree.leaves(partition(params)),
-            "rule": rules,
+            "reading": readings,
+            "rule": ["Adam" if "matrices" in given and not reading else name for reading in readings],
             "rank": pd.array(ranks, "Int64"),
             "decay": _decays(params, given["weight_decay"], given["mask"]) if "mask" in given else False,
             "state_bytes": sizes[:-1],
         },
         index=pd.Index(leaf_names(params), name="parameter"),
     )
-    table.loc["(shared)"] = [(), "", "", pd.NA, False, sizes[-1]]
+    shares = table.state_bytes / [8 * max(1, math.prod(shape)) for shape in table["shape"]]
+    heavy = shares[(table.reading != "") & (shares > _HEAVY)]
+    if len(heavy):
+        warnings.warn(
+            f"states above {_HEAVY} times AdamW's: {len(heavy)} parameters, above all {heavy.idxmax()!r}, read as "
+            f"{table.reading[heavy.idxmax()]}, with {heavy.max():.1f} times. Name the axes of stacked layers with "
+            "matrices=functools.partial(optim.matrix_axes, scanned=...), or lower max_side",
+            stacklevel=2,
+        )
+    table.loc["(shared)"] = [(), "", "", "", pd.NA, False, sizes[-1]]
     return table
 
 
-def _rules(name: str, params: PyTree, given: dict[str, Any]) -> tuple[list[str], list[int | None]]:
+def _readings(params: PyTree, given: dict[str, Any]) -> tuple[list[str], list[int | None]]:
+    """Reading and rank of each parameter."""
     if "matrices" not in given:
         count = len(jax.tree.leaves(params))
-        return [name] * count, [None] * count
+        return [""] * count, [None] * count
     axes = resolved(params, given["matrices"])
-    rules, ranks = [], []
+    readings, ranks = [], []
     for leaf, own in zip(jax.tree.leaves(params), jax.tree.structure(params).flatten_up_to(axes), strict=True):
         stack, *sides = axes_of(leaf, own)[0].sizes(np.shape(leaf)) if own else (0,)
         several = f"{stack} matrices" if stack > 1 else "matrix"
-        rules.append(f"{several} {' x '.join(map(str, sides))}" if own else "Adam")
+        readings.append(f"{several} {' x '.join(map(str, sides))}" if own else "")
         ranks.append(min(given["rank"], *sides) if own and "rank" in given else None)
-    return rules, ranks
+    return readings, ranks
 
 
 def _decays(params: PyTree, weight_decay: Any, mask: Mask | None) -> list[bool]:

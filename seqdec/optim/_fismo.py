@@ -29,6 +29,7 @@ def fismo(
     statistics: Statistics = "printed",
     damping: Damping = "algorithm",
     interval: int = 20,
+    max_side: int = 8192,
     weight_decay: Any = 0.0,
     mask: Mask | None = None,
     adam_ratio: Any = 0.05,
@@ -47,7 +48,8 @@ def fismo(
     Gradient entries far below 1 and mu leave P and Q close to I. Where P is made of damping and rounding errors,
     P^{-1/2} is limited as in `linear.power`.
 
-    Memory of a matrix: m n + 2 m^2 + 2 n^2 + 2 numbers, with an interval of 1 m^2 fewer. Work: 4 products O(m n (m +
+    Memory of a matrix: m n + 2 m^2 + 2 n^2 + 2 numbers, with an interval of 1 m^2 fewer; m or n in place of the square
+    of a side beyond `max_side`. Work: 4 products O(m n (m +
     n)) and the polar factor in every step; 3 more and two eigendecompositions O(m^3 + n^3) every K.
 
     Args:
@@ -60,6 +62,7 @@ def fismo(
         statistics: "printed"; "scale_free" computes L and R from G / rms(G).
         damping: "algorithm" as printed, or "theorem": mu tr(Q^{-1}) / n I and mu tr(P^{-1}) / m I, as in Theorem 4.1.
         interval: K, steps between two renewals of P and Q; 1 as printed.
+        max_side: the longest side with a matrix P or Q; a longer one has its diagonal.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
     Source: Xu, Yan, Zhang, "FISMO: Fisher-Structured Momentum-Orthogonalized Optimizer", 2026, Algorithm 1.
@@ -72,15 +75,15 @@ def fismo(
     polar_steps = checks.count("polar_steps", polar_steps)
     checks.choice("statistics", statistics, get_args(Statistics))
     checks.choice("damping", damping, get_args(Damping))
-    interval = checks.count("interval", interval)
+    interval, max_side = checks.count("interval", interval), checks.count("max_side", max_side)
 
     def init(zeros):
-        left, right = (jnp.eye(size, dtype=zeros.dtype) for size in zeros.shape)
+        left, right = (linear.identity(size, max_side, zeros.dtype) for size in zeros.shape)
         one = jnp.ones((), zeros.dtype)
         return FismoState(zeros, left, right, one, one, right, left if interval > 1 else None)
 
     def inverse_trace(matrix, damping):
-        return jnp.sum(1 / jnp.maximum(linalg.eigh(matrix)[0], damping))
+        return jnp.sum(1 / jnp.maximum(linalg.eigh(matrix)[0] if matrix.ndim > 1 else matrix, damping))
 
     def mixed(settings, old, old_damping, whitened, other, other_damping):
         """The new factor and its damping, from the gradient (own side, other side) whitened on the other."""
@@ -88,8 +91,9 @@ def fismo(
         size, other_size = whitened.shape
         if damping == "theorem":
             unit = unit * inverse_trace(other, other_damping) / other_size
-        new = decay * old + (1 - decay) * (whitened @ whitened.T / other_size + unit * jnp.eye(size, dtype=old.dtype))
-        scale = size / jnp.trace(new)
+        one = linear.identity(size, max_side, old.dtype)
+        new = decay * old + (1 - decay) * (linear.gram(1, whitened, old) / other_size + unit * one)
+        scale = size / (jnp.trace(new) if new.ndim > 1 else jnp.sum(new))
         return scale * 0.5 * (new + new.T), scale * (decay * old_damping + (1 - decay) * unit)
 
     def inverse_root(matrix, damping, precision):
@@ -98,9 +102,13 @@ def fismo(
     def renew(precision, settings, gradient, left, right, left_damping, right_damping, right_root, _):
         if statistics == "scale_free":
             gradient = linear.safe_divide(gradient, linear.root(jnp.mean(jnp.square(gradient))))
-        left, left_damping = mixed(settings, left, left_damping, gradient @ right_root, right, right_damping)
+        left, left_damping = mixed(
+            settings, left, left_damping, linear.between(None, gradient, right_root), right, right_damping
+        )
         left_root = inverse_root(left, left_damping, precision)
-        right, right_damping = mixed(settings, right, right_damping, (left_root @ gradient).T, left, left_damping)
+        right, right_damping = mixed(
+            settings, right, right_damping, linear.between(left_root, gradient, None).T, left, left_damping
+        )
         return left, right, left_damping, right_damping, inverse_root(right, right_damping, precision), left_root
 
     def update(gradient, state, step):
@@ -108,8 +116,8 @@ def fismo(
         operands = (b2, eps), gradient, *old
         factors = compute(*operands) if interval == 1 else step.renewed(interval, old, compute, *operands)
         left, right, left_damping, right_damping, right_root, left_root = factors
-        moment = b1 * state.moment + (1 - b1) * left_root @ gradient @ right_root
-        direction = left_root @ linear.polar(moment, polar, polar_steps) @ right_root
+        moment = b1 * state.moment + linear.between((1 - b1) * left_root, gradient, right_root)
+        direction = linear.between(left_root, linear.polar(moment, polar, polar_steps), right_root)
         kept = left_root if interval > 1 else None
         return direction, FismoState(moment, left, right, left_damping, right_damping, right_root, kept)
 
@@ -124,14 +132,14 @@ class FismoState(NamedTuple):
     moment: Array
     """(m, n) average of the whitened gradients"""
     left: Array
-    """(m, m) P, of trace m"""
+    """(m, m) P, of trace m, or its diagonal (m,)"""
     right: Array
-    """(n, n) Q, of trace n"""
+    """(n, n) Q, of trace n, or its diagonal (n,)"""
     left_damping: Array
     """() d, for P = d I and a part made of gradients"""
     right_damping: Array
     """() that of Q"""
     right_root: Array
-    """(n, n) Q^{-1/2}"""
+    """(n, n) or (n,) Q^{-1/2}"""
     left_root: Array | None
-    """(m, m) P^{-1/2} for an interval above 1"""
+    """(m, m) or (m,) P^{-1/2} for an interval above 1"""

@@ -20,6 +20,7 @@ def shampoo(
     eps: Any = 1e-6,
     b2: Any = None,
     interval: int = 1,
+    max_side: int = 8192,
     weight_decay: Any = 0.0,
     mask: Mask | None = None,
     adam_ratio: Any = 0.05,
@@ -29,14 +30,15 @@ def shampoo(
 
         L <- L + G G^T,  R <- R + G^T G,  from eps I        u = L^{-1/4} G R^{-1/4}
 
-    Memory of a matrix m x n: m^2 + n^2 numbers, twice as many with an interval above 1. Work: two eigendecompositions,
-    O(m^3 + n^3), every `interval` steps.
+    Memory of a matrix m x n: m^2 + n^2 numbers, twice as many with an interval above 1; a side beyond `max_side` has m
+    in place of m^2. Work: two eigendecompositions, O(m^3 + n^3), every `interval` steps.
 
     Args:
         learning_rate: a number or a schedule.
         eps: initial L and R are eps I; 0: roots on the range of L and R.
         b2: None sums the second moments, as in the paper; a number averages them.
         interval: steps between two computations of the roots; 1 as in the paper.
+        max_side: the longest side with a matrix L or R; a longer one has its diagonal.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
     Source: Gupta, Koren, Singer, "Shampoo: Preconditioned Stochastic Tensor Optimization", 2018.
@@ -44,10 +46,10 @@ def shampoo(
     checks.number("eps", eps)
     if b2 is not None:
         checks.number("b2", b2, 0, 1)
-    interval = checks.count("interval", interval)
+    interval, max_side = checks.count("interval", interval), checks.count("max_side", max_side)
 
     def init(zeros):
-        left, right = (eps * jnp.eye(size, dtype=zeros.dtype) for size in zeros.shape)
+        left, right = (eps * linear.identity(size, max_side, zeros.dtype) for size in zeros.shape)
         kept = (jnp.zeros_like(left), jnp.zeros_like(right)) if interval > 1 else (None, None)
         return ShampooState(left, right, *kept)
 
@@ -56,14 +58,14 @@ def shampoo(
 
     def update(gradient, state, step):
         keep, add = (1, 1) if b2 is None else (b2, 1 - b2)
-        left = keep * state.left + add * gradient @ gradient.T
-        right = keep * state.right + add * gradient.T @ gradient
+        left = keep * state.left + linear.gram(add, gradient, state.left)
+        right = keep * state.right + linear.gram(add, gradient.T, state.right)
         kept = state.left_root, state.right_root
         if state.left_root is None:
             left_root, right_root = roots(left, right)
         else:
             kept = left_root, right_root = step.renewed(interval, kept, roots, left, right)
-        return left_root @ gradient @ right_root, ShampooState(left, right, *kept)
+        return linear.between(left_root, gradient, right_root), ShampooState(left, right, *kept)
 
     direction = matrixwise(ShampooState, init, update)
     return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
@@ -115,13 +117,13 @@ scale_by_swan = functools.partial(swan, None)
 
 class ShampooState(NamedTuple):
     left: Array
-    """(m, m) L"""
+    """(m, m) L, or its diagonal (m,)"""
     right: Array
-    """(n, n) R"""
+    """(n, n) R, or its diagonal (n,)"""
     left_root: Array | None
-    """(m, m) L^{-1/4} for an interval above 1"""
+    """(m, m) or (m,) L^{-1/4} for an interval above 1"""
     right_root: Array | None
-    """(n, n) R^{-1/4} for an interval above 1"""
+    """(n, n) or (n,) R^{-1/4} for an interval above 1"""
 
 
 class SwanState(NamedTuple):

@@ -22,6 +22,7 @@ def eigen_adam(
     b3: Any = 0.999,
     eps: Any = 1e-8,
     interval: int = 10,
+    max_side: int = 8192,
     weight_decay: Any = 0.0,
     mask: Mask | None = None,
     adam_ratio: Any = 1.0,
@@ -37,7 +38,8 @@ def eigen_adam(
     0, and sqrt(v) as zero below 10 sqrt(m + n) times the precision of the dtype, relative to the largest of the
     column.
 
-    Memory of a matrix: 2 m n + 2 m^2 numbers. Work: 3 products O(m^2 n), and one eigendecomposition O(m^3) every K.
+    Memory of a matrix: 2 m n + 2 m^2 numbers, 2 m n for m beyond `max_side`. Work: 3 products O(m^2 n), and one
+    eigendecomposition O(m^3) every K.
 
     Args:
         learning_rate: as for Adam.
@@ -45,29 +47,30 @@ def eigen_adam(
             current gradient.
         eps: added to the denominator; 0 is as printed.
         interval: K, steps between two bases.
+        max_side: the longest side with a basis; beyond, it is the identity.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
     Source: Gong et al. (see `alice`), Algorithm 7.
     """
     _check(b1, b2, b3, eps)
-    interval = checks.count("interval", interval)
+    interval, max_side = checks.count("interval", interval), checks.count("max_side", max_side)
 
     def init(zeros):
-        square = jnp.zeros((len(zeros), len(zeros)), zeros.dtype)
+        square = _square(len(zeros), max_side, zeros.dtype)
         return EigenAdamState(zeros, zeros, square, square)
 
     def renew(left, basis, moment):
-        fresh = linear.eigenvectors(left)
-        return fresh, fresh.T @ (basis @ moment)
+        fresh = _eigenvectors(left)
+        return fresh, linear.between(_transposed(fresh), linear.between(basis, moment, None), None)
 
     def update(gradient, state, step):
-        left = b3 * state.left + (1 - b3) * gradient @ gradient.T
+        left = _average(b3, state.left, gradient)
         kept = state.basis, state.moment
         basis, moment = step.renewed(interval, kept, renew, left, *kept)
-        turned = basis.T @ gradient
+        turned = linear.between(_transposed(basis), gradient, None)
         moment = b1 * moment + (1 - b1) * turned
         square = b2 * state.square + (1 - b2) * jnp.square(turned)
-        direction = basis @ linear.adaptive(moment, square, eps, 0)
+        direction = linear.between(basis, linear.adaptive(moment, square, eps, 0), None)
         return direction, EigenAdamState(moment, square, left, basis)
 
     direction = matrixwise(EigenAdamState, init, update)
@@ -85,6 +88,7 @@ def soap(
     b3: Any = 0.999,
     eps: Any = 1e-8,
     interval: int = 10,
+    max_side: int = 8192,
     weight_decay: Any = 0.0,
     mask: Mask | None = None,
     adam_ratio: Any = 1.0,
@@ -97,35 +101,35 @@ def soap(
         v = b2 v + (1 - b2) (U_L^T G U_R)^2        u = U_L ( U_L^T m U_R / (sqrt(v) + eps) ) U_R^T
 
     sqrt(v) counts as zero relative to the largest of the matrix. b3 = 0 is AdaDiag++. Memory of a matrix: 2 m n + 2
-    m^2 + 2 n^2 numbers. Work: 6 products O(m n (m + n)), and two eigendecompositions O(m^3 + n^3) every K steps.
+    m^2 + 2 n^2 numbers, without the squares of sides beyond `max_side`. Work: 6 products O(m n (m + n)), and two
+    eigendecompositions O(m^3 + n^3) every K steps.
 
     Args:
-        learning_rate, b1, b2, b3, eps, interval: as in `eigen_adam`; b3 also of G^T G.
+        learning_rate, b1, b2, b3, eps, interval, max_side: as in `eigen_adam`; b3 also of G^T G.
         weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
     Source: Vyas et al., "SOAP: Improving and Stabilizing Shampoo using Adam", 2024.
     """
     _check(b1, b2, b3, eps)
-    interval = checks.count("interval", interval)
+    interval, max_side = checks.count("interval", interval), checks.count("max_side", max_side)
 
     def init(zeros):
-        m, n = zeros.shape
-        left, right = jnp.zeros((m, m), zeros.dtype), jnp.zeros((n, n), zeros.dtype)
+        left, right = (_square(size, max_side, zeros.dtype) for size in zeros.shape)
         return SoapState(zeros, zeros, left, left, right, right)
 
     def renew(left, right, left_basis, right_basis, moment):
-        fresh_left, fresh_right = linear.eigenvectors(left), linear.eigenvectors(right)
-        return fresh_left, fresh_right, fresh_left.T @ (left_basis @ moment @ right_basis.T) @ fresh_right
+        fresh_left, fresh_right = _eigenvectors(left), _eigenvectors(right)
+        moment = linear.between(left_basis, moment, _transposed(right_basis))
+        return fresh_left, fresh_right, linear.between(_transposed(fresh_left), moment, fresh_right)
 
     def update(gradient, state, step):
-        left = b3 * state.left + (1 - b3) * gradient @ gradient.T
-        right = b3 * state.right + (1 - b3) * gradient.T @ gradient
+        left, right = _average(b3, state.left, gradient), _average(b3, state.right, gradient.T)
         kept = state.left_basis, state.right_basis, state.moment
         left_basis, right_basis, moment = step.renewed(interval, kept, renew, left, right, *kept)
-        turned = left_basis.T @ gradient @ right_basis
+        turned = linear.between(_transposed(left_basis), gradient, right_basis)
         moment = b1 * moment + (1 - b1) * turned
         square = b2 * state.square + (1 - b2) * jnp.square(turned)
-        direction = left_basis @ linear.adaptive(moment, square, eps) @ right_basis.T
+        direction = linear.between(left_basis, linear.adaptive(moment, square, eps), _transposed(right_basis))
         return direction, SoapState(moment, square, left, left_basis, right, right_basis)
 
     direction = matrixwise(SoapState, init, update)
@@ -142,9 +146,9 @@ class EigenAdamState(NamedTuple):
     """(m, n) first moment in the basis"""
     square: Array
     """(m, n) second moment in the basis"""
-    left: Array
-    """(m, m) average of G G^T"""
-    basis: Array
+    left: Array | None
+    """(m, m) average of G G^T; None beyond `max_side`, as the basis"""
+    basis: Array | None
     """(m, m) eigenvectors of `left`, largest eigenvalue first"""
 
 
@@ -155,14 +159,30 @@ class SoapState(NamedTuple):
     """(m, n) first moment in both bases"""
     square: Array
     """(m, n) second moment in both bases"""
-    left: Array
-    """(m, m) average of G G^T"""
-    left_basis: Array
+    left: Array | None
+    """(m, m) average of G G^T; None beyond `max_side`, as the basis"""
+    left_basis: Array | None
     """(m, m)"""
-    right: Array
+    right: Array | None
     """(n, n) average of G^T G"""
-    right_basis: Array
+    right_basis: Array | None
     """(n, n)"""
+
+
+def _square(size: int, max_side: int, dtype: jnp.dtype) -> Array | None:
+    return jnp.zeros((size, size), dtype) if size <= max_side else None
+
+
+def _average(b3: Any, kept: Array | None, gradient: Array) -> Array | None:
+    return None if kept is None else b3 * kept + (1 - b3) * gradient @ gradient.T
+
+
+def _eigenvectors(moment: Array | None) -> Array | None:
+    return None if moment is None else linear.eigenvectors(moment)
+
+
+def _transposed(basis: Array | None) -> Array | None:
+    return None if basis is None else basis.T
 
 
 def _check(b1, b2, b3, eps) -> None:

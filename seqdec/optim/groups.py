@@ -103,7 +103,7 @@ def hidden_matrices(params: PyTree, *, include_head: bool = False) -> PyTree:
 def matrix_axes(params: PyTree, *, scanned: Mapping[str, int] | None = None) -> PyTree:
     """Tree of the axes of the hidden matrices, None for other parameters.
 
-    For `matrices`, or, called with all parameters, `muon_weight_dimension_numbers` of `optax.contrib.muon`.
+    For `matrices`, or, as a tree, `muon_weight_dimension_numbers` of `optax.contrib.muon`.
 
     Args:
         params: all of them: the parameters of a module tell its stack, and other layers which one is the last.

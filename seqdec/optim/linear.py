@@ -1,7 +1,7 @@
 """Matrix functions of the optimizers, m <= n."""
 
 import functools
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -34,14 +34,37 @@ def _(primals, tangents):
     return vectors, vectors @ turn
 
 
+def identity(size: int, max_side: int, dtype: jnp.dtype) -> Array:
+    """(size, size), or its diagonal beyond `max_side`."""
+    return jnp.eye(size, dtype=dtype) if size <= max_side else jnp.ones(size, dtype)
+
+
+def gram(weight: Any, matrix: Array, like: Array) -> Array:
+    """Weight X X^T of X (m, n): (m, m), or its diagonal if `like` is one."""
+    weighted = weight * matrix
+    return weighted @ matrix.T if like.ndim > 1 else jnp.sum(weighted * matrix, 1)
+
+
+def between(left: Array | None, matrix: Array, right: Array | None) -> Array:
+    """The product of three matrices; vectors are diagonals, None is the identity."""
+    if left is not None:
+        matrix = left @ matrix if left.ndim > 1 else left[:, None] * matrix
+    if right is not None:
+        matrix = matrix @ right if right.ndim > 1 else matrix * right[None]
+    return matrix
+
+
 def power(positive: Array, exponent: float, damping: Array | float = 0.0, errors: float = 0.0) -> Array:
-    """A^exponent of a symmetric positive semi-definite A = S + d I (m, m), on the range of S.
+    """A^exponent of a symmetric positive semi-definite A = S + d I (m, m), or its diagonal, on the range of S.
 
     Where S is zero up to rounding or `errors`, relative to the largest eigenvalue of A, the eigenvalue is d, but at
     least eps^{1/4} times the largest: errors of a product between two such A^{-1/2} grow from eps to eps^{1/2} at
     most. With d = 0 the power of such eigenvalues is zero.
     """
-    return _power(exponent, errors, positive, jnp.asarray(damping, positive.dtype))
+    damping = jnp.asarray(damping, positive.dtype)
+    if positive.ndim == 1:
+        return _powers(positive, exponent, errors, damping)[0]
+    return _power(exponent, errors, positive, damping)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
