@@ -12,8 +12,9 @@ ValueError. Weight decay applies to all parameters, or those of `mask=`; only it
 What is renewed every `interval` steps is computed for all matrices in the first step, then for the matrices in turn,
 the largest first.
 
-State and arithmetic are in float32 at least; updates have the dtype of the gradients. A parameter's gradient is scaled
-down to a norm of 2.6e14 (max^{3/8} of float32), except by KOALA. NaN gradients make NaN updates
+State and arithmetic are in float32 at least; updates have the dtype of the gradients. From the 21st step on, a gradient
+is scaled down to five times the usual norm of its parameter or matrix, and in every step to a norm of 2.6e14 (max^{3/8}
+of float32), except by KOALA, which filters gradients of any length. NaN gradients make NaN updates
 (`optax.apply_if_finite`). Updates have derivatives by gradients and float settings, except those of `optax.adam` at a
 gradient of exactly zero. Muon and GaLore are in `optax.contrib`.
 """

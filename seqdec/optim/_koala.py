@@ -118,7 +118,7 @@ def tracked_noise(tracked: Array, noise: float | None, decay: Any, value: Any, v
     if noise is not None:
         return jnp.asarray(noise, tracked.dtype)
     if value_variance is None:
-        value_variance = jnp.square(linear.bounded(jnp.asarray(value, tracked.dtype)))
+        value_variance = jnp.square(linear.bounded(jnp.asarray(value, tracked.dtype))[0])
     return decay * tracked + (1 - decay) * jnp.asarray(value_variance, tracked.dtype)
 
 

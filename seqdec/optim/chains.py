@@ -9,7 +9,7 @@ from optax import GradientTransformation, GradientTransformationExtraArgs, Scala
 
 from seqdec.boundary import checks
 from seqdec.core import PyTree
-from seqdec.optim.common import Mask, mask_tree, promoting, widened, zeros_like_state
+from seqdec.optim.common import Mask, mask_tree, promoting, steady, widened, zeros_like_state
 from seqdec.optim.groups import Matrices, resolved
 
 Rate = ScalarOrSchedule | None
@@ -60,7 +60,7 @@ def routed(
 
     parts = GradientTransformationExtraArgs(lambda params: parted(params).init(params), update)
     ratio = optax.masked(promoting(optax.scale(adam_ratio)), others)
-    return optax.chain(parts, add_decay(weight_decay, mask), scale_by_rate(learning_rate), ratio)
+    return optax.chain(steady(axes), parts, add_decay(weight_decay, mask), scale_by_rate(learning_rate), ratio)
 
 
 def add_decay(weight_decay: Any, mask: Mask | None) -> GradientTransformationExtraArgs:

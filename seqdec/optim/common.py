@@ -44,8 +44,56 @@ def zeros_like_state(params: PyTree) -> PyTree:
 
 
 def widened(gradients: PyTree) -> PyTree:
-    """Gradients in the state's dtype, `linear.bounded`."""
-    return jax.tree.map(lambda leaf: linear.bounded(leaf.astype(accumulator(leaf))), gradients)
+    """Gradients in the state's dtype."""
+    return jax.tree.map(lambda leaf: leaf.astype(accumulator(leaf)), gradients)
+
+
+_SPIKE, _DECAY, _FIRST = 5, 0.9, 20
+
+
+class SteadyState(NamedTuple):
+    """State of `steady`."""
+
+    steps: Array
+    """() steps taken"""
+    norms: PyTree
+    """average norm of the gradients that are not zero, 0 before the first; its axes are those of the parameter, of one
+    entry if they count no matrices"""
+
+
+def steady(axes: Callable[[PyTree], PyTree] | None = None) -> optax.GradientTransformationExtraArgs:
+    """Scale gradients down to five times the average of their norms with decay 0.9, as scaled down.
+
+    Not in the first 20 steps, since gradients of layers before one that starts at zero grow from nothing.
+    The norm is that of a parameter, or of each matrix by `axes`, (params) -> tree of `seqdec.optim.groups.resolved`.
+    """
+
+    def within(tree: PyTree) -> list[tuple[int, ...]]:
+        """The axes of one norm, by parameter."""
+        leaves, structure = jax.tree.flatten(tree)
+        known = [None] * len(leaves) if axes is None else structure.flatten_up_to(axes(tree))
+        stacks = [axes_of(leaf, own)[0].stack if own else () for leaf, own in zip(leaves, known, strict=True)]
+        return [tuple(set(range(leaf.ndim)) - set(stack)) for leaf, stack in zip(leaves, stacks, strict=True)]
+
+    def init(params):
+        zeros = jax.tree.leaves(zeros_like_state(params))
+        norms = (jnp.sum(leaf, own, keepdims=True) for leaf, own in zip(zeros, within(params), strict=True))
+        return SteadyState(jnp.zeros((), jnp.int32), jax.tree.structure(_unboxed(params)).unflatten(norms))
+
+    def update(updates, state, params=None, **extra):
+        del params, extra
+        leaves, structure = jax.tree.flatten(updates)
+        results, norms = [], []
+        for leaf, usual, own in zip(leaves, jax.tree.leaves(state.norms), within(updates), strict=True):
+            limit = jnp.where((usual > 0) & (state.steps >= _FIRST), _SPIKE * usual, jnp.inf)
+            gradient, norm = linear.bounded(leaf.astype(usual.dtype), limit, own)
+            results.append(gradient.astype(leaf.dtype))
+            mixed = jnp.where(usual > 0, _DECAY * usual + (1 - _DECAY) * norm, norm)
+            norms.append(jnp.where(norm > 0, mixed, usual))  # NaN > 0 is false
+        steps = jnp.asarray(optax.safe_increment(state.steps))
+        return structure.unflatten(results), SteadyState(steps, jax.tree.structure(state.norms).unflatten(norms))
+
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
 def promoting(transform: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:

@@ -1,6 +1,7 @@
 """Matrix functions of the optimizers, m <= n."""
 
 import functools
+import math
 from typing import Any, Literal
 
 import jax
@@ -115,12 +116,20 @@ def norm(values: Array, axis: int | None = None) -> Array:
     return jnp.squeeze(largest, axis) * root(jnp.sum(jnp.square(values * reciprocal(largest)), axis))
 
 
-def bounded(gradient: Array) -> Array:
-    """A gradient scaled to a norm of at most max^{3/8}, 2.6e14 in float32; not finite ones stay."""
-    limit = float(jnp.finfo(gradient.dtype).max) ** 0.375
-    length = norm(gradient)
-    beyond = length > limit
-    return jnp.where(beyond, limit / jnp.where(beyond, length, 1), 1) * gradient
+def bounded(
+    gradient: Array, limit: Array | float = math.inf, axis: tuple[int, ...] | None = None
+) -> tuple[Array, Array]:
+    """A gradient scaled to a norm of at most the limit and max^{3/8}, 2.6e14 in float32, and its norm, with all axes.
+
+    Others stay to the bit, and those that are not finite.
+    """
+    limit = jnp.minimum(limit, float(jnp.finfo(gradient.dtype).max) ** 0.375).astype(gradient.dtype)
+    quarter = lax.stop_gradient(jnp.max(jnp.abs(gradient), axis, keepdims=True, initial=0)) / 4  # 1 / max is subnormal
+    unit = safe_divide(gradient, quarter)
+    length = root(jnp.sum(jnp.square(unit), axis, keepdims=True))
+    beyond = length > safe_divide(limit, quarter)  # the norm itself may overflow
+    scaled = jnp.where(beyond, unit * safe_divide(limit, length), gradient)
+    return scaled, jnp.where(beyond, limit, quarter * length)
 
 
 def safe_divide(numerator: Array, denominator: Array) -> Array:

@@ -40,7 +40,7 @@ from seqdec.boundary import checks
 from seqdec.core import Array, PyTree
 from seqdec.optim import linear
 from seqdec.optim.chains import Rate, add_decay, routed, scale_by_rate
-from seqdec.optim.common import Mask, widened, zeros_like_state
+from seqdec.optim.common import Mask, steady, widened, zeros_like_state
 from seqdec.optim.groups import Matrices, axes_of
 
 _PATIENCE, _SHRINK = 5, 0.5
@@ -140,6 +140,10 @@ def _halved_after_patience(momenta: PyTree, scores: Array, negative_steps: Array
     return momenta, jnp.where(reset_due, 0, negative_steps)
 
 
+def _bounded(gradients: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: linear.bounded(leaf)[0], widened(gradients))
+
+
 def _checked_momenta(momenta: Any) -> Any:
     momenta = checks.as_array("momenta", momenta)
     if not momenta.size:
@@ -180,10 +184,10 @@ def scale_by_self_tuning(
     def update(updates, state, params=None, *, validation_grads=None, **extra):
         del params, extra
         betas = jnp.asarray(momenta, state.scores.dtype)
-        gradients = widened(updates)
+        gradients = _bounded(updates)
         kept = metric.observe(gradients, state.preconditioner)
         accumulated = _accumulated(state.momenta, gradients, betas)
-        scored = gradients if validation_grads is None else widened(validation_grads)
+        scored = gradients if validation_grads is None else _bounded(validation_grads)
         factors = jnp.sqrt((1 - betas**2) / metric.trace(kept))
         # P is symmetric: one application serves all candidates.
         scores = factors * _inner_products(accumulated, metric.apply(scored, kept), len(momenta))
@@ -214,7 +218,7 @@ def self_tuning_sgd(
         mask: as in `routed`.
     """
     direction = scale_by_self_tuning(momenta, budget_matched=budget_matched)
-    return optax.chain(add_decay(weight_decay, mask), direction, scale_by_rate(learning_rate))
+    return optax.chain(steady(), add_decay(weight_decay, mask), direction, scale_by_rate(learning_rate))
 
 
 def self_tuning_adamw(
@@ -238,7 +242,7 @@ def self_tuning_adamw(
     """
     metric = diagonal_ema(b2, eps)
     direction = scale_by_self_tuning(momenta, metric, normalized=True, budget_matched=budget_matched)
-    return optax.chain(direction, add_decay(weight_decay, mask), scale_by_rate(learning_rate))
+    return optax.chain(steady(), direction, add_decay(weight_decay, mask), scale_by_rate(learning_rate))
 
 
 def self_tuning_muon(
