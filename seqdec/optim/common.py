@@ -73,7 +73,9 @@ def steady(axes: Callable[[PyTree], PyTree] | None = None) -> optax.GradientTran
         leaves, structure = jax.tree.flatten(tree)
         known = [None] * len(leaves) if axes is None else structure.flatten_up_to(axes(tree))
         stacks = [axes_of(leaf, own)[0].stack if own else () for leaf, own in zip(leaves, known, strict=True)]
-        return [tuple(set(range(leaf.ndim)) - set(stack)) for leaf, stack in zip(leaves, stacks, strict=True)]
+        return [
+            tuple(sorted(set(range(np.ndim(leaf))) - set(stack))) for leaf, stack in zip(leaves, stacks, strict=True)
+        ]
 
     def init(params):
         zeros = jax.tree.leaves(zeros_like_state(params))
