@@ -104,8 +104,8 @@ def over_mlp(
 def mlp(dim: int, features: tuple[int, ...], scale: float) -> models.Network:
     """The network of one response for each row (n, dim); arguments and errors as in `over_mlp`."""
     features = tuple(checks.count(f"features[{i}]", width) for i, width in enumerate(features))
-    scale = checks.real("scale", scale)
     checks.number("scale", scale, exclusive=True)
+    scale = checks.real("scale", scale)
     network = models.network(models.MLP(1, features), jnp.zeros(checks.count("dim", dim)))
     return models.per_candidate(network._replace(apply=lambda params, x: network.apply(params, scale * (2 * x - 1))))
 
