@@ -266,6 +266,19 @@ def test_boxes_of_the_state_name_the_axes_that_they_have():
         assert {factors[layer]["kernel"] for layer in ("Conv_0", "inner")} == {PartitionSpec(None, None)}
 
 
+@pytest.mark.parametrize("name", optim.REGISTRY.names())
+def test_boxes_name_no_more_axes_than_there_are(name):
+    """Before a step and after it."""
+    params = Boxed().init(jax.random.key(0), jnp.zeros((1, 5, 5, 4)))["params"]
+    transform = optim.REGISTRY[name](0.1, weight_decay=0.1)
+    start = transform.init(params)
+    updates, state = jax.eval_shape(functools.partial(transform.update, value=jnp.ones(())), params, start, params)
+    assert jax.tree.structure(updates) == jax.tree.structure(params)
+    assert jax.tree.structure(state) == jax.tree.structure(start)
+    boxes = [node for node in jax.tree.leaves(state, is_leaf=groups.is_box) if groups.is_box(node)]
+    assert all(len(box.names) == leaf.ndim for box in boxes for leaf in jax.tree.leaves(box))
+
+
 TRANSFORMS = {
     "soap": optim.soap(1e-3, interval=1),
     "fismo": optim.fismo(1e-3, interval=1),

@@ -80,7 +80,7 @@ def steady(axes: Callable[[PyTree], PyTree] | None = None) -> optax.GradientTran
     def init(params):
         zeros = jax.tree.leaves(zeros_like_state(params))
         norms = (jnp.sum(leaf, own, keepdims=True) for leaf, own in zip(zeros, within(params), strict=True))
-        return SteadyState(jnp.zeros((), jnp.int32), jax.tree.structure(_unboxed(params)).unflatten(norms))
+        return SteadyState(jnp.zeros((), jnp.int32), jax.tree.structure(unboxed(params)).unflatten(norms))
 
     def update(updates, state, params=None, **extra):
         del params, extra
@@ -179,14 +179,14 @@ def matrixwise(
             own = (jax.vmap(init) if axes.stack else init)(axes.matrix(leaf))
             # Arrays that share a buffer could not be donated.
             states.append(jax.tree.map(lambda part, own=(box, axes, leaf.shape): _boxed(jnp.copy(part), *own), own))
-        return MatrixwiseState(jnp.zeros((), jnp.int32), gathered(states, jax.tree.structure(_unboxed(params))))
+        return MatrixwiseState(jnp.zeros((), jnp.int32), gathered(states, jax.tree.structure(unboxed(params))))
 
     def update_fn(matrices, updates, state, params=None, **extra):
         del params, extra
         leaves, structure = jax.tree.flatten(updates)
         number = jnp.asarray(optax.safe_increment(state.steps))
         key = jax.random.key(bits)
-        plain = jax.tree.structure(_unboxed(updates))
+        plain = jax.tree.structure(unboxed(updates))
         fields = [plain.flatten_up_to(field) for field in state.matrices]
         boxes = _boxes(updates)
         directions, states = [], []
@@ -197,7 +197,7 @@ def matrixwise(
 
         wide = jax.tree.leaves(widened(updates))
         for index, (axes, leaf) in enumerate(zip(layouts(matrices, updates), leaves, strict=True)):
-            matrix, own = axes.matrix(wide[index]), kind(*(_unboxed(values[index]) for values in fields))
+            matrix, own = axes.matrix(wide[index]), kind(*(unboxed(values[index]) for values in fields))
             own_key = jax.random.fold_in(key, index)
             placed = functools.partial(move, places[index], float(jnp.finfo(leaf.dtype).eps))
             if axes.stack:
@@ -216,8 +216,20 @@ def matrixwise(
     )
 
 
-def _unboxed(tree: PyTree) -> PyTree:
+def unboxed(tree: PyTree) -> PyTree:
+    """The parameters in boxes of flax, without them."""
     return jax.tree.map(lambda node: getattr(node, "value", node) if is_box(node) else node, tree, is_leaf=is_box)
+
+
+def unboxing(transform: optax.GradientTransformationExtraArgs) -> optax.GradientTransformationExtraArgs:
+    """Hide boxes from a transformation, whose state then has none."""
+
+    def update(updates, state, params=None, **extra):
+        plain = {name: unboxed(value) for name, value in extra.items()}
+        new, state = transform.update(unboxed(updates), state, unboxed(params), **plain)
+        return jax.tree.structure(updates).unflatten(jax.tree.leaves(new)), state
+
+    return optax.GradientTransformationExtraArgs(lambda params: transform.init(unboxed(params)), update)
 
 
 def _boxes(tree: PyTree) -> list[Any]:

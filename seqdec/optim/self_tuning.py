@@ -40,7 +40,7 @@ from seqdec.boundary import checks
 from seqdec.core import Array, PyTree
 from seqdec.optim import linear
 from seqdec.optim.chains import Rate, add_decay, routed, scale_by_rate
-from seqdec.optim.common import Mask, steady, widened, zeros_like_state
+from seqdec.optim.common import Mask, steady, unboxed, unboxing, widened, zeros_like_state
 from seqdec.optim.groups import Matrices, axes_of
 
 _PATIENCE, _SHRINK = 5, 0.5
@@ -198,7 +198,7 @@ def scale_by_self_tuning(
         accumulated, negative_steps = _halved_after_patience(accumulated, scores, state.negative_steps)
         return steps, SelfTuningState(accumulated, kept, scores.astype(state.scores.dtype), chosen, negative_steps)
 
-    return optax.GradientTransformationExtraArgs(init, update)
+    return unboxing(optax.GradientTransformationExtraArgs(init, update))
 
 
 def self_tuning_sgd(
@@ -294,7 +294,7 @@ def self_tuning_muon(
         return steps, SelfTuningState(accumulated, (), scores.astype(state.scores.dtype), chosen, negative_steps)
 
     def direction(axes):
-        return optax.GradientTransformationExtraArgs(init, functools.partial(update, axes))
+        return unboxing(optax.GradientTransformationExtraArgs(init, functools.partial(update, unboxed(axes))))
 
     return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
 
