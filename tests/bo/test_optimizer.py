@@ -546,7 +546,7 @@ def of(surrogate: str, **options: Any) -> dict[str, Any]:
         (of("hilofi", units=33), ValueError, "units must be even.*; got 33"),
         (of("sparse_gp", points=1), ValueError, "points must be at least 2; got 1"),
         (of("hilofi_mlp", scale=0), ValueError, r"scale must lie in \(0, inf\); got 0"),
-        (of("hilofi_mlp", scale="2"), TypeError, "scale must be a number; got '2'"),
+        (of("hilofi_mlp", scale="2"), TypeError, "scale must hold real numbers; got '2'"),
         (of("hilofi_mlp", growth=math.nan), ValueError, "growth must be at least 1"),
         (of("hilofi_mlp", features=(0,)), ValueError, r"features\[0\] must be at least"),
         (of("hilofi_mlp", noise_variance=-1.0), ValueError, "noise_variance must be"),
