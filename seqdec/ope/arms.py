@@ -88,7 +88,7 @@ def compare_arms(
     >>> reward = rng.random(4000) < np.array([0.5, 0.6])[arm]
     >>> log = ope.make_log(action=arm, reward=reward, propensity=np.full(4000, 0.5), action_names=("old", "new"))
     >>> print(ope.compare_arms(log).verdict)
-    Arm 'new' is best: better than 'old' by 0.1 (0.05 to 0.15).
+    Arm 'new' is best: better than 'old' by 0.11 (0.05 to 0.16).
 
     In a log without a difference an arm is called better with a probability of at most 1 - level, however often it is
     asked while the log grows. An agent and a control group are compared likewise, as two arms whose propensities are
