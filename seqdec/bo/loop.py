@@ -225,7 +225,8 @@ class Run:
         points, values = self.optimizer.evaluations()
         told: dict[Any, list[float]] = {}
         for x, value in zip(points, values.ravel(), strict=True):
-            told.setdefault(identity(self.optimizer.space.flat(x)), []).append(value)
+            if math.isfinite(value):
+                told.setdefault(identity(self.optimizer.space.flat(x)), []).append(value)
         again = [found for found in told.values() if len(found) > 1]
         return not again or any(max(found) > min(found) for found in again)
 

@@ -7,6 +7,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args, overload
@@ -72,8 +73,9 @@ class Front(NamedTuple):
     """(k, objectives)"""
 
 
-_compiling: dict[tuple[Any, ...], threading.Thread] = {}
-"""Threads that compile, or did, what questions need; Python waits for them before it ends."""
+_compiler = ThreadPoolExecutor(1)
+_compiling: dict[tuple[Any, ...], Future[None]] = {}
+"""What questions need and is or was compiled; Python waits for it before it ends, also where Ctrl-C ended a wait."""
 
 
 def _compile(method: suggestion.Method, capacity: int) -> None:
@@ -253,7 +255,7 @@ class BayesianOptimizer:
                 point = point._replace(level=lowest if level is None else level)
             else:
                 if (compiling := _compiling.get(self._programs())) is not None:
-                    compiling.join()
+                    compiling.result()
                 fit = self._advance(known)
                 fitted = suggestion.for_question(method.model, known, fit)
                 point = suggestion.suggest(method, known, fitted, fixed, self._is_noisy)
@@ -274,8 +276,7 @@ class BayesianOptimizer:
         """Compile the programs of a question, during the evaluations of the initial design."""
         named = isinstance(self.surrogate, str) and isinstance(self.acquisition, str)
         if named and (programs := self._programs()) not in _compiling:
-            _compiling[programs] = threading.Thread(target=_compile, args=(self._method, self.capacity))
-            _compiling[programs].start()
+            _compiling[programs] = _compiler.submit(_compile, self._method, self.capacity)
 
     @_exclusive
     def propose(self, x: Any, *, fidelity: float | None = None) -> Trial:

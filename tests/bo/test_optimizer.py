@@ -123,8 +123,8 @@ def test_equal_seeds_give_equal_points_and_growth_compiles_nothing() -> None:
 def test_the_initial_design_compiles_the_programs_and_changes_nothing() -> None:
     optimizer = quick(search=Search(raw_samples=64, num_restarts=4, steps=11))  # which no other test compiles
     searched(optimizer, BRANIN, optimizer.initial)
-    for thread in optimizers._compiling.values():
-        thread.join()
+    for compiling in optimizers._compiling.values():
+        compiling.result()
     compiled = optimizer_programs()
     points = [trial.x for trial in searched(optimizer, BRANIN, 3).trials]
     assert optimizer_programs() == compiled
@@ -142,6 +142,24 @@ def test_a_process_ends_while_programs_are_compiled() -> None:
     code = "from tests.bo.common import *; searched(quick(capacity=100), BRANIN, 2).ask(); print('told')"
     ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert (ended.stdout, ended.stderr) == ("told\n", "")
+
+
+def test_a_process_that_ctrl_c_interrupts_waits_for_what_it_compiles() -> None:
+    code = """
+import signal, time
+from tests.bo.test_optimizer import *
+optimizers._compile = lambda *_: (time.sleep(2), print("compiled"))
+optimizer = quick()
+searched(optimizer, BRANIN, optimizer.initial)
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+signal.setitimer(signal.ITIMER_REAL, 0.5)
+try:
+    optimizer.ask()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert (ended.stdout, ended.stderr) == ("interrupted\ncompiled\n", "")
 
 
 def test_many_more_points_than_prepared_for() -> None:
