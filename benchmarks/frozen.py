@@ -213,10 +213,10 @@ CASES: dict[str, dict[str, Any]] = {
     "failures": {"bounds": BOX},
     "pending": {"bounds": BOX, "initial": 4},
     "maximum": {"bounds": BOX, "maximize": True},
-    "sparse_gp, ucb": {"bounds": BOX, "surrogate": "sparse_gp", "acquisition": "ucb", "standardize": False},
+    "sparse_gp, ucb": {"bounds": BOX, "surrogate": "sparse_gp", "acquisition": "ucb", "responses": "raw"},
     "hilofi, thompson": {"bounds": MIXED, "surrogate": "hilofi", "acquisition": "thompson", "search": QUICK},
     "lrkf": {"bounds": BOX, "surrogate": "lrkf", "search": QUICK},
-    "grid": {"bounds": BOX, "search": Search(grid=True, repeats=True), "warp": False},
+    "grid": {"bounds": BOX, "search": Search(grid=True, repeats=True), "responses": "standardized"},
 }
 
 

@@ -25,7 +25,7 @@ import tyro
 from harness import best_values, command, quartiles, table
 
 import seqdec
-from seqdec.bo import Linear, Real
+from seqdec.bo import Linear, Prior, Real
 from seqdec.envs import objectives
 
 Fun = Callable[[Any], float]
@@ -87,7 +87,7 @@ def earlier() -> Iterator[Case]:
         yield Case(name, "nothing", lambda seed, fun=fun: fun, box, {}, least)
         for known, other in related.items():
             study = seqdec.minimize(other, box, n_calls=40, seed=99, progress=False)
-            yield Case(name, known, lambda seed, fun=fun: fun, box, {"earlier": study}, least)
+            yield Case(name, known, lambda seed, fun=fun: fun, box, {"prior": Prior(earlier=study)}, least)
 
 
 def optimum() -> Iterator[Case]:
@@ -105,7 +105,7 @@ def optimum() -> Iterator[Case]:
         for known, center in centers.items():
             places = low + center * (high - low)
             belief = {i: (float(place), float(high[i] - low[i]) / 10) for i, place in enumerate(places)}
-            yield Case(name, known, lambda seed, fun=fun: fun, bounds, {"optimum": belief}, least)
+            yield Case(name, known, lambda seed, fun=fun: fun, bounds, {"prior": Prior(optimum=belief)}, least)
 
 
 def monotone() -> Iterator[Case]:
@@ -130,7 +130,7 @@ def monotone() -> Iterator[Case]:
     ):
         wrong = {key: -sign for key, sign in signs.items()}
         for known, told in {"nothing": None, "right": signs, "wrong": wrong}.items():
-            yield Case(name, known, fun, bounds, {"monotone": told, "constraints": constraints})
+            yield Case(name, known, fun, bounds, {"prior": Prior(monotone=told), "constraints": constraints})
 
 
 STUDIES: dict[str, tuple[Callable[[], Iterator[Case]], tuple[int, ...], int]] = {

@@ -177,10 +177,11 @@ trials.groupby(["state", "fidelity"])["value"].agg(["count", "min", "median"]).r
 # ## Several processes
 #
 # `workers=2` trains in two processes, a batch of two at a time. Starting them takes some seconds, so this pays for jobs
-# that take longer than this one. A training that takes more than `call_timeout` seconds is ended and counts as failed.
+# that take longer than this one. `workers=seqdec.executors.Local(2, call_timeout=60)` also ends a training that takes
+# more than a minute, which then counts as failed.
 
 # %%
-two = seqdec.minimize(job, space, n_calls=8, batch_size=2, workers=2, call_timeout=60, seed=0)
+two = seqdec.minimize(job, space, n_calls=8, batch_size=2, workers=2, seed=0)
 print(f"validation loss {two.fun:.3f} nats after {two.nfev} calls")
 
 # %% [markdown]

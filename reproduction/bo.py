@@ -174,8 +174,8 @@ def _settings(method: str) -> dict[str, Any] | None:
     if published:
         settings["surrogate"] = _SURROGATES.get(kind, kind)
         options = {"growth": float("inf"), **_PAPER[kind], **options}
-        search = bo.Search(raw_samples=1024, grid=True, repeats=True)
-        settings |= {"standardize": False, "trust_region": False, "search": search}
+        search = bo.Search(raw_samples=1024, grid=True, repeats=True, trust_region=False)
+        settings |= {"responses": "raw", "search": search}
     return settings | {"surrogate_options": options}
 
 

@@ -10,6 +10,7 @@ from seqdec.bo.model import Prediction
 from seqdec.bo.optimizer import BayesianOptimizer, Front, Recommendation
 from seqdec.bo.report.importance import importances
 from seqdec.bo.search.candidates import Search
+from seqdec.bo.settings import Prior
 from seqdec.bo.space.bounds import Conditional, space_from
 from seqdec.bo.space.constraints import Linear
 from seqdec.bo.space.dimensions import Categorical, Integer, Ordinal, Real
@@ -37,6 +38,7 @@ __all__ = [
     "Ordinal",
     "Point",
     "Prediction",
+    "Prior",
     "Real",
     "Recommendation",
     "Search",

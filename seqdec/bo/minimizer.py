@@ -18,8 +18,10 @@ from seqdec.bo import loop
 from seqdec.bo.fidelity import Fidelity, Grid
 from seqdec.bo.limits import Progress, limits_of, prolonged
 from seqdec.bo.loop import Run
+from seqdec.bo.model import Responses
 from seqdec.bo.optimizer import BayesianOptimizer
 from seqdec.bo.search.candidates import Search
+from seqdec.bo.settings import Prior
 from seqdec.bo.space import containers
 from seqdec.bo.space.bounds import space_from
 from seqdec.bo.space.constraints import Constraint, Linear
@@ -49,7 +51,6 @@ def minimize(
     constraints: Sequence[Constraint] = (),
     x0: Any = None,
     y0: Any = None,
-    outside: bool = False,
     seed: int | None = None,
     maximize: bool | Sequence[bool] = False,
     objectives: int = 1,
@@ -61,16 +62,11 @@ def minimize(
     surrogate_options: Mapping[str, Any] | None = None,
     acquisition: str | Acquisition = "auto",
     initial: int | None = None,
-    trust_region: bool | None = None,
-    standardize: bool = True,
-    warp: bool = True,
+    responses: Responses = "warped",
     search: Search | None = None,
-    optimum: Mapping[Any, Any] | None = None,
-    monotone: Mapping[Any, int] | Sequence[Mapping[Any, int] | None] | None = None,
-    earlier: Any = None,
+    prior: Prior | None = None,
     workers: int | Executor = 1,
     batch_size: int | None = None,
-    call_timeout: float | None = None,
     time_limit: float | None = None,
     target: float | Sequence[float] | None = None,
     patience: int | None = None,
@@ -97,13 +93,11 @@ def minimize(
         bounds: as in `seqdec.bo.space_from`.
         n_calls: number of calls; with `fidelity` their cost, in evaluations at full fidelity.
         x0, y0: points to start from, and their values if known.
-        outside: accept points of x0 outside the bounds, as `BayesianOptimizer.tell` does.
         seed: of everything random; None draws one.
 
         workers: number of processes, which evaluate a batch; -1: one for each core. Or an Executor: a free worker gets
-            its next point at once.
+            its next point at once; `seqdec.executors.Local(4, call_timeout=60)` ends calls that hang.
         batch_size: points under evaluation at a time; None: one, or the number of an executor's workers.
-        call_timeout: seconds after which a call in another process is ended and has failed.
 
         time_limit: seconds after which no call begins.
         target: end once a feasible call is as good; one for each objective.
@@ -131,7 +125,7 @@ def minimize(
     from seqdec.progress import bar
 
     n_calls = checks.count("n_calls", n_calls)
-    _check_workers(fun, workers, call_timeout)
+    _check_workers(fun, workers)
     catch, told_of = _exceptions(catch), _of_the_result(callback)
     number = _number_at_a_time(batch_size, workers)
     outputs, space = Outputs(objectives, outcome_constraints), space_from(bounds, constraints)
@@ -153,18 +147,13 @@ def minimize(
             acquisition=acquisition,
             initial=kept[0].initial if initial is None and kept is not None else initial,
             capacity=n_calls + len(known),
-            trust_region=trust_region,
-            standardize=standardize,
-            warp=warp,
+            responses=responses,
             noise_std=noise_std,
             search=search,
-            optimum=optimum,
-            monotone=monotone,
+            prior=prior,
             fidelity=fidelity,
-            earlier=earlier,
         )
-        outside = checks.flag("outside", outside)
-        points = [space.known_point(x, outside) if known else space.point(x) for x in given]
+        points = [space.known_point(x, outside=False) if known else space.point(x) for x in given]
         for point, (value, outcomes) in zip(points, known, strict=False):
             optimizer.tell(point, value, outcomes=outcomes)
         signs = optimizer.settings.signs[:objectives]
@@ -178,7 +167,7 @@ def minimize(
             optimizer, so_far = kept[0], prolonged(kept[1], n_calls)
         grid = optimizer.settings.fidelity
         call = Call(fun, outputs, catch, limits.deadline, grid, _yields_curves(fun, grid))
-        caller = Workers(call, workers, catch, call_timeout)
+        caller = Workers(call, workers, catch)
         show = None if progress is None else checks.flag("progress", progress)
         aim = "optimize" if objectives > 1 else "maximize" if optimizer.maximize else "minimize"
         name = optimizer.surrogate if isinstance(optimizer.surrogate, str) else "custom"
@@ -212,24 +201,13 @@ def maximize(fun: Callable[..., Any], bounds: Any, **options: Any) -> "SearchRes
     return minimize(fun, bounds, **options, maximize=True)
 
 
-def _check_workers(fun: Any, workers: Any, call_timeout: Any) -> None:
+def _check_workers(fun: Any, workers: Any) -> None:
     if not callable(fun):
         raise TypeError(f"fun must be callable; got {fun!r}")
     whole = isinstance(workers, Integral) and not isinstance(workers, bool)
     if not isinstance(workers, Executor) and not (whole and (int(workers) >= 1 or workers == -1)):
         raise ValueError(
             f"workers must be a number of processes, -1 for one on each core, or an executor; got {workers!r}"
-        )
-    if call_timeout is None:
-        return
-    checks.positive("call_timeout", call_timeout)
-    own = f"workers=seqdec.executors.Local(number, call_timeout={call_timeout!r})"
-    if not whole:
-        raise ValueError(f"call_timeout needs workers that are a number of processes; got {workers!r}: pass {own}")
-    if workers == 1:
-        raise ValueError(
-            f"call_timeout={call_timeout!r} ends a call with its process, but workers=1 calls fun in this process: "
-            f"pass workers=2 or more, or for a single process {own.replace('number', '1')}"
         )
 
 

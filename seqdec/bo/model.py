@@ -6,7 +6,7 @@ Responses are values of which larger is better, then warped (`seqdec.bo.output_w
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from seqdec.bo.output_warp import Warp
 from seqdec.bo.space.space import Point
 from seqdec.bo.surrogates import evidence
 from seqdec.bo.surrogates.contract import History, Surrogate
-from seqdec.bo.transfer import Prior, is_related
+from seqdec.bo.transfer import Related, is_related
 from seqdec.bo.trials import Observations, Outputs
 from seqdec.boundary import checks
 from seqdec.core import Array
@@ -38,6 +38,7 @@ _TAIL = 9.0
 """Standard deviations over which a normal distribution is integrated."""
 
 
+Responses = Literal["warped", "standardized", "raw"]
 program = functools.partial(jax.jit, static_argnums=0, compiler_options=UNFUSED)
 """Compile a function of a static and of other arguments."""
 
@@ -65,11 +66,10 @@ class Model(NamedTuple):
     study
     """
     seed: int
-    standardize: bool
-    warp: bool
+    responses: Responses
     noise_std: float | None
     """of values told without; None: estimated"""
-    earlier: tuple[tuple[Prior, ...], ...] = ()
+    earlier: tuple[tuple[Related, ...], ...] = ()
     """of each earlier study and output"""
     fidelity: Grid | None = None
 
@@ -179,14 +179,14 @@ def _is_outdated(model: Model, warps: tuple[Warp, ...], values: np.ndarray) -> b
     if len(values) >= fitted * model.surrogate.growth or (len(values) > fitted and any(one.outliers for one in warps)):
         return True
     far = (warp.is_far(column) for warp, column in zip(warps, values[fitted:].T, strict=True))
-    return model.standardize and model.warp and any(far)
+    return model.responses == "warped" and any(far)
 
 
 def fit_warp(model: Model, units: np.ndarray, values: np.ndarray, output: int) -> Warp:
     """The warp for an output at `units` (n, columns), moderate for one of several objectives."""
-    if not model.standardize:
+    if model.responses == "raw":
         return Warp(fitted=len(values))
-    if not model.warp:
+    if model.responses == "standardized":
         return output_warp.standardized(values)
     if output >= model.outputs.objectives:
         return output_warp.fit_outcome(units, values)

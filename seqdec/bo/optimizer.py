@@ -19,9 +19,9 @@ from seqdec.bo import checkpoint, model, suggestion
 from seqdec.bo.acquisition import pareto
 from seqdec.bo.earlier import earlier_searches
 from seqdec.bo.fidelity import Fidelity
-from seqdec.bo.model import Fitted, Model, Prediction, Start
+from seqdec.bo.model import Fitted, Model, Prediction, Responses, Start
 from seqdec.bo.search.candidates import Search
-from seqdec.bo.settings import Settings, check_noise, method_of
+from seqdec.bo.settings import Prior, Settings, check_noise, method_of
 from seqdec.bo.space.bounds import space_from
 from seqdec.bo.space.constraints import Constraint
 from seqdec.bo.surrogates import contract as surrogates
@@ -121,22 +121,15 @@ class BayesianOptimizer:
 
         surrogate: one of `seqdec.bo.surrogate_names()`, a Surrogate, or "auto": "gp", above 1,000 values "sparse_gp".
         surrogate_options: keywords of the surrogate's function, such as `seqdec.bo.hilofi`.
-        standardize: responses to mean 0 and variance 1.
-        warp: before that, transform them (`seqdec.bo.output_warp`) and leave out `seqdec.bo.outliers`.
+        responses: "warped" (`seqdec.bo.output_warp`, without `seqdec.bo.outliers`, to mean 0 and variance 1),
+            "standardized" or "raw".
         capacity: expected number of trials; exceeding it costs a compilation.
 
         acquisition: one of `seqdec.bo.acquisition_names()`, an Acquisition, or "auto": the surrogate's.
         initial: Sobol points before the surrogate is used; None: one for each parameter, those of one condition counted
             once, but at most a quarter of `capacity` and at most 10 beyond the first two of each objective.
-        trust_region: search a box around the best point; None: with more than 20 such parameters and one objective.
         search: how the acquisition is maximized.
-
-        optimum: belief where the optimum lies: a dict from names, or indices, to pairs (center, width), dicts from
-            values to weights, or densities (`seqdec.bo.acquisition.optimum`).
-        monotone: a dict from names, or indices, to 1 (rising) or -1 (falling); for several outputs a list
-            (`seqdec.bo.surrogates.trend`).
-        earlier: searches of similar functions, one or a list: results, optimizers, tables of trials or paths
-            (`seqdec.bo.transfer`). As `fidelity` it needs "auto", "gp" or "sparse_gp".
+        prior: what is known before. As `fidelity` its `earlier` needs "auto", "gp" or "sparse_gp".
 
     Raises:
         ValueError, TypeError: an argument does not fit; the message names it.
@@ -157,16 +150,15 @@ class BayesianOptimizer:
         acquisition: str | Acquisition = "auto",
         initial: int | None = None,
         capacity: int = 128,
-        trust_region: bool | None = None,
-        standardize: bool = True,
-        warp: bool = True,
+        responses: Responses = "warped",
         noise_std: float | None = None,
         search: Search | None = None,
-        optimum: Mapping[Any, Any] | None = None,
-        monotone: Mapping[Any, int] | Sequence[Mapping[Any, int] | None] | None = None,
+        prior: Prior | None = None,
         fidelity: Fidelity | None = None,
-        earlier: Any = None,
     ) -> None:
+        prior = Prior() if prior is None else prior
+        if not isinstance(prior, Prior):
+            raise TypeError(f"prior must be a seqdec.bo.Prior; got {prior!r}")
         of: Any = Settings  # whose fields are as described once they are checked
         settings: Settings = of(
             space=space_from(bounds, constraints),
@@ -178,19 +170,17 @@ class BayesianOptimizer:
             surrogate_options=surrogate_options,
             acquisition=acquisition,
             initial=initial,
-            trust_region=trust_region,
-            standardize=standardize,
-            warp=warp,
+            responses=responses,
             noise_std=noise_std,
             search=search,
-            optimum=optimum,
-            monotone=monotone,
+            optimum=prior.optimum,
+            monotone=prior.monotone,
             fidelity=fidelity,
             earlier=(),
         )
         capacity = checks.count("capacity", capacity)
         settings = settings.checked(capacity)
-        settings = replace(settings, earlier=earlier_searches(earlier, settings))
+        settings = replace(settings, earlier=earlier_searches(prior.earlier, settings))
         self._begin(settings, capacity)
 
     def _begin(self, settings: Settings, capacity: int) -> None:

@@ -1,9 +1,9 @@
 """The checked keywords of an optimizer."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from seqdec.bo.acquisition import pareto
 from seqdec.bo.acquisition.feasibility import Incumbent, Target
 from seqdec.bo.acquisition.optimum import Optimum
 from seqdec.bo.fidelity import Fidelity, Grid
-from seqdec.bo.model import Model
+from seqdec.bo.model import Model, Responses
 from seqdec.bo.search import restricted
 from seqdec.bo.search.ascent import Plan
 from seqdec.bo.search.candidates import Search
@@ -27,7 +27,7 @@ from seqdec.bo.surrogates import trend
 from seqdec.bo.surrogates.contract import Surrogate
 from seqdec.bo.surrogates.multi_output import independent
 from seqdec.bo.surrogates.trend import Directions, trended
-from seqdec.bo.transfer import Earlier, Prior
+from seqdec.bo.transfer import Earlier, Related
 from seqdec.bo.trials import Outputs
 from seqdec.boundary import checks
 from seqdec.core import Acquisition
@@ -36,6 +36,26 @@ _MANY = 20
 """Parameters above which the search keeps to a trust region."""
 _FIRST, _DESIGN, _SHARE = 2, 10, 4
 """Initial design: first points for each objective, most further ones, and the part of all trials."""
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What is known before the first trial.
+
+    >>> from seqdec.bo import BayesianOptimizer, Prior
+    >>> known = Prior(optimum={"rate": (0.1, 0.05)}, monotone={"size": -1})
+    >>> optimizer = BayesianOptimizer({"rate": (0.0, 1.0), "size": (1, 9)}, seed=0, prior=known)
+    """
+
+    optimum: Mapping[Any, Any] | None = None
+    """Where the optimum lies: a dict from names, or indices, to pairs (center, width), dicts from values to weights, or
+    densities (`seqdec.bo.acquisition.optimum`)."""
+    monotone: Mapping[Any, int] | Sequence[Mapping[Any, int] | None] | None = None
+    """A dict from names, or indices, to 1 (rising) or -1 (falling); for several outputs a list
+    (`seqdec.bo.surrogates.trend`)."""
+    earlier: Any = None
+    """Searches of similar functions, one or a list: results, optimizers, tables of trials or paths
+    (`seqdec.bo.transfer`)."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +71,7 @@ class Settings:
     surrogate_options: dict[str, Any]
     acquisition: str | Acquisition
     initial: int
-    trust_region: bool
-    standardize: bool
-    warp: bool
+    responses: Responses
     noise_std: float | None
     search: Search
     optimum: Optimum | None
@@ -90,14 +108,17 @@ class Settings:
         grid = _grid(self, outputs)
         flags = pareto.signs(self.maximize, outputs.objectives) > 0
         wide = space.groups > _MANY and outputs.objectives == 1 and grid is None
-        region = wide if self.trust_region is None else checks.flag("trust_region", self.trust_region)
-        if region and outputs.objectives > 1:
+        search = Search.checked(Search() if self.search is None else self.search)
+        if search.trust_region is None:
+            search = replace(search, trust_region=wide)
+        if search.trust_region and outputs.objectives > 1:
             raise ValueError("trust_region needs one objective, because it surrounds the best point: leave it out")
         if isinstance(self.surrogate, str):
             if self.surrogate != "auto" and self.surrogate not in surrogates.REGISTRY:
                 checks.choice("surrogate", self.surrogate, ["auto", *surrogates.names()])
         elif not isinstance(self.surrogate, Surrogate):
             raise TypeError(f"surrogate must be a name or a Surrogate; got {self.surrogate!r}")
+        checks.choice("responses", self.responses, get_args(Responses))
         options = _hashable({} if self.surrogate_options is None else self.surrogate_options)
         if options and (self.is_automatic or not isinstance(self.surrogate, str)):
             raise TypeError(f"surrogate_options need a surrogate by name, such as 'gp'; got {self.surrogate!r}")
@@ -111,10 +132,7 @@ class Settings:
             initial=_initial(space, outputs, grid, capacity)
             if self.initial is None
             else checks.count("initial", self.initial),
-            trust_region=region,
-            standardize=checks.flag("standardize", self.standardize),
-            warp=checks.flag("warp", self.warp),
-            search=Search.checked(Search() if self.search is None else self.search),
+            search=search,
             optimum=optima.checked(self.optimum, space),
             monotone=trend.checked(self.monotone, space, outputs),
             fidelity=grid,
@@ -143,7 +161,7 @@ def _grid(given: Settings, outputs: Outputs) -> Grid | None:
     if given.surrogate not in surrogates.REFITTED:
         known = ", ".join(surrogates.REFITTED)
         raise ValueError(f"fidelity needs one of the surrogates {known}; got {given.surrogate!r}")
-    if given.trust_region:
+    if given.search is not None and given.search.trust_region:
         raise ValueError("fidelity needs a search without a trust region: leave trust_region out")
     if "fidelity" in given.space.names:
         raise ValueError(name_of_a_column("fidelity"))
@@ -173,10 +191,9 @@ def method_of(settings: Settings, surrogate: str | Surrogate) -> tuple[str | Acq
         incumbent = Target(incumbent, np.array(False), np.zeros(0))
     plan = Plan(belief, score, acquisitions.is_smooth(score(incumbent)), settings.search)
     noise = check_noise(settings.noise_std, belief, surrogate)
-    flags = settings.standardize, settings.warp
     own = np.arange(space.parameters, space.parameters + settings.columns - space.columns)
     places = np.append(space.places, own).astype(np.int32)
-    model = Model(belief, outputs, settings.signs, places, settings.seed, *flags, noise)
+    model = Model(belief, outputs, settings.signs, places, settings.seed, settings.responses, noise)
     model = model._replace(
         earlier=tuple(_priors(model, study) for study in settings.earlier), fidelity=settings.fidelity
     )
@@ -186,7 +203,6 @@ def method_of(settings: Settings, surrogate: str | Surrogate) -> tuple[str | Acq
         space,
         plan,
         settings.initial,
-        settings.trust_region,
         settings.reference_point,
         examples,
         settings.optimum,
@@ -195,13 +211,13 @@ def method_of(settings: Settings, surrogate: str | Surrogate) -> tuple[str | Acq
     return acquisition, method
 
 
-def _priors(model: Model, study: Earlier) -> tuple[Prior, ...]:
+def _priors(model: Model, study: Earlier) -> tuple[Related, ...]:
     priors = []
     for output, values in enumerate(study.responses.T):
         warp = fitting.fit_warp(model, study.units, values, output)
         kept = fitting.inliers((warp,), values)
         units, z = study.units[kept], warp.forward(values[kept])
-        priors.append(transfer.prior(units, z, model.places[: units.shape[1]]))
+        priors.append(transfer.related(units, z, model.places[: units.shape[1]]))
     return tuple(priors)
 
 

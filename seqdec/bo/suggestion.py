@@ -46,7 +46,6 @@ class Method(NamedTuple):
     plan: Plan
     initial: int
     """points before the surrogate"""
-    trust_region: bool
     reference_point: np.ndarray | None
     examples: np.ndarray
     """(k, columns) points of a restricted space, else none"""
@@ -214,7 +213,7 @@ def _means_at_full(method: Method, belief: Belief, trials: Trials) -> np.ndarray
 def _region(method: Method, known: Observations, warps: tuple[Warp, ...]) -> tuple[np.ndarray, np.ndarray]:
     """(low, high) of the search box, each (columns,)."""
     columns = method.space.columns
-    if not method.trust_region:
+    if not method.plan.search.trust_region:
         return np.zeros(columns), np.ones(columns)
     stage, merits = _stage(method, known, warps)
     inside = [point for point in known.told if point.inside]
@@ -224,7 +223,7 @@ def _region(method: Method, known: Observations, warps: tuple[Warp, ...]) -> tup
 
 
 def _is_new_region(method: Method, known: Observations, warps: tuple[Warp, ...]) -> bool:
-    if not method.trust_region:
+    if not method.plan.search.trust_region:
         return False
     start = _stage(method, known, warps)[0].start
     return start > 0 and known.trials - np.sum(~known.inside) < start + method.initial

@@ -36,7 +36,7 @@ class Earlier(NamedTuple):
     """(n, m) as in `seqdec.bo.model.Observations`"""
 
 
-class Prior(NamedTuple):
+class Related(NamedTuple):
     """An earlier search's belief about one output."""
 
     units: np.ndarray
@@ -60,7 +60,7 @@ class Prior(NamedTuple):
         return z.mean() + slope * (self.z - means.mean())
 
 
-def is_related(search: tuple[Prior, ...], units: np.ndarray, z: np.ndarray, places: np.ndarray) -> bool:
+def is_related(search: tuple[Related, ...], units: np.ndarray, z: np.ndarray, places: np.ndarray) -> bool:
     """Whether an earlier search is used, given own `z` (k, m) at `units` (k, columns) of the parameters `places`."""
     gain = 0.0
     for one, values in zip(search, z.T, strict=True):
@@ -73,9 +73,9 @@ def _loss(units: np.ndarray, y: np.ndarray, places: np.ndarray) -> float:
     return evidence.descend(evidence.prior_mean(places), evidence.calibration_rows(history))[1]
 
 
-def prior(units: np.ndarray, z: np.ndarray, places: np.ndarray) -> Prior:
-    """The prior of values `z` (n,) at `units` (n, columns) of the parameters `places` (columns,)."""
+def related(units: np.ndarray, z: np.ndarray, places: np.ndarray) -> Related:
+    """The belief of values `z` (n,) at `units` (n, columns) of the parameters `places` (columns,)."""
     history = History(units, z, np.int32(len(z)), places=places)
     hyper = evidence.fitted(history)
     whiten, _ = evidence.whitener(evidence.covariance(hyper, evidence.told(history)))
-    return Prior(units, z, hyper, whiten.T @ (whiten @ z))
+    return Related(units, z, hyper, whiten.T @ (whiten @ z))

@@ -148,9 +148,8 @@ class Workers:
         call: Callable[[Trial], Outcome | None],
         workers: int | Executor,
         catch: tuple[type[Exception], ...],
-        call_timeout: float | None,
     ) -> None:
-        self._call, self._workers, self._catch, self._call_timeout = call, workers, catch, call_timeout
+        self._call, self._workers, self._catch = call, workers, catch
         self.unclaimed: Iterator[Evaluated] = iter(())
         """Trials evaluated, but not handed out."""
 
@@ -170,7 +169,7 @@ class Workers:
                 executor, in_batches = self._workers, False
             else:
                 number = None if self._workers == -1 else self._workers
-                executor, in_batches = Local(number, call_timeout=self._call_timeout), True
+                executor, in_batches = Local(number), True
                 cleanup.callback(executor.shutdown, cancel_futures=True)
             cleanup.callback(lambda: [future.cancel() for future in pending])
             while goes_on():
@@ -193,8 +192,7 @@ class Workers:
     def _outcome(self, future: Future[Outcome | None]) -> Outcome | None:
         """An exception of a future is that of its transport."""
         if not _broken(future) and isinstance(error := future.exception(), Exception):
-            seconds = self._call_timeout if isinstance(error, TimeoutError) else None
-            return failed(error, (*self._catch, TimeoutError), seconds)  # TimeoutError: the executor ended the call
+            return failed(error, (*self._catch, TimeoutError), None)  # TimeoutError: the executor ended the call
         return future.result()
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seqdec.bo import BayesianOptimizer, Categorical, Exhausted, Integer, Real, Search, Surrogate, Trial
+from seqdec.bo.model import Responses
 from seqdec.bo.space.dimensions import Dimension
 from seqdec.bo.space.space import identity
 from seqdec.boundary import checks
@@ -66,8 +67,8 @@ class Sampler(BaseSampler):
         n_startup_trials: trials before the surrogate; None: one for each column of the unit cube, at least two.
         independent_sampler: for unknown parameters; None: `optuna.samplers.RandomSampler`.
         constraints_func: (trial) -> values, stored with each complete or pruned trial.
-        surrogate, surrogate_options, acquisition, capacity, trust_region, standardize, warp, noise_std,
-            reference_point, search, earlier: as in `seqdec.bo.BayesianOptimizer`.
+        surrogate, surrogate_options, acquisition, capacity, responses, noise_std, reference_point, search:
+            as in `seqdec.bo.BayesianOptimizer`.
 
     Raises:
         ValueError, TypeError: an argument does not fit.
@@ -84,26 +85,20 @@ class Sampler(BaseSampler):
         surrogate_options: Mapping[str, Any] | None = None,
         acquisition: str | Acquisition = "auto",
         capacity: int = 128,
-        trust_region: bool | None = None,
-        standardize: bool = True,
-        warp: bool = True,
+        responses: Responses = "warped",
         noise_std: float | None = None,
         reference_point: Sequence[float] | np.ndarray | None = None,
         search: Search | None = None,
-        earlier: Any = None,
     ) -> None:
         options = {
             "surrogate": surrogate,
             "surrogate_options": surrogate_options,
             "acquisition": acquisition,
             "capacity": capacity,
-            "trust_region": trust_region,
-            "standardize": standardize,
-            "warp": warp,
+            "responses": responses,
             "noise_std": noise_std,
             "reference_point": reference_point,
             "search": search,
-            "earlier": earlier,
         }
         self._seed = _random_seed() if seed is None else checks.seed("seed", seed)
         legacy = None if seed is None else int(checks.seed_bits(self._seed))  # NumPy's old generators take 32 bits

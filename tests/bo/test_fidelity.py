@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqdec.bo import BayesianOptimizer, Categorical, Fidelity, Integer
+from seqdec.bo import BayesianOptimizer, Categorical, Fidelity, Integer, Prior, Search
 from seqdec.bo.fidelity import Forecast, level_of
 from seqdec.bo.output_warp import Warp
 from seqdec.bo.surrogates import evidence
@@ -36,7 +36,9 @@ def curve(x: Any) -> Iterator[float]:
 
 def told() -> BayesianOptimizer:
     """An optimizer with values at three levels."""
-    optimizer = quick(SQUARE, fidelity=Fidelity(1, 9), warp=False, surrogate="gp", surrogate_options={"draws": 1})
+    optimizer = quick(
+        SQUARE, fidelity=Fidelity(1, 9), responses="standardized", surrogate="gp", surrogate_options={"draws": 1}
+    )
     for number, x in enumerate(np.random.default_rng(0).random((7, 2))):
         optimizer.tell(x, [height(x, epoch) for epoch in range(1, 10)][: (1, 3, 9)[number % 3]])
     return optimizer
@@ -262,7 +264,7 @@ def test_finite_spaces_failures_and_earlier_studies_have_levels_too() -> None:
 
     first = minimum(fun, bounds, n_calls=9, **OPTIONS | {"fidelity": Fidelity(0.1, 1.0)})
     assert first.x == {"depth": 2, "kind": "a"} and first.status in (0, 4)
-    more = {"fidelity": Fidelity(0.1, 1.0), "earlier": first, "monotone": {"depth": 1}}
+    more = {"fidelity": Fidelity(0.1, 1.0), "prior": Prior(earlier=first, monotone={"depth": 1})}
     assert minimum(fun, bounds, n_calls=4, **OPTIONS | more).x == first.x
 
 
@@ -291,7 +293,7 @@ WRONG = [
     ({"fidelity": Fidelity(1, 9), "objectives": 2}, ValueError, "one objective.*got objectives=2"),
     ({"fidelity": Fidelity(1, 9), "outcome_constraints": 1}, ValueError, "outcome_constraints=1"),
     ({"fidelity": Fidelity(1, 9), "surrogate": "lrkf"}, ValueError, "auto, gp, sparse_gp; got 'lrkf'"),
-    ({"fidelity": Fidelity(1, 9), "trust_region": True}, ValueError, "leave trust_region out"),
+    ({"fidelity": Fidelity(1, 9), "search": Search(trust_region=True)}, ValueError, "leave trust_region out"),
     ({"fidelity": Fidelity(1, 9), "bounds": {"fidelity": (0, 1)}}, ValueError, "'fidelity'.*choose another"),
     ({"fidelity": Fidelity(1, 9), "fun": lambda: 0.0}, TypeError, r"fun must be fun\(x, fidelity\)"),
     ({"fidelity": Fidelity(1, 9), "fun": yielding}, TypeError, "yields, and its signature"),

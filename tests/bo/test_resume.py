@@ -120,8 +120,8 @@ RULE = Linear({0: 1.0}, high=0.9)
         (SQUARE, {"surrogate": "gp"}, "surrogate is 'auto' there and 'gp' here"),
         (
             SQUARE,
-            {"warp": False, "noise_std": 0.1},
-            "warp is True there and False here; noise_std is None there and 0.1",
+            {"responses": "raw", "noise_std": 0.1},
+            "responses is 'warped' there and 'raw' here; noise_std is None there and 0.1",
         ),
         (SQUARE[:1], {}, "the bounds or constraints are others"),
         (SQUARE, {"constraints": [RULE]}, "the bounds or constraints are others"),

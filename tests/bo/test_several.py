@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from seqdec.bo import BayesianOptimizer, hypervolume
+from seqdec.bo import BayesianOptimizer, Search, hypervolume
 from seqdec.bo import model as programs
 from seqdec.bo import output_warp as responses
 from seqdec.bo.output_warp import Warp
@@ -259,7 +259,7 @@ def test_what_is_told_has_the_right_shape(options: Any, told: Any, error: type, 
         ({"objectives": 2, "maximize": [True]}, ValueError, "each of the 2 objectives"),
         ({"objectives": 2, "maximize": 3}, TypeError, "maximize must be True, False, or one of them"),
         ({"objectives": 2, "acquisition": "ucb"}, ValueError, "with several objectives acquisition must be 'auto'"),
-        ({"objectives": 2, "trust_region": True}, ValueError, "trust_region needs one objective"),
+        ({"objectives": 2, "search": Search(trust_region=True)}, ValueError, "trust_region needs one objective"),
     ],
 )
 def test_settings_that_do_not_fit(options: Any, error: type, message: str) -> None:

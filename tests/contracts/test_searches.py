@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from seqdec.bo import BayesianOptimizer, Categorical, Conditional, Integer, Linear, Real, checkpoint
+from seqdec.bo import BayesianOptimizer, Categorical, Conditional, Integer, Linear, Prior, Real, checkpoint
 from tests.bo.common import BOX, QUICK, SQUARE, quick
 
 
 def asked(reference_point: Any) -> np.ndarray:
     """The point after six values with a curved front."""
-    optimizer = quick(SQUARE, objectives=2, initial=6, warp=False, reference_point=reference_point)
+    optimizer = quick(SQUARE, objectives=2, initial=6, responses="standardized", reference_point=reference_point)
     for values in VALUES:
         optimizer.tell(optimizer.ask(), list(values))
     return np.asarray(optimizer.ask().x)
@@ -44,21 +45,21 @@ def below(x: Any) -> bool:
 
 
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {
-    "gp": (BOX, {"trust_region": True}),
+    "gp": (BOX, {"search": replace(QUICK, trust_region=True)}),
     "sparse_gp": (BOX, {"surrogate": "sparse_gp", "surrogate_options": {"points": 4}}),
     "hilofi": (TREE, {"surrogate": "hilofi", "surrogate_options": {"units": 16}}),
     "hilofi_mlp": (BOX, {"surrogate": "hilofi_mlp", "surrogate_options": {"features": [8, 8], "rank": 5}}),
     "lrkf": (BOX, {"surrogate": "lrkf", "surrogate_options": {"features": (8, 8), "rank": 5}}),
     "tree": (TREE, {"constraints": [below, Linear({"rate": 1, "degree": 0.1}, high=1.3)]}),
     "front": (BOX, {"objectives": 2, "maximize": [True, False], "reference_point": [0.1, 0.4]}),
-    "outcome": (BOX, {"outcome_constraints": 1, "monotone": [{0: 1}, {1: -1}]}),
+    "outcome": (BOX, {"outcome_constraints": 1, "prior": Prior(monotone=[{0: 1}, {1: -1}])}),
     "outcome, network": (
         BOX,
         {"outcome_constraints": 1, "surrogate": "lrkf", "surrogate_options": {"features": (8, 8), "rank": 5}},
     ),
-    "optimum": (BOX, {"optimum": {0: (0.5, 0.1)}}),
+    "optimum": (BOX, {"prior": Prior(optimum={0: (0.5, 0.1)})}),
     "noise": (BOX, {"noise_std": 0.5, "acquisition": "ucb"}),
-    "earlier": (BOX, {"earlier": EARLIER}),
+    "earlier": (BOX, {"prior": Prior(earlier=EARLIER)}),
 }
 
 
@@ -66,7 +67,7 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_search_goes_on_to_the_bit_from_its_file_and_from_copies(case: str, tmp_path: Path) -> None:
     bounds, options = CASES[case]
-    study = BayesianOptimizer(bounds, seed=0, capacity=16, search=QUICK, **options)
+    study = BayesianOptimizer(bounds, **{"seed": 0, "capacity": 16, "search": QUICK, **options})
     objectives, outcomes = study.outputs
 
     def tell(one: BayesianOptimizer, trial: Any, number: int) -> None:

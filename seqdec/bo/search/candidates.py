@@ -40,6 +40,9 @@ class Search:
     """Whether to suggest from the same Sobol points, without ascent, as in the paper."""
     repeats: bool | None = None
     """Whether to repeat points; None: in an exhausted finite space with noisy values."""
+    trust_region: bool | None = None
+    """Whether to search a box around the best point; None: with more than 20 parameters, those of one condition counted
+    once, and one objective."""
 
     def checked(self) -> "Search":
         """Itself with Python numbers. Raises TypeError or ValueError."""
@@ -54,6 +57,7 @@ class Search:
             checks.count("steps", self.steps, 0),
             checks.flag("grid", self.grid),
             None if self.repeats is None else checks.flag("repeats", self.repeats),
+            None if self.trust_region is None else checks.flag("trust_region", self.trust_region),
         )
         if search.num_restarts > raw_samples:
             raise ValueError(f"num_restarts must be at most raw_samples={raw_samples}; got {search.num_restarts}")

@@ -274,7 +274,7 @@ class Space:
         if not np.all(np.abs(found.unit - 0.5) <= _FARTHEST):
             raise ValueError(f"{error}, and farther from them than they are wide: leave it out")
         if not outside:
-            raise ValueError(f"{error}: outside=True makes it a value that informs the search")
+            raise ValueError(f"{error}: BayesianOptimizer.tell(..., outside=True) takes it")
         return found._replace(inside=False)
 
     def _point(self, values: Any) -> Point:
