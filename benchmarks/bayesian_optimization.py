@@ -1,8 +1,8 @@
-"""seqdec beside BoTorch, Optuna's samplers and random search: best value found, and CPU seconds per question.
+"""seqdec beside BoTorch, Ax, Optuna, SMAC and random search: best value found, and CPU seconds per question.
 
     OMP_NUM_THREADS=1 python benchmarks/bayesian_optimization.py [--methods seqdec ...] [--tasks branin ...] [--runs 5]
     OMP_NUM_THREADS=1 python benchmarks/bayesian_optimization.py --tasks svc boosting choice forest kernel pipeline
-        network-{digits,tumors,diabetes} --out results/models
+        xgboost lightgbm network-digits --out results/models
     OMP_NUM_THREADS=1 python benchmarks/bayesian_optimization.py --tasks plateau{1,2,3,4} --runs 8 --out results/flat
     OMP_NUM_THREADS=1 python benchmarks/bayesian_optimization.py --tasks levy20 --runs 3 --out results/levy
     OMP_NUM_THREADS=1 python benchmarks/bayesian_optimization.py --tasks bbob-{1..24}-5-1 --runs 1 --out results/bbob
@@ -17,13 +17,19 @@ The tasks are those of `black_boxes.py`. Methods:
 - botorch: `SingleTaskGP` and `LogExpectedImprovement` with their defaults, `optimize_acqf` with 10 restarts and 512 raw
   samples, after Sobol points, one for each column but at least five. It sees the flattened cube of seqdec: integers are
   rounded, categories are one-hot, and inactive parameters have a constant value, after the maximization.
+- ax: `Client` with its defaults, which are models of BoTorch for mixed and hierarchical spaces. An integer that others
+  depend on is an ordered choice. Parameters with several values of a condition are always active, because Ax knows
+  trees only.
 - optuna-gp, optuna-tpe: `GPSampler` and `TPESampler` with their defaults, define-by-run. Of a conditional space
   `GPSampler` models the parameters that every trial has, in `choice` the model alone, and draws the others at random.
+- smac: `HyperparameterOptimizationFacade`, a random forest, with its defaults; "deterministic" where values are not
+  noisy. It is trained after every eighth value, which the median of the seconds does not show.
 - cma: `CMAEvolutionStrategy` of the package cma from the middle of the cube with a step of .3, for numbers only.
 - random: uniform points of the space; "random x 2" has twice the calls.
 
 Where values are noisy, what counts is the error that `judge` finds at the point that a method answers with: of seqdec
-that of `recommend`, of the others, as they say, that with the smallest value.
+that of `recommend`, of Ax that of `get_best_parameterization`, of SMAC the incumbent, of the others, as they say, that
+with the smallest value.
 
 A process plays all runs of a task and a method. `cold` are the CPU seconds of the first modeled question in a new
 process, without `import`, that of the packages, and `warm` the median of all others; the threads of the process count.
@@ -33,6 +39,7 @@ means over the tasks too, which `summary.csv` has one by one.
 """
 
 import importlib
+import logging
 import multiprocessing
 import subprocess
 import sys
@@ -40,6 +47,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -122,23 +130,100 @@ def botorch(task: Task, seed: int) -> Player:
     return Player(ask)
 
 
+def _inner(bounds: Any) -> Any:
+    """The dimension, also of a conditional parameter."""
+    return bounds.dimension if isinstance(bounds, Conditional) else bounds
+
+
+def _active(bounds: Any, x: Any) -> bool:
+    """Whether the point has this parameter."""
+    return not isinstance(bounds, Conditional) or x.get(bounds.on) in bounds.values
+
+
+def ax(task: Task, seed: int) -> Player:
+    """BoTorch's models of mixed and hierarchical spaces, as Ax chooses them."""
+    from ax.api.client import Client
+    from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
+
+    client, parameters = Client(random_seed=seed), []
+    dependents: dict[str, dict[Any, list[str]]] = {}
+    for name, bounds in task.space.items():
+        if isinstance(bounds, Conditional) and len(bounds.values) == 1:  # more are no tree
+            dependents.setdefault(bounds.on, {}).setdefault(bounds.values[0], []).append(name)
+    for name, bounds in task.space.items():
+        dimension, parent = _inner(bounds), dependents.get(name)
+        if isinstance(dimension, Integer) and parent:
+            dimension = Ordinal(tuple(range(dimension.low, dimension.high + 1)))
+        if isinstance(dimension, Categorical | Ordinal):
+            kind: Any = type(dimension.choices[0]).__name__
+            ordered = isinstance(dimension, Ordinal)
+            choices: Any = list(dimension.choices)
+            parameters.append(ChoiceParameterConfig(name, choices, kind, ordered, parent))
+        else:
+            kind = "int" if isinstance(dimension, Integer) else "float"
+            scaling = "log" if dimension.log else "linear"
+            parameters.append(RangeParameterConfig(name, (dimension.low, dimension.high), kind, scaling=scaling))
+    client.configure_experiment(parameters)
+    client.configure_optimization("-value")
+    told: list[float] = []
+
+    def point(x: Any) -> dict[str, Any]:
+        return {name: value for name, value in x.items() if _active(task.space[name], x)}
+
+    def ask() -> Question:
+        ((trial, found),) = client.get_next_trials(1).items()
+
+        def tell(value: float) -> None:
+            told.append(value)
+            client.complete_trial(trial, {"value": value})
+
+        return Question(point(found), tell, len(told) >= 5)  # the default
+
+    return Player(ask, lambda: point(client.get_best_parameterization()[0]))
+
+
+def smac(task: Task, seed: int) -> Player:
+    """A random forest."""
+    import ConfigSpace
+    from smac import HyperparameterOptimizationFacade, Scenario
+    from smac.runhistory import TrialValue
+
+    space = ConfigSpace.ConfigurationSpace(seed=seed)
+    for name, bounds in task.space.items():
+        dimension = _inner(bounds)
+        if isinstance(dimension, Categorical | Ordinal):
+            space.add(ConfigSpace.Categorical(name, dimension.choices, ordered=isinstance(dimension, Ordinal)))
+        else:
+            kind = ConfigSpace.Integer if isinstance(dimension, Integer) else ConfigSpace.Float
+            space.add(kind(name, (dimension.low, dimension.high), log=dimension.log))
+        if dimension is not bounds:
+            space.add(ConfigSpace.InCondition(space[name], space[bounds.on], list(bounds.values)))
+    options: Any = {"n_trials": task.calls, "deterministic": task.judge is None, "output_directory": Path(mkdtemp())}
+    facade: Any = HyperparameterOptimizationFacade(Scenario(space, seed=seed, **options))
+
+    def ask() -> Question:
+        trial = facade.ask()
+        modeled = "Initial Design" not in str(trial.config.origin)
+        return Question(dict(trial.config), lambda value: facade.tell(trial, TrialValue(value), save=False), modeled)
+
+    return Player(ask, lambda: dict(facade.intensifier.get_incumbent()))
+
+
 def _optuna(kind: str) -> Method:
     """A sampler of Optuna."""
 
     def start(task: Task, seed: int) -> Player:
         import optuna
 
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
         study = optuna.create_study(sampler=getattr(optuna.samplers, kind)(seed=seed))
 
         def ask() -> Question:
             modeled = len(study.trials) >= 10  # both samplers' default
             trial, x = study.ask(), {}
-            for name, dimension in task.space.items():
-                if isinstance(dimension, Conditional):
-                    if x.get(dimension.on) not in dimension.values:
-                        continue
-                    dimension = dimension.dimension
+            for name, bounds in task.space.items():
+                if not _active(bounds, x):
+                    continue
+                dimension = _inner(bounds)
                 if isinstance(dimension, Categorical | Ordinal):
                     x[name] = trial.suggest_categorical(name, dimension.choices)
                 else:
@@ -187,8 +272,10 @@ def cma(task: Task, seed: int) -> Player:
 METHODS: dict[str, Method] = {
     "seqdec": seqdec,
     "botorch": botorch,
+    "ax": ax,
     "optuna-gp": _optuna("GPSampler"),
     "optuna-tpe": _optuna("TPESampler"),
+    "smac": smac,
     "cma": cma,
     "random": random,
     "random x 2": random,
@@ -196,8 +283,10 @@ METHODS: dict[str, Method] = {
 PACKAGES = {
     "seqdec": ("seqdec.bo",),
     "botorch": ("botorch.acquisition", "botorch.fit", "botorch.models", "botorch.optim"),
+    "ax": ("ax.api.client",),
     "optuna-gp": ("optuna", "torch", "scipy.optimize"),
     "optuna-tpe": ("optuna",),
+    "smac": ("smac",),
     "cma": ("cma",),
     "random": (),
     "random x 2": (),
@@ -227,6 +316,7 @@ def play(name: str, method: str, seed: int) -> pd.DataFrame:
 def play_all(name: str, method: str, seeds: list[int], path: Path) -> None:
     """The runs of a task and a method, each saved as soon as it is finished."""
     warnings.simplefilter("ignore")  # of the classifiers and of the other packages
+    logging.disable()
     for package in PACKAGES[method]:
         importlib.import_module(package)
     for place, seed in enumerate(seeds):

@@ -82,7 +82,7 @@ TASKS = {
     "griewank6": _boxed(_griewank, [(-50, 70)] * 6, 0.0, 50),
     "styblinski-tang5": _boxed(_styblinski_tang, [(-5, 5)] * 5, -39.16616570377142 * 5, 50),
     "michalewicz5": _boxed(_michalewicz, [(0, math.pi)] * 5, -4.687658179, 50),
-    **{name: Task(model.error, model.space, math.nan, 40) for name, model in MODELS.items()},
+    **{name: Task(model.error, model.space, math.nan, model.calls) for name, model in MODELS.items()},
 }
 _SHARE = 0.045
 """Of the volume of a box, where a function with a plateau is not constant."""

@@ -1,9 +1,9 @@
-"""Models of scikit-learn to be tuned: seven by the error of three folds, and three networks whose folds are drawn anew.
+"""Models to be tuned: nine by the error of three folds, and three networks whose folds are drawn anew.
 
-The data are those that scikit-learn contains. The first seven errors are means of three folds, which are the same in
-every call. A network is trained once in a call, from another initial point and on another split of the rows, so that
-its error is noisy: what counts is the mean error on ten splits of its own, `judge`, at the point that a method answers
-with.
+They are those of scikit-learn, XGBoost and LightGBM; the data are those that scikit-learn contains. The first nine
+errors are means of three folds, which are the same in every call. A network is trained once in a call, from another
+initial point and on another split of the rows, so that its error is noisy: what counts is the mean error on ten splits
+of its own, `judge`, at the point that a method answers with.
 """
 
 import functools
@@ -28,6 +28,7 @@ class Model(NamedTuple):
     """of a point, and of networks also a seed"""
     space: dict[str, Any]
     noisy: bool = False
+    calls: int = 50
 
     def judge(self, x: Point) -> float:
         """The mean error of a network on ten splits that are no call's."""
@@ -166,6 +167,21 @@ def _stages(x: Point) -> float:
     return 1 + _folds(make_pipeline(*parts, model), blurred ** x["power"], labels, "accuracy")
 
 
+def _xgboost(x: Point) -> float:
+    """The log loss of tumors."""
+    from xgboost import XGBClassifier
+
+    return _folds(XGBClassifier(n_jobs=1, random_state=0, **x), *_tumors(), "neg_log_loss")
+
+
+def _lightgbm(x: Point) -> float:
+    """The log loss of digits after ten rounds."""
+    from lightgbm import LGBMClassifier
+
+    model = LGBMClassifier(n_estimators=10, subsample_freq=1, n_jobs=1, random_state=0, verbose=-1, **x)
+    return _folds(model, *_digits(), "neg_log_loss")
+
+
 def _network(x: Point, seed: int, data: Callable[[], tuple[np.ndarray, np.ndarray]], epochs: int) -> float:
     """The loss on a third of the rows of a network that is trained on the others.
 
@@ -247,6 +263,32 @@ _STAGES = {
     "ridge.fit_intercept": _of("ridge", Categorical((False, True))),
     "centroid.shrink_threshold": _of("centroid", Real(1e-3, 1.0, log=True)),
 }
+_XGBOOST = {
+    "n_estimators": Integer(5, 100, log=True),
+    "learning_rate": Real(1e-2, 1.0, log=True),
+    "max_depth": Integer(1, 10),
+    "min_child_weight": Real(1e-2, 30.0, log=True),
+    "gamma": Real(1e-4, 10.0, log=True),
+    "subsample": Real(0.2, 1.0),
+    "colsample_bytree": Real(0.2, 1.0),
+    "colsample_bylevel": Real(0.2, 1.0),
+    "colsample_bynode": Real(0.2, 1.0),
+    "reg_alpha": Real(1e-4, 10.0, log=True),
+    "reg_lambda": Real(1e-4, 100.0, log=True),
+    "grow_policy": Categorical(("depthwise", "lossguide")),
+    "max_leaves": Conditional(Integer(2, 64, log=True), on="grow_policy", values=("lossguide",)),
+}
+_LIGHTGBM = {
+    "learning_rate": Real(1e-2, 1.0, log=True),
+    "num_leaves": Integer(2, 64, log=True),
+    "min_child_samples": Integer(1, 60, log=True),
+    "reg_alpha": Real(1e-4, 10.0, log=True),
+    "reg_lambda": Real(1e-4, 100.0, log=True),
+    "subsample": Real(0.2, 1.0),
+    "colsample_bytree": Real(0.1, 1.0),
+    "boosting_type": Categorical(("gbdt", "dart")),
+    "drop_rate": Conditional(Real(0.01, 0.5), on="boosting_type", values=("dart",)),
+}
 _NETWORK = {
     "layers": Integer(1, 3),
     "width_1": Integer(4, 64, log=True),
@@ -275,7 +317,9 @@ MODELS = {
     "forest": Model(_forest, _TREES),
     "kernel": Model(_kernel, _KERNEL),
     "pipeline": Model(_pipeline, _PIPELINE),
-    "stages": Model(_stages, _STAGES),
+    "stages": Model(_stages, _STAGES, calls=40),
+    "xgboost": Model(_xgboost, _XGBOOST),
+    "lightgbm": Model(_lightgbm, _LIGHTGBM),
     **{
         f"network-{name}": Model(functools.partial(_network, data=data, epochs=epochs), _NETWORK, noisy=True)
         for name, data, epochs in (("digits", _digits, 15), ("tumors", _tumors, 15), ("diabetes", _diabetes, 15))
