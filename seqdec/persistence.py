@@ -394,8 +394,11 @@ def read_json(path: Path) -> Any:
 
 def file_identity(path: Path) -> tuple[int, ...] | None:
     """What changes whenever the file `path` is written; None without one."""
+    if not path.is_file():
+        return None
     try:
-        found = os.stat(path)
+        with path.open("rb") as file:  # of a network file system, only what is opened is known to be the newest
+            found = os.fstat(file.fileno())
     except OSError:
         return None
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
@@ -419,21 +422,23 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def locked_file(path: Path | None, patience: float = 0.0) -> ExitStack:
+def locked_file(path: Path | None, patience: float = 0.0, *, stays: bool = False) -> ExitStack:
     """Keep others that lock it from the file `path`, existing or not, until the end of a `with`; None: no file.
+
+    `stays`: the file of the lock is kept, so that many may wait for it.
 
     Raises FileExistsError if it is in use for longer than `patience` seconds, OSError if `write_file` could not write.
     """
     held = ExitStack()
     if path is not None:
-        lock = _locked_file(path, patience)
+        lock = _locked_file(path, patience, stays)
         lock.__enter__()
         held.callback(lock.__exit__, None, None, None)  # an exception of the caller may take no traceback
     return held
 
 
 @contextmanager
-def _locked_file(path: Path, patience: float) -> Iterator[None]:
+def _locked_file(path: Path, patience: float, stays: bool) -> Iterator[None]:
     check_replaceable(path)
     target = Path(os.path.realpath(path))
     lock = target.with_name(f".{target.name}.lock")
@@ -441,8 +446,23 @@ def _locked_file(path: Path, patience: float) -> Iterator[None]:
         try:
             yield
         finally:
-            with suppress(OSError):  # Windows removes no open file
-                lock.unlink()
+            if not stays:
+                with suppress(OSError):  # Windows removes no open file
+                    lock.unlink()
+
+
+def claim(path: Path, held: ExitStack) -> str:
+    """A new name beside the file `path`, which `is_claimed` until the end of `held` or of this process."""
+    folder, lock = _temporary(Path(os.path.realpath(path)))
+    held.callback(_discard, folder, lock)
+    return folder.name
+
+
+def is_claimed(path: Path, name: str) -> bool:
+    """Whether the process that has this name by `claim` lives."""
+    folder = Path(os.path.realpath(path)).with_name(name)
+    clear([folder])
+    return folder.is_dir()
 
 
 @contextmanager

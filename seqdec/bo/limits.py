@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,6 +68,8 @@ class Progress(NamedTuple):
     """how the callback ended the search, or empty"""
     traceback: str | None = None
     """of the first caught exception"""
+    held: Mapping[str, str] = {}
+    """in a shared search, workers of the trials under evaluation by number"""
 
 
 def prolonged(progress: Progress, n_calls: int) -> Progress:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, CancelledError
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -32,8 +32,10 @@ from seqdec.bo.limits import (
 )
 from seqdec.bo.optimizer import BayesianOptimizer
 from seqdec.bo.space.space import Point, identity
+from seqdec.bo.study import LostError, Study
 from seqdec.bo.trials import Exhausted, Trial
 from seqdec.bo.workers import Outcome, Workers, note
+from seqdec.persistence import file_identity
 
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
@@ -41,10 +43,11 @@ if TYPE_CHECKING:
 
     from seqdec.bo.result import SearchResult
 
+R = TypeVar("R")
 NOTE = "minimize"
 """The optimizer's note of the progress."""
 _PAUSE = 1.0
-"""Seconds between computations of the expected gain."""
+"""Seconds between computations of the expected gain, and between looks at what other processes evaluate."""
 _logger = logging.getLogger(__name__)
 
 
@@ -73,13 +76,14 @@ class Run:
     workers: Workers
     number: int
     """trials under evaluation at a time"""
-    given: list[Point]
-    """points to start from"""
+    points: list[Point]
+    """to start from"""
     callback: "Callable[[OptimizeResult], Any] | None"
     """(result so far) -> True to end the search"""
     bar: "tqdm"
-    path: Path | None
-    """of the study's file"""
+    study: Study
+    read: Callable[[], tuple[BayesianOptimizer, Progress]]
+    """what the study's file holds"""
     choosing: float = 0.0
     """seconds to choose the last point"""
     gain: float = math.nan
@@ -92,15 +96,42 @@ class Run:
     """of the callback"""
 
     def __post_init__(self) -> None:
-        self.asked = list(self.optimizer.pending)
+        self._adopt(self.optimizer, self.progress)
+
+    def _adopt(self, optimizer: BayesianOptimizer, progress: Progress) -> None:
+        self.optimizer, self.progress = optimizer, progress
+        self.given = self.points[len(optimizer.trials) :]
+        """points to start from that were not proposed"""
         self.signs = self.optimizer.settings.signs[: self.optimizer.outputs.objectives]
         values = np.reshape(self.optimizer.evaluations()[1], (-1, len(self.signs)))
         self.front = values[self.optimizer.feasibility()] * self.signs
         """(k, objectives) feasible values, larger is better, among them the best"""
         self.reserved: dict[int, float] = {}
         """costs of the trials under evaluation, by number"""
+        self.elsewhere: dict[str, str] = {}
+        """as `Progress.held`, by other processes"""
         if len(self.front) and self.progress.improved is None:
             self.progress = self.progress._replace(improved=0)
+
+    def _shared(self, act: Callable[[], R]) -> R:
+        """`act` on the newest state, while other processes wait; again where the study was lost meanwhile."""
+        while True:
+            with contextlib.suppress(LostError), self.study.exclusive():
+                if self.study.worker:
+                    self._refresh(self.study.worker)
+                return act()
+
+    def _refresh(self, own: str) -> None:
+        if self.study.path is not None and self.optimizer._file != (self.study.path, file_identity(self.study.path)):
+            self._adopt(*self.read())
+        held = self.progress.held.items()
+        alive = {worker for worker in {worker for _, worker in held} - {own} if self.study.is_alive(worker)}
+        self.elsewhere = {number: worker for number, worker in held if worker in alive}
+
+    def _write(self) -> None:
+        own = dict.fromkeys(map(str, self.reserved), self.study.worker) if self.study.worker else {}
+        self.progress = self.progress._replace(held=self.elsewhere | own)
+        write(self.study.path, self.optimizer, self.progress)
 
     def until_ended(self) -> tuple[int, str]:
         """Evaluate until the search ends -> (status, message). Raises exceptions of `fun` not to be caught."""
@@ -130,14 +161,18 @@ class Run:
     def _loop(self) -> tuple[int, str]:
         if self.progress.reported < self.progress.calls:  # it was killed before the callback returned
             self._report()
-        with contextlib.closing(self.workers.evaluated(lambda: self._end() is None, self._trials)) as evaluated:
-            for trial, outcome in evaluated:
-                if outcome is None:
-                    self.late = True
-                else:
-                    self._record(trial, outcome)
-                if self.progress.stopped:
-                    break
+        while True:
+            with contextlib.closing(self.workers.evaluated(lambda: self._end() is None, self._trials)) as evaluated:
+                for trial, outcome in evaluated:
+                    if outcome is None:
+                        self.late = True
+                    else:
+                        self._record(trial, outcome)
+                    if self.progress.stopped:
+                        break
+            if not self._shared(lambda: bool(self.elsewhere)) or self._is_over():
+                break
+            time.sleep(_PAUSE)
         if (ended := self._end()) is not None:
             return ended
         if self._is_over():
@@ -164,15 +199,25 @@ class Run:
         return self.late or time.time() >= self.limits.deadline
 
     def _trials(self, pending: int) -> list[Trial]:
-        """The next trials, first those of a killed search."""
+        if self._is_over() or pending >= self.number:
+            return []
+        if self.study.worker:
+            self.optimizer._compile_ahead()
+        return self._shared(lambda: [] if self._end() is not None else self._chosen(pending))
+
+    def _chosen(self, pending: int) -> list[Trial]:
+        """The next trials, first those of a killed process."""
         from seqdec.progress import compiling
 
+        if not pending:
+            self.reserved = {}
         trials: list[Trial] = []
-        if self._is_over():
-            return trials
-        while self.asked and self._has_room(pending + len(trials)):
-            trials.append(self._begun(self.asked.pop(0)))
+        taken = {*map(str, self.reserved), *self.elsewhere}
+        asked = [trial for trial in self.optimizer.pending if str(trial.number) not in taken]
+        while asked and self._has_room(pending + len(trials)):
+            trials.append(self._begun(asked.pop(0)))
         if trials:
+            self._write()
             return trials
         began, said = time.perf_counter(), self.bar.postfix or ""
         if not self.optimizer.is_fitted:
@@ -186,14 +231,15 @@ class Run:
             shown = self.optimizer.is_fitted and len(self.signs) == 1 and not self.bar.disable
             if shown and began > self.looked + _PAUSE:
                 self.gain, self.looked = self.optimizer.expected_gain(), began
-            write(self.path, self.optimizer, self.progress)
+            self._write()
         return trials
 
     def _has_room(self, pending: int) -> bool:
         return pending < self.number and fits(self.limits, self._cost())
 
     def _cost(self) -> float:
-        return self.progress.cost + sum(self.reserved.values())
+        elsewhere = (trial for trial in self.optimizer.pending if str(trial.number) in self.elsewhere)
+        return self.progress.cost + sum(self.reserved.values()) + sum(map(self._cost_of, elsewhere))
 
     def _begun(self, trial: Trial) -> Trial:
         self.reserved[trial.number] = self._cost_of(trial)
@@ -253,12 +299,25 @@ class Run:
                 stopped = "callback raised StopIteration"
             except Exception as error:
                 raise _CallbackError from error
-            self.progress = self.progress._replace(reported=self.progress.calls, stopped=stopped)
-            write(self.path, self.optimizer, self.progress)
+            self._shared(lambda: self._reported(stopped))
+
+    def _reported(self, stopped: str) -> None:
+        self.progress = self.progress._replace(reported=self.progress.calls, stopped=stopped or self.progress.stopped)
+        self._write()
 
     def _tell(self, trial: Trial, outcome: Outcome) -> None:
         """Tell an outcome, and write the file unless an exception ends the search."""
+        if outcome.raised is None:
+            self._shared(lambda: self._told(trial, outcome) and self._write())
+        else:
+            self._told(trial, outcome)
+
+    def _told(self, trial: Trial, outcome: Outcome) -> bool:
+        """Whether it was told; not where another process, which took this one for dead, has told it."""
         reason, progress = outcome.reason, self.progress
+        self.reserved.pop(trial.number, None)
+        if self.study.worker and all(one.number != trial.number for one in self.optimizer.pending):
+            return False
         self.optimizer.tell(
             trial,
             outcome.value,
@@ -267,7 +326,6 @@ class Run:
             reason=reason,
             seconds=outcome.seconds,
         )
-        self.reserved.pop(trial.number, None)
         calls, first = progress.calls + 1, progress.traceback
         cost = progress.cost + self._cost_of(trial, outcome)
         improved = cost if not reason and self._improves(trial, outcome) else progress.improved
@@ -281,11 +339,10 @@ class Run:
             failures=progress.failures + 1 if reason else 0,
             last=reason,
             improved=improved,
-            reported=calls if self.callback is None else progress.reported,
+            reported=calls if self.callback is None or self.study.worker else progress.reported,
             traceback=first,
         )
-        if outcome.raised is None:
-            write(self.path, self.optimizer, self.progress)
+        return True
 
     def _improves(self, trial: Trial, outcome: Outcome) -> bool:
         """Whether no earlier feasible value is as good in all objectives; it joins the front."""

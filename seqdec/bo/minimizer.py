@@ -1,6 +1,7 @@
 """`minimize` and `maximize`: Bayesian optimization in one call."""
 
 import contextlib
+import functools
 import inspect
 import os
 import secrets
@@ -8,13 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from numbers import Integral
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from seqdec.bo import checkpoint as files
 from seqdec.bo import loop
+from seqdec.bo import study as studies
 from seqdec.bo.fidelity import Fidelity, Grid
 from seqdec.bo.limits import Progress, limits_of, prolonged
 from seqdec.bo.loop import Run
@@ -32,7 +33,6 @@ from seqdec.bo.workers import Call, Workers
 from seqdec.boundary import checks
 from seqdec.core import Acquisition
 from seqdec.executors import width
-from seqdec.persistence import located, locked_file
 
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
@@ -74,6 +74,7 @@ def minimize(
     catch: type[Exception] | Iterable[type[Exception]] = (),
     max_failures: int = 30,
     checkpoint: str | os.PathLike[str] | None = None,
+    shared: bool = False,
     callback: Callable[..., Any] | None = None,
     progress: bool | None = None,
 ) -> "SearchResult":
@@ -109,7 +110,10 @@ def minimize(
         max_failures: end after so many failed calls in a row.
 
         checkpoint: file from which the search continues, to the bit, after a kill; locked meanwhile. Limits,
-            workers, `catch`, `callback` and `fun` may differ.
+            workers, `catch`, `callback` and `fun` may differ. Or "postgresql://user@host/database#study", shared.
+        shared: the processes that pass the same checkpoint work on one search: `n_calls` and the other limits count the
+            calls of all, `time_limit`, `callback` and Ctrl-C are of each, and all return the same result. Each
+            evaluates one point at a time; what a killed one was evaluating, another evaluates again.
         callback: called after every call with the best x or, if its argument is `intermediate_result`, the result so
             far; True or StopIteration ends the search.
         progress: a bar on standard error; None: on a terminal, elsewhere a line now and then.
@@ -119,7 +123,7 @@ def minimize(
 
     Raises:
         ValueError, TypeError: an argument does not fit, or the checkpoint is damaged or of another search.
-        OSError: the checkpoint cannot be written; FileExistsError: another search uses it.
+        OSError: the checkpoint cannot be written; FileExistsError: another search uses it, and does not share it.
         Exception: of `fun`, with the result so far as its attribute `search_result`.
     """
     from seqdec.progress import bar
@@ -127,11 +131,16 @@ def minimize(
     n_calls = checks.count("n_calls", n_calls)
     _check_workers(fun, workers)
     catch, told_of = _exceptions(catch), _of_the_result(callback)
-    number = _number_at_a_time(batch_size, workers)
+    number, shared = _number_at_a_time(batch_size, workers), checks.flag("shared", shared)
     outputs, space = Outputs(objectives, outcome_constraints), space_from(bounds, constraints)
-    path = None if checkpoint is None else located(checkpoint)  # `fun` may change the working directory
-    with locked_file(path):
-        kept = _read(path, space, [name for name in (surrogate, acquisition) if isinstance(name, str)])
+    with contextlib.ExitStack() as held, contextlib.ExitStack() as beginning:
+        study = studies.opened(checkpoint, shared, held)
+        _check_one(study, number, workers)
+        beginning.enter_context(study.exclusive())
+        trust = [name for name in (surrogate, acquisition) if isinstance(name, str)]
+        kept = _read(study, space, trust) if study.path is not None and study.path.exists() else None
+        if kept is not None and not study.worker and any(map(study.is_alive, kept[1].held.values())):
+            raise FileExistsError(f"{study.name} is in use by processes that share it: wait, or pass shared=True")
         if seed is None:
             seed = secrets.randbits(32) if kept is None else kept[0].seed
         given, known = _start_points(space, x0, y0, n_calls, outputs)
@@ -161,10 +170,11 @@ def minimize(
         limits = limits._replace(repeats=_repeats(repeats, objectives, fidelity))
         so_far = Progress(n_calls)
         if kept is None:
-            loop.write(path, optimizer, so_far)  # fails before anything is evaluated
+            loop.write(study.path, optimizer, so_far)  # fails before anything is evaluated
         else:
-            _check_equal(path, kept[0], optimizer, points)
+            _check_equal(study, kept[0], optimizer, points)
             optimizer, so_far = kept[0], prolonged(kept[1], n_calls)
+        beginning.close()  # other processes may begin
         grid = optimizer.settings.fidelity
         call = Call(fun, outputs, catch, limits.deadline, grid, _yields_curves(fun, grid))
         caller = Workers(call, workers, catch)
@@ -173,7 +183,8 @@ def minimize(
         name = optimizer.surrogate if isinstance(optimizer.surrogate, str) else "custom"
         title = f"{aim} with {name}{' (auto)' if optimizer.settings.is_automatic else ''}"
         with bar(n_calls, title, "call", show=show, initial=int(so_far.cost)) as shown:
-            run = Run(optimizer, so_far, limits, caller, number, points[len(optimizer.trials) :], told_of, shown, path)
+            read = functools.partial(_read, study, space, trust)
+            run = Run(optimizer, so_far, limits, caller, number, points, told_of, shown, study, read)
             try:
                 status, message = run.until_ended()
             except BaseException as error:
@@ -301,22 +312,29 @@ def _start_points(
     return points, values
 
 
-def _read(path: Path | None, space: Space, trust: list[str]) -> tuple[BayesianOptimizer, Progress] | None:
-    """The search of a file, if there is one. Raises ValueError for a file of another kind."""
-    if path is None or not path.exists():
-        return None
+def _check_one(study: studies.Study, number: int, workers: Any) -> None:
+    if study.worker and (number > 1 or (workers != 1 and not isinstance(workers, Executor))):
+        raise ValueError(
+            "each process of a shared search evaluates one point at a time: start further processes, without workers "
+            f"and batch_size; got workers={workers!r} for {number} points"
+        )
+
+
+def _read(study: studies.Study, space: Space, trust: list[str]) -> tuple[BayesianOptimizer, Progress]:
+    """The search of a study's file. Raises ValueError for a file of another kind."""
     functions = [rule for rule in space.constraints if not isinstance(rule, Linear)]
+    path: Any = study.path
     optimizer = BayesianOptimizer.load(path, functions, trust=trust)
     if loop.NOTE not in optimizer.notes:
         raise ValueError(
-            f"checkpoint {path} is a study that BayesianOptimizer.save wrote: pass its evaluations as x0 and y0, and "
-            "another path"
+            f"checkpoint {study.name} is a study that BayesianOptimizer.save wrote: pass its evaluations as x0 and y0, "
+            "and another path"
         )
     return optimizer, Progress(**optimizer.notes[loop.NOTE])
 
 
 def _check_equal(
-    path: Path | None, optimizer: BayesianOptimizer, other: BayesianOptimizer, points: list[Point]
+    study: studies.Study, optimizer: BayesianOptimizer, other: BayesianOptimizer, points: list[Point]
 ) -> None:
     """Raises ValueError unless searches and start points are equal."""
     told, asked = len(other.trials), min(len(points), len(optimizer.trials))
@@ -335,6 +353,6 @@ def _check_equal(
             differing.append("y0 is another")
     if differing:
         raise ValueError(
-            f"checkpoint {path} is of another search: {'; '.join(differing)}. Give the arguments with which it began, "
-            "or another path"
+            f"checkpoint {study.name} is of another search: {'; '.join(differing)}. Give the arguments with which it "
+            "began, or another path"
         )

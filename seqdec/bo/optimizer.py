@@ -269,6 +269,14 @@ class BayesianOptimizer:
             _compiling[programs] = _compiler.submit(_compile, self._method, self.capacity)
 
     @_exclusive
+    def _compile_ahead(self) -> None:
+        """Compile now what the next question needs."""
+        if not suggestion.is_early(self._method, self._observations()):
+            self._compile()
+            if (compiling := _compiling.get(self._programs())) is not None:
+                compiling.result()
+
+    @_exclusive
     def propose(self, x: Any, *, fidelity: float | None = None) -> Trial:
         """A pending trial at a given point and level, by default full fidelity."""
         level, self._current = self._level(fidelity) or 0, None
