@@ -459,10 +459,8 @@ def claim(path: Path, held: ExitStack) -> str:
 
 
 def is_claimed(path: Path, name: str) -> bool:
-    """Whether the process that has this name by `claim` lives."""
-    folder = Path(os.path.realpath(path)).with_name(name)
-    clear([folder])
-    return folder.is_dir()
+    """Whether the process that has this name by `claim` lives; within `locked_file`, which clears what others left."""
+    return Path(os.path.realpath(path)).with_name(name).is_dir()
 
 
 @contextmanager

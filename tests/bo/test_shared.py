@@ -53,7 +53,11 @@ def test_four_processes_of_which_one_is_killed(checkpoint: str, tmp_path: Path) 
         subprocess.Popen([*command, *["kill"] * (not number)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
         for number in range(4)
     ]
-    said = [job.communicate(timeout=120)[0] for job in jobs]
+    try:
+        said = [job.communicate(timeout=60)[0] for job in jobs]
+    finally:
+        for job in jobs:
+            job.kill()
     assert [job.returncode for job in jobs] == [-signal.SIGKILL, 0, 0, 0]
     assert said[1] == said[2] == said[3]
     _, _, count, _, values, points = json.loads(said[1])
