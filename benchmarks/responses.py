@@ -38,7 +38,7 @@ class Case(NamedTuple):
     fails: Callable[[Any], bool] = lambda x: False
     random: float = 0.0
     """probability with which any call fails"""
-    repeats: int = 0
+    repeats: int | None = None
 
 
 def camel(x: Any) -> float:
@@ -136,7 +136,7 @@ def main(
     names: tuple[str, ...] = (),
     runs: int = 8,
     told: float = 10.0,
-    repeats: int = 0,
+    repeats: int | None = None,
 ) -> None:
     """Print a line for each function, all or some."""
     if what == "values":

@@ -44,8 +44,8 @@ class Limits(NamedTuple):
     target: np.ndarray | None
     """(objectives,) larger is better"""
     patience: int | None
-    repeats: int = 0
-    """last calls at the best point"""
+    repeats: int | None = 0
+    """last calls at the best point; None: where values may be noisy, three, but at most a tenth of all"""
 
 
 class Progress(NamedTuple):

@@ -48,6 +48,8 @@ NOTE = "minimize"
 """The optimizer's note of the progress."""
 _PAUSE = 1.0
 """Seconds between computations of the expected gain, and between looks at what other processes evaluate."""
+_REPEATS = 3
+"""Last calls at the best point where values may be noisy."""
 _logger = logging.getLogger(__name__)
 
 
@@ -266,7 +268,10 @@ class Run:
 
     def _repeats(self) -> bool:
         """Whether to call again at the best point: at the end, until two values at one point are equal."""
-        if self.limits.n_calls - self._cost() > self.limits.repeats or not self.optimizer.is_feasible:
+        asked, left = self.limits.repeats, self.limits.n_calls - self._cost()
+        if left > (min(_REPEATS, self.limits.n_calls // 10) if asked is None else asked):
+            return False
+        if not self.optimizer.is_feasible or (asked is None and not self.optimizer.may_be_noisy):
             return False
         points, values = self.optimizer.evaluations()
         told: dict[Any, list[float]] = {}

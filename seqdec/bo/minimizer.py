@@ -70,7 +70,7 @@ def minimize(
     time_limit: float | None = None,
     target: float | Sequence[float] | None = None,
     patience: int | None = None,
-    repeats: int = 0,
+    repeats: int | None = None,
     catch: type[Exception] | Iterable[type[Exception]] = (),
     max_failures: int = 30,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -105,7 +105,7 @@ def minimize(
         patience: end after so many calls without improvement.
         repeats: the last so many of `n_calls` are at the recommended point, so that `fun` and its interval are what
             further calls there return; once the values at a point are equal the search goes on. One objective, without
-            `fidelity`.
+            `fidelity`. None: three, but at most a tenth of the calls, where the values may be noisy.
         catch: exceptions of `fun` that make a failed call; others are raised.
         max_failures: end after so many failed calls in a row.
 
@@ -193,9 +193,12 @@ def minimize(
         return run.result(status, message, final=True)
 
 
-def _repeats(repeats: Any, objectives: int, fidelity: Any) -> int:
+def _repeats(repeats: Any, objectives: int, fidelity: Any) -> int | None:
+    plain = objectives == 1 and fidelity is None
+    if repeats is None:
+        return None if plain else 0
     repeats = checks.count("repeats", repeats, 0)
-    if repeats and (objectives > 1 or fidelity is not None):
+    if repeats and not plain:
         given = f"objectives={objectives}, fidelity={fidelity!r}"
         raise ValueError(f"repeats={repeats} needs one objective without fidelity; got {given}")
     return repeats

@@ -345,6 +345,14 @@ def is_noisy(model: Model, fitted: Fitted, known: Observations) -> bool:
     return any(_shows_noise(model, fitted.trials, output, share) for output, share in enumerate(shares))
 
 
+def may_be_noisy(model: Model, fitted: Fitted, known: Observations) -> bool:
+    """Whether the values of one output do not exclude noise."""
+    stds = _noise_stds(model, known)
+    if model.surrogate.noise_variance is None or None not in stds or not model.outputs.plain:
+        return any(stds)
+    return estimated_noise(model, fitted.state) > 0 or evidence.allows_noise(_history(model, fitted.trials), _NOISY)
+
+
 def _shows_noise(model: Model, trials: Trials, output: int, share: float) -> bool:
     """Whether repeated points differ, else whether the estimate is large and `evidence.shows_noise`."""
     if not model.outputs.plain:

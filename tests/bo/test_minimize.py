@@ -209,12 +209,16 @@ def test_the_last_calls_are_at_the_best_point_until_values_are_equal() -> None:
 
     def bowl(x: Any, called: list[Any]) -> float:
         called.append(tuple(x))
-        return float(np.sum((x - np.array([1.3, 2.7])) ** 2)) + (called is noisy) * generator.standard_normal()
+        return float(np.sum((x - np.array([1.3, 2.7])) ** 2)) + (called is noisy) * 3 * generator.standard_normal()
 
     for called in (exact, noisy):
         result = minimum(lambda x, called=called: bowl(x, called), n_calls=12, repeats=3)
     assert len(set(exact)) == 11 and exact[9] in exact[:9]
     assert all(x in noisy[:9] for x in noisy[9:]) and result.kind == "predicted"
+    exact.clear(), noisy.clear()
+    for called in (exact, noisy):
+        minimum(lambda x, called=called: bowl(x, called), n_calls=24)
+    assert len(set(exact)) == 24 and len(set(noisy)) <= 23 and all(x in noisy[:22] for x in noisy[22:])
 
 
 def test_only_feasible_values_are_improvements_and_reach_a_target() -> None:

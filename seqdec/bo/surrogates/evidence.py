@@ -43,6 +43,8 @@ _EVIDENCE = 5.0
 """Nats by which the start with a larger noise must win."""
 _NOISE_EVIDENCE, _ROUGH_EVIDENCE = 10.0, 2.0
 """Nats by which `shows_noise` wants noise to win against none, and a rough function not to win against noise."""
+_ALLOWED = 3.0
+"""Nats by which noise may lose in `allows_noise`."""
 _ROUGH = (0.005, 0.01)
 """Length scales of rough functions, in diagonals of the cube."""
 _GRADIENT = 0.1
@@ -273,6 +275,13 @@ def shows_noise(history: History, most: int = 256) -> bool:
 
     noisy = misfit(smooth + np.diag(stds**2))
     return min(misfit(smooth + rough(length)) for length in _ROUGH) - noisy > -_ROUGH_EVIDENCE
+
+
+def allows_noise(history: History, variance: float) -> bool:
+    """Whether noise of this variance is at most 3 nats less likely than that of the best fit."""
+    known = calibration_rows(history)
+    given = known._replace(noise=np.where(known.noise < 0, variance, known.noise))
+    return fit_from_prior(given)[1] - fit_from_prior(known)[1] < _ALLOWED
 
 
 def distances(scaled: np.ndarray) -> np.ndarray:
