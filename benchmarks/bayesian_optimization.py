@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/bayesian_optimization.py [--methods seqdec ...] [--tasks branin ...] [--runs 5]
     OMP_NUM_THREADS=1 python benchmarks/bayesian_optimization.py --tasks svc boosting choice forest kernel pipeline
-        xgboost lightgbm network-digits --out results/models
+        xgboost lightgbm network-digits --runs 3 --out results/models
     OMP_NUM_THREADS=1 python benchmarks/bayesian_optimization.py --tasks plateau{1,2,3,4} --runs 8 --out results/flat
     OMP_NUM_THREADS=1 python benchmarks/bayesian_optimization.py --tasks levy20 --runs 3 --out results/levy
     OMP_NUM_THREADS=1 python benchmarks/bayesian_optimization.py --tasks bbob-{1..24}-5-1 --runs 1 --out results/bbob
