@@ -6,6 +6,7 @@ koala        KOALA++ symmetric or not, its initial variance, and the eigenvalues
 koala_runs   batch sizes, with the same number of images, and schedules of KOALA++ and SGD; LeNet5 on MNIST
 alice        tracking, switching and compensation of Alice; a transformer of 0.1 million parameters on source code
 alice_basis  how far the eigenvectors of Alice move at a renewal; the same transformer
+one_rate     AdamW's learning rate for the optimizers of matrices, beside rates of their own; the same transformer
 self_tuning  fixed momenta and self-tuning ones, SGD and Adam, and gradients of other minibatches; LeNet5 on MNIST
 condition    condition numbers of the updates of Adam, FISMO and Muon; LeNet5 on MNIST
 
@@ -29,6 +30,7 @@ from harness import command, interval
 from harness import table as head
 
 from reproduction import tasks
+from reproduction.optimizers import CONTENDERS, as_published
 from reproduction.tasks import Task
 from seqdec import optim
 
@@ -41,7 +43,7 @@ class Options(NamedTuple):
     steps: int
 
 
-Make = Callable[[optax.Schedule], optax.GradientTransformationExtraArgs]
+Make = Callable[[optax.Schedule], optax.GradientTransformation]
 
 
 def _warm_up(steps: int) -> optax.Schedule:
@@ -94,6 +96,15 @@ def training(task: Task, variant: Variant, steps: int) -> Callable[[float, int],
     return lambda rate, seed: run(task.data, task.held_out, rate, seed)
 
 
+def tuned(task: Task, variant: Variant, rates: int, steps: int, seeds: int) -> tuple[float, np.ndarray]:
+    """The best of learning rates half a decade apart, and the figures (seeds, 2) with it."""
+    run = training(task, variant, steps)
+    grid = variant.rate * 10 ** (0.5 * (np.arange(rates) - (rates - 1) / 2))
+    sweep = [np.nan_to_num(float(run(rate, seeds)[1]), nan=np.inf) for rate in grid] if rates > 1 else [0.0]
+    best = grid[int(np.argmin(sweep))]
+    return best, np.array([run(best, seed) for seed in range(seeds)], float)
+
+
 def table(title: str, task: Task, variants: Mapping[str, Variant], steps: int, options: Options) -> None:
     """Print the figures of variants by name, each compared with the first."""
     what = "perplexity" if task.perplexity else "error / %"
@@ -101,11 +112,7 @@ def table(title: str, task: Task, variants: Mapping[str, Variant], steps: int, o
     row = head("variant", "rate", "held-out loss", what, "ahead", "paper")
     first = None
     for name, variant in variants.items():
-        run = training(task, variant, steps)
-        grid = variant.rate * 10 ** (0.5 * (np.arange(options.rates) - (options.rates - 1) / 2))
-        sweep = [np.nan_to_num(float(run(rate, options.seeds)[1]), nan=np.inf) for rate in grid]
-        best = grid[int(np.argmin(sweep))]
-        ends = np.array([run(best, seed) for seed in range(options.seeds)], float)
+        best, ends = tuned(task, variant, options.rates, steps, options.seeds)
         first = ends if first is None else first
         cells = [interval(values, ".3f") for values in (ends[:, 0], ends[:, 1], first[:, 1] - ends[:, 1])]
         row(name, f"{best:.2g}", *cells, variant.published)
@@ -211,7 +218,7 @@ def alice(options: Options) -> None:
     task = small_text()
 
     def make(**settings: Any) -> Make:
-        return lambda schedule: optim.alice(schedule, rank=8, leading=3, interval=20, **settings)
+        return as_published(optim.alice, rank=8, leading=3, interval=20, **settings)
 
     bare = {"switching": "none", "compensation": "none"}
     variants = {
@@ -232,14 +239,15 @@ def alice(options: Options) -> None:
 def alice_basis(options: Options) -> None:
     """Figure 6 of Alice: |cosine| between an eigenvector before and after a renewal, without switching."""
     task, interval, turns = small_text(), 20, options.steps // 20
-    make = functools.partial(optim.alice, 0.06, rank=8, leading=3, interval=interval, switching="none")
+    settings = {"rank": 8, "leading": 3, "interval": interval, "switching": "none", "compensation": "none"}
     print(f"\nEigenvectors of Alice, rank 8, a renewal in every {interval} steps: |cosine| between one and the next")
     print("(Figure 6: the leading ones of LLaMA hardly move); means over matrices, renewals and seeds\n")
     ranges = [(1, turns // 4), (turns // 4, turns // 2), (turns // 2, turns)]
     print("| eigenvector |", " | ".join(f"steps {a * interval} to {b * interval}" for a, b in ranges), "| moment |")
     print("|---" * (len(ranges) + 2) + "|")
     for title, b3 in {"tracked": 0.999, "of the last gradient": 0.0}.items():
-        bases = [_bases(task, make(b3=b3, compensation="none"), interval, turns, seed) for seed in range(options.seeds)]
+        transform = as_published(optim.alice, b3=b3, **settings)(0.06)
+        bases = [_bases(task, transform, interval, turns, seed) for seed in range(options.seeds)]
         for index in (1, 2, 4, 8):
             cells = [
                 np.mean(
@@ -271,6 +279,39 @@ def _bases(task: Task, transform: optax.GradientTransformationExtraArgs, interva
     params = task.init(jax.random.key(seed))
     _, bases = jax.jit(lambda carry: jax.lax.scan(turn, carry, jnp.arange(turns)))((params, transform.init(params)))
     return [np.asarray(basis) for basis in jax.tree.leaves(bases)]
+
+
+def one_rate(options: Options) -> None:
+    """The best learning rate of AdamW for all optimizers, beside the scales of the papers with rates of their own."""
+    task, low_rank = small_text(), {"rank": 8, "interval": 20}
+    settings: dict[str, dict[str, Any]] = {
+        "alice": low_rank,
+        "racs": {},
+        "fismo": {},
+        "soap": {"b2": 0.99, "b3": 0.95},
+        "shampoo": {"b2": 0.95, "interval": 20},
+        "swan": {},
+        "self_tuning_muon": {},
+        "eigen_adam": {"b2": 0.99, "b3": 0.95},
+        "alice_0": low_rank,
+        "fira": low_rank,
+        "apollo": low_rank,
+    }
+    muon = functools.partial(optax.contrib.muon, muon_weight_dimension_numbers=optim.matrix_axes, consistent_rms=0.2)
+    pairs: dict[str, tuple[Make, Make]] = {"muon": (muon, CONTENDERS["muon"].make)}
+    for name, own in settings.items():
+        make, share = optim.REGISTRY[name], 1 if name in ("soap", "eigen_adam", "apollo") else 0.05
+        pairs[name] = (functools.partial(make, **own), as_published(make, share=share, **own))
+    adamw = Variant(optax.adamw, CONTENDERS["adamw"].rate, "")
+    rate, ends = tuned(task, adamw, 5, options.steps, options.seeds)
+    print(f"\nOne learning rate, AdamW's best of five: {task.name}, {options.steps} steps, {options.seeds} seeds\n")
+    row = head("optimizer", f"held-out loss at {rate:.2g}", "at the paper's scale", "its rate")
+    row("adamw", interval(ends[:, 0], ".3f"), "", "")
+    for name, (make, published) in pairs.items():
+        _, ends = tuned(task, Variant(make, rate, ""), 1, options.steps, options.seeds)
+        paper = Variant(published, CONTENDERS[name].rate, "")
+        best, others = tuned(task, paper, options.rates, options.steps, options.seeds)
+        row(name, interval(ends[:, 0], ".3f"), interval(others[:, 0], ".3f"), f"{best:.2g}")
 
 
 SGD = {0.01: 74.93, 0.1: 75.76, 0.2: 75.89, 0.5: 76.21, 0.8: 77.26, 0.9: 77.57, 0.95: 76.57, 0.98: 69.79, 0.99: 55.62}
@@ -317,7 +358,7 @@ def condition(options: Options) -> None:
     del options
     task, steps = tasks.make("mnist"), 60
     muon = functools.partial(optax.contrib.scale_by_muon, weight_dimension_numbers=optim.matrix_axes)
-    fismo = functools.partial(optim.scale_by_fismo, interval=1)
+    fismo = functools.partial(optim.scale_by_fismo, interval=1, rms=None)
     methods = {
         "Adam": (optax.scale_by_adam(), 3e-3, "> 1e8"),
         "FISMO, printed": (fismo(), 0.03, "100 to 1,000"),
@@ -352,7 +393,9 @@ def _label(matrix: bool) -> str:
     return "matrix" if matrix else "rest"
 
 
-ABLATIONS = {method.__name__: method for method in (koala, koala_runs, alice, alice_basis, self_tuning, condition)}
+ABLATIONS = {
+    method.__name__: method for method in (koala, koala_runs, alice, alice_basis, one_rate, self_tuning, condition)
+}
 
 
 def main(

@@ -3,15 +3,16 @@
     python benchmarks/step_times.py [NAME ...] [--steps 40] [--turn 8]
 
 The model is that of nanoGPT's example on Shakespeare's characters: six layers of width 384, 65 characters, and 64
-windows of 256 in a batch. The settings are the defaults, except those in SETTINGS. An update takes gradients of the
-model, and its state is donated. The optimizers take turns of a few steps. Times are processor time of all threads,
-which other programs lengthen less than time by the clock. Columns: milliseconds of an update, median and largest over
-the steps after the first, and the first, which makes all bases; the mean by that of Muon; bytes of state by those of
-AdamW; and the time of a whole training step by that of AdamW with batches of 64 windows and of 8. A training step is
-the gradient, which is measured with 8 windows and counted eight times for 64, and the mean of the updates after the
-first.
+windows of 256 in a batch. The settings are the defaults at the papers' scale, except those in SETTINGS. An update takes
+gradients of the model, and its state is donated. The optimizers take turns of a few steps. Times are processor time of
+all threads, which other programs lengthen less than time by the clock. Columns: milliseconds of an update, median and
+largest over the steps after the first, and the first, which makes all bases; the mean by that of Muon; bytes of state
+by those of AdamW; and the time of a whole training step by that of AdamW with batches of 64 windows and of 8. A
+training step is the gradient, which is measured with 8 windows and counted eight times for 64, and the mean of the
+updates after the first.
 """
 
+import inspect
 import time
 from typing import Annotated
 
@@ -33,7 +34,10 @@ SETTINGS = {"shampoo": {"interval": 20}}
 def transformations() -> dict[str, optax.GradientTransformationExtraArgs]:
     """AdamW, Muon on the matrices that the others take too, and all of `optim.REGISTRY`, by name."""
     peers = {"adamw": optax.adamw(1e-3), "muon": CONTENDERS["muon"].make(lambda step: 0.02)}
-    own = {name: optim.REGISTRY[name](1e-3, **SETTINGS.get(name, {})) for name in optim.REGISTRY}
+    own = {}
+    for name, make in optim.REGISTRY.items():
+        scale = {"rms": None} if "rms" in inspect.signature(make).parameters else {}
+        own[name] = make(1e-3, **scale, **SETTINGS.get(name, {}))
     return {name: optax.with_extra_args_support(value) for name, value in (peers | own).items()}
 
 

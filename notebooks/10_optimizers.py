@@ -75,9 +75,9 @@ def rate(peak, steps=200):
 contenders = {
     "AdamW": optax.adamw(rate(1e-2)),
     "KOALA++": optim.koala_plus_plus(rate(0.1), initial_variance=10.0, process_noise=10.0),
-    "RACS": optim.racs(rate(0.2)),
-    "Alice": optim.alice(rate(0.06), rank=8, interval=50),
-    "FISMO": optim.fismo(rate(0.06)),
+    "RACS": optim.racs(rate(1e-2)),
+    "Alice": optim.alice(rate(1e-2), rank=8, interval=50),
+    "FISMO": optim.fismo(rate(1e-2)),
     "self-tuning SGD": optim.self_tuning_sgd(rate(0.1)),
 }
 runs = {name: train(optimizer) for name, optimizer in contenders.items()}
@@ -99,13 +99,13 @@ plt.legend(frameon=False)
 plt.show()
 
 # %% [markdown]
-# One run of each shows how to use them, not which is best. Learning rates here are such as `seqdec run optimizers`
-# finds, which sweeps them for each optimizer on MNIST, CIFAR-10 and source code, and reports intervals over seeds.
+# One run of each shows how to use them, not which is best. Methods for matrices take AdamW's learning rate. `seqdec run
+# optimizers` sweeps rates for each optimizer on MNIST, CIFAR-10 and source code, and reports intervals over seeds.
 #
 # ## Who takes which parameters
 #
-# Matrix methods take the hidden layers' matrices, Adam the rest, by names and shapes. `matrices=` takes a tree or a
-# function that says otherwise.
+# Matrix methods take the hidden layers' matrices, by names and shapes, and Adam, or the optimizer `rest=`, the others.
+# `matrices=` takes a tree or a function that says otherwise.
 
 # %%
 params = runs["Alice"][0]

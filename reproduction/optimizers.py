@@ -69,6 +69,18 @@ class Contender(NamedTuple):
     rate: float
 
 
+def as_published(
+    make: Callable[..., optax.GradientTransformationExtraArgs], *, share: float = 0.05, **settings: Any
+) -> Callable[[optax.ScalarOrSchedule], optax.GradientTransformationExtraArgs]:
+    """At the scale of its paper, with Adam at a share of the learning rate on the parameters that are no matrices."""
+
+    def made(learning_rate):
+        adam = optax.chain(optax.scale_by_adam(), optax.scale_by_learning_rate(learning_rate), optax.scale(share))
+        return make(learning_rate, rms=None, rest=adam, **settings)
+
+    return made
+
+
 def _muon(schedule: optax.Schedule) -> optax.GradientTransformation:
     """Optax's Muon on the matrices that the others here take too, Adam at a twentieth of its rate on the rest."""
     return contrib.muon(
@@ -89,7 +101,7 @@ def _galore(schedule: optax.Schedule) -> optax.GradientTransformation:
         )
 
     direction = contrib.scale_by_galore(rank=32, update_proj_gap=100, scale=0.3, weight_dimension_numbers=axes)
-    return optim.routed(direction, schedule)
+    return as_published(functools.partial(optim.routed, direction))(schedule)
 
 
 def _sgd(momentum: float) -> Callable[[optax.Schedule], optax.GradientTransformation]:
@@ -102,30 +114,30 @@ CONTENDERS: dict[str, Contender] = {
     "adamw": Contender(optax.adamw, 3e-3),
     "sgd": Contender(_sgd(0.9), 0.1),
     "muon": Contender(_muon, 0.1),
-    "shampoo": Contender(functools.partial(optim.shampoo, b2=0.95, interval=20), 0.01),
-    "soap": Contender(functools.partial(optim.soap, b2=0.99, b3=0.95, interval=20), 3e-3),
+    "shampoo": Contender(as_published(optim.shampoo, b2=0.95, interval=20), 0.01),
+    "soap": Contender(as_published(optim.soap, b2=0.99, b3=0.95, interval=20, share=1), 3e-3),
     "koala_plus_plus": Contender(_KOALA, 0.316),
-    "racs": Contender(optim.racs, 0.2),
-    "alice": Contender(functools.partial(optim.alice, **_LOW_RANK), 0.06),
-    "fismo": Contender(optim.fismo, 0.1),
+    "racs": Contender(as_published(optim.racs), 0.2),
+    "alice": Contender(as_published(optim.alice, **_LOW_RANK), 0.06),
+    "fismo": Contender(as_published(optim.fismo), 0.1),
     "self_tuning_sgd": Contender(optim.self_tuning_sgd, 0.1),
     "sgd_0.01": Contender(_sgd(0.01), 0.1),
     "sgd_0.99": Contender(_sgd(0.99), 0.01),
     "self_tuning_sgd_0.9": Contender(functools.partial(optim.self_tuning_sgd, momenta=(0.01, 0.9, 0.99)), 0.1),
     "self_tuning_adamw": Contender(optim.self_tuning_adamw, 1e-3),
-    "self_tuning_muon": Contender(optim.self_tuning_muon, 0.1),
-    "fismo_scale_free": Contender(functools.partial(optim.fismo, statistics="scale_free", eps=0.1), 0.0316),
-    "eigen_adam": Contender(functools.partial(optim.eigen_adam, b2=0.99, b3=0.95, interval=20), 3e-3),
-    "alice_0": Contender(functools.partial(optim.alice_0, **_LOW_RANK), 0.06),
+    "self_tuning_muon": Contender(as_published(optim.self_tuning_muon), 0.1),
+    "fismo_scale_free": Contender(as_published(optim.fismo, statistics="scale_free", eps=0.1), 0.0316),
+    "eigen_adam": Contender(as_published(optim.eigen_adam, b2=0.99, b3=0.95, interval=20, share=1), 3e-3),
+    "alice_0": Contender(as_published(optim.alice_0, **_LOW_RANK), 0.06),
     "koala_plus_plus_first_twice": Contender(functools.partial(optim.koala_plus_plus, first_twice=True), 1.0),
     "koala_v": Contender(optim.koala_v, 0.6),
     "koala_m": Contender(optim.koala_m, 0.6),
-    "swan": Contender(optim.swan, 0.2),
-    "fira": Contender(functools.partial(optim.fira, **_LOW_RANK), 0.06),
+    "swan": Contender(as_published(optim.swan), 0.2),
+    "fira": Contender(as_published(optim.fira, **_LOW_RANK), 0.06),
     "galore": Contender(_galore, 0.06),
-    "apollo": Contender(functools.partial(optim.apollo, **_LOW_RANK), 0.02),
-    "apollo_svd": Contender(functools.partial(optim.apollo, **_LOW_RANK, projection="svd"), 0.02),
-    "apollo_mini": Contender(functools.partial(optim.apollo, rank=1, interval=100, scale=128**0.5), 0.003),
+    "apollo": Contender(as_published(optim.apollo, **_LOW_RANK, share=1), 0.02),
+    "apollo_svd": Contender(as_published(optim.apollo, **_LOW_RANK, projection="svd", share=1), 0.02),
+    "apollo_mini": Contender(as_published(optim.apollo, rank=1, interval=100, scale=128**0.5, share=1), 0.003),
 }
 """The settings and learning rates compared; a registered optimizer without a row takes part with its defaults."""
 CONTENDERS |= {name: Contender(optim.REGISTRY[name], 0.1) for name in optim.REGISTRY if name not in CONTENDERS}

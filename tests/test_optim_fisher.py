@@ -53,7 +53,7 @@ def root(matrix, exponent):
 
 def test_racs_box():
     s = q = norm = 0.0
-    directions, states = run(optim.scale_by_racs(b2=0.9, scale=0.05, growth=1.01), gradients())
+    directions, states = run(optim.scale_by_racs(rms=None, b2=0.9, scale=0.05, growth=1.01), gradients())
     for t, (gradient, direction) in enumerate(zip(gradients(), directions, strict=True)):
         squares, q_now = gradient**2, np.ones(M)
         for _ in range(5):
@@ -94,7 +94,7 @@ def eigen_adam(sequence, interval, b1=0.9, b2=0.999, b3=0.99, phase=0):
 def test_eigen_adam_box_of_several_matrices_that_take_turns_from_the_largest():
     shapes = {"a": (3, 4), "b": (4, 6), "c": (3, 5)}
     sequences = {name: gradients(*shape, seed=seed) for seed, (name, shape) in enumerate(shapes.items())}
-    transform = optim.scale_by_eigen_adam(b3=0.99, eps=0.0, interval=3)
+    transform = optim.scale_by_eigen_adam(rms=None, b3=0.99, eps=0.0, interval=3)
     state = transform.init({name: jnp.zeros(shape) for name, shape in shapes.items()})
     update = jax.jit(transform.update)
     boxes = {name: eigen_adam(sequences[name], 3, phase=phase) for name, phase in {"b": 0, "c": 1, "a": 2}.items()}
@@ -107,7 +107,7 @@ def test_eigen_adam_box_of_several_matrices_that_take_turns_from_the_largest():
 def test_soap_box_in_the_bases_it_kept():
     """With an eps, since in the first step the box divides rounding errors by each other."""
     sequence, left, right, m, v = gradients(5, 5), 0.0, 0.0, 0.0, 0.0
-    found = zip(sequence, *run(optim.scale_by_soap(b3=0.9, eps=1e-6, interval=2), sequence), strict=True)
+    found = zip(sequence, *run(optim.scale_by_soap(rms=None, b3=0.9, eps=1e-6, interval=2), sequence), strict=True)
     for t, (gradient, direction, own) in enumerate(found, 1):
         left = 0.9 * left + 0.1 * gradient @ gradient.T
         right = 0.9 * right + 0.1 * gradient.T @ gradient
@@ -125,7 +125,7 @@ def test_soap_box_in_the_bases_it_kept():
 @pytest.mark.parametrize(("decay", "interval"), [(None, 1), (0.9, 3)])
 def test_shampoo_box(decay, interval):
     sequence = gradients()
-    directions, _ = run(optim.scale_by_shampoo(eps=1e-3, b2=decay, interval=interval), sequence)
+    directions, _ = run(optim.scale_by_shampoo(rms=None, eps=1e-3, b2=decay, interval=interval), sequence)
     left, right = 1e-3 * np.eye(M), 1e-3 * np.eye(N)
     for t, (gradient, direction) in enumerate(zip(sequence, directions, strict=True), 1):
         keep, add = (1, 1) if decay is None else (decay, 1 - decay)
@@ -139,7 +139,7 @@ def test_shampoo_box(decay, interval):
 def test_swan_box():
     gradient = gradients()[0]
     normal = (gradient - gradient.mean(1, keepdims=True)) / gradient.std(1, keepdims=True)
-    (direction,), _ = run(optim.scale_by_swan(polar="exact"), [gradient])
+    (direction,), _ = run(optim.scale_by_swan(rms=None, polar="exact"), [gradient])
     np.testing.assert_allclose(direction, root(normal @ normal.T, -0.5) @ normal, rtol=1e-8)
 
 
@@ -185,7 +185,9 @@ def test_alice_box_given_its_bases():
     """Algorithm 4 as printed, with the subspaces of the transformation, which are checked on their own."""
     m, n, r, leading, interval = 6, 8, 3, 1, 3
     sequence = gradients(m, n)
-    directions, states = run(optim.scale_by_alice(rank=r, leading=leading, interval=interval, b3=0.9), sequence)
+    directions, states = run(
+        optim.scale_by_alice(rms=None, rank=r, leading=leading, interval=interval, b3=0.9), sequence
+    )
     tracked = first = second = p = norm = 0.0
     for t, (gradient, direction, state) in enumerate(zip(sequence, directions, states, strict=True), 1):
         basis, before = state.basis, states[t - 2]
@@ -223,7 +225,7 @@ def test_alice_keeps_the_authors_number_of_columns():
 def test_alice_0_that_keeps_its_basis_is_galore_without_bias_correction():
     sequence, r = gradients(), 2
     options = {"rank": r, "leading": r, "interval": 100, "b2": 0.999, "scale": 1.0, "compensation": "none"}
-    one, states = run(optim.alice_0(None, **options), sequence)
+    one, states = run(optim.alice_0(None, rms=None, **options), sequence)
     assert states[-1].tracked is None
     basis = np.linalg.svd(sequence[0])[0][:, :r]
     m = v = 0.0
@@ -257,7 +259,7 @@ def test_a_small_complement_keeps_more_columns():
 def test_compensations_of_the_ablation(compensation):
     gradient, r = gradients()[0], 2
     (direction,), (state,) = run(
-        optim.scale_by_alice(rank=r, leading=r, scale=1.0, compensation=compensation, compensation_scale=0.5),
+        optim.scale_by_alice(rms=None, rank=r, leading=r, scale=1.0, compensation=compensation, compensation_scale=0.5),
         [gradient],
     )
     assert state.residual is None
@@ -283,9 +285,9 @@ def test_low_rank_boxes(name):
     r, interval, sequence = (1 if "mini" in name else 2), 3, gradients()
     options = {"rank": r, "interval": interval, "eps": 0.0, "scale": 0.3}
     if name == "fira":
-        transform = optim.scale_by_fira(**options)
+        transform = optim.scale_by_fira(rms=None, **options)
     else:
-        transform = optim.scale_by_apollo(**options, projection="svd" if "svd" in name else "random", seed=3)
+        transform = optim.scale_by_apollo(rms=None, **options, projection="svd" if "svd" in name else "random", seed=3)
     directions, _ = run(transform, sequence)
     moments, norm, key = (0.0, 0.0), 0.0, jax.random.fold_in(jax.random.key(3), 0)
     for t, (gradient, direction) in enumerate(zip(sequence, directions, strict=True), 1):
@@ -309,9 +311,9 @@ def test_low_rank_boxes(name):
 
 
 TRANSFORMS = {
-    "racs": optim.scale_by_racs(),
-    "alice": optim.scale_by_alice(rank=2, interval=3),
-    "shampoo": optim.scale_by_shampoo(),
+    "racs": optim.scale_by_racs(rms=None),
+    "alice": optim.scale_by_alice(rms=None, rank=2, interval=3),
+    "shampoo": optim.scale_by_shampoo(rms=None),
 }
 
 
@@ -389,7 +391,7 @@ def test_bases_are_renewed_in_turn(count, interval):
 
 def fismo(interval=1, **settings):
     """As printed: with new roots in every step."""
-    return optim.scale_by_fismo(interval=interval, **settings)
+    return optim.scale_by_fismo(rms=None, interval=interval, **settings)
 
 
 def polar(matrix, rank=None):

@@ -214,21 +214,33 @@ def test_explanations_of_all_parameters():
     matrices = {"layers": {"kernel": MuonDimensionNumbers(1, 2), "bias": False}, "query": True, "head": False}
     table = optim.explain(optim.alice, params, rank=5, matrices=matrices, weight_decay=0.1, mask=optim.hidden_matrices)
     wanted = {
-        "head/kernel": ((6, 2), "head", "", "Adam", None, False, 4 * 25),
-        "layers/bias": ((3, 6), "vector", "", "Adam", None, False, 4 * 37),
+        "head/kernel": ((6, 2), "head", "", "Adam", None, None, False, 4 * 25),
+        "layers/bias": ((3, 6), "vector", "", "Adam", None, None, False, 4 * 37),
         "layers/kernel": (
             (3, 4, 6),
             "matrix",
             "3 matrices 4 x 6",
             "alice",
             4,
+            0.2,
             True,
             4 * 3 * (2 * 24 + 16 + 6 + 16 + 2),
         ),
-        "query/kernel": ((8, 2, 3), "matrix", "matrix 8 x 6", "alice", 5, True, 4 * (2 * 8 * 5 + 6 * 5 + 8 + 25 + 2)),
-        "(shared)": ((), "", "", "", None, False, 12),
+        "query/kernel": (
+            (8, 2, 3),
+            "matrix",
+            "matrix 8 x 6",
+            "alice",
+            5,
+            0.2,
+            True,
+            4 * (2 * 8 * 5 + 6 * 5 + 8 + 25 + 2),
+        ),
+        "(shared)": ((), "", "", "", None, None, False, 12),
     }
     assert {name: tuple(None if cell is pd.NA else cell for cell in row) for name, row in table.T.items()} == wanted
+    table = optim.explain("racs", params, rms=None, rest=optax.lion(0.1), matrices=matrices)
+    assert table.rule.tolist() == ["rest", "rest", "racs", "racs", ""] and table.rms.isna().all()
 
 
 @pytest.mark.parametrize("name", ["alice", "koala_plus_plus", "self_tuning_muon"])

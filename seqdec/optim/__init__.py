@@ -9,6 +9,9 @@ b1 is the decay of the first moment or momentum, b2 of second moments, b3 of pro
 too; eps is added to denominators or diagonals; scale multiplies the direction. A setting out of its range raises
 ValueError. Weight decay applies to all parameters, or those of `mask=`; only it needs `params` in `update`.
 
+Matrix methods take the learning rate of AdamW: `rms` is the size of their steps at a rate of 1, and `rest` may be an
+optimizer for the other parameters. `routed` explains both.
+
 What is renewed every `interval` steps is computed for all matrices in the first step, then for the matrices in turn,
 the largest first.
 

@@ -39,7 +39,8 @@ def alice(
     seed: int = 0,
     weight_decay: Any = 0.0,
     mask: Mask | None = None,
-    adam_ratio: Any = 0.05,
+    rms: Any | None = 0.2,
+    rest: optax.GradientTransformation | None = None,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Alice for hidden matrices, Adam elsewhere.
@@ -60,20 +61,20 @@ def alice(
     Memory of a matrix: 2 n r + m r + n + r^2 + 1 numbers. Work: O(m n r) per step, and O(m^3) every K steps.
 
     Args:
-        learning_rate: the authors' is 0.02, with warm-up, and Adam's 0.001.
+        learning_rate: as for AdamW; the authors', with `rms=None`, is 0.02, with warm-up, and Adam's 0.001.
         rank: r, at most m.
         leading: l <= r; None: 5/16 of the rank, but 40 between ranks of 128 and 256.
         interval: K, steps between two switches.
         b1, b2: decay of the first moment and of p, and of the second moment in the subspace.
         b3: decay of the tracked second moment; a Python 0 keeps no such moment.
-        scale, compensation_scale: the paper's alpha and alpha_c.
+        scale, compensation_scale: the paper's alpha and alpha_c; alpha has an effect only with `rms=None`.
         growth: factor by which the norm of the compensation may grow per step.
         switching: source of the other columns: "complement"; "full_basis", with the replaced columns;
             "gaussian_mix", normalized Gaussian vectors; "gaussian", such vectors for all columns; "none".
         compensation: "optimal"; "fira": the residual's columns scaled as the subspace scales its own; "fira_plus":
             with the Frobenius norm of the low-rank update and no limiter; "none".
         seed: for the switches.
-        weight_decay, mask, adam_ratio, matrices: as in `routed`.
+        weight_decay, mask, rms, rest, matrices: as in `routed`.
 
     Source: Gong, Scetbon, Ma, Meeds, "Towards Efficient Optimizer Design for LLM via Structured Fisher Approximation
     with a Low-Rank Extension", 2025, Algorithms 2, 3, 4 and 10.
@@ -128,7 +129,7 @@ def alice(
         return scale * direction, AliceState(basis, tracked, moment, square, average, norm)
 
     direction = matrixwise(AliceState, init, update, seed=seed)
-    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
+    return routed(direction, learning_rate, weight_decay, mask, rms, rest, matrices)
 
 
 scale_by_alice = functools.partial(alice, None)

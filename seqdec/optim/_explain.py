@@ -36,8 +36,8 @@ def explain(
 
     Returns:
         By path of the parameter: `shape`; `group`, as in `partition`; `reading`, "matrix m x n" (inputs x outputs) or
-            "k matrices m x n"; `rule`, the name of the optimizer or "Adam"; `rank`, if any; `decay`, a bool;
-            `state_bytes`.
+            "k matrices m x n"; `rule`, the name of the optimizer, "Adam", or "rest" if given; `rank` and `rms`, if any;
+            `decay`, by `weight_decay`; `state_bytes`.
 
     Raises:
         TypeError, ValueError: `optimizer` is not an optimizer of this package, or not the name of one.
@@ -59,13 +59,15 @@ def explain(
     paths, leaves = zip(*jax.tree_util.tree_flatten_with_path(params)[0], strict=True)
     sizes = _state_bytes(state, paths)
     readings, ranks = _readings(params, given)
+    other = "Adam" if given.get("rest") is None else "rest"
     table = pd.DataFrame(
         {
             "shape": [np.shape(leaf) for leaf in leaves],
             "group": jax.tree.leaves(partition(params)),
             "reading": readings,
-            "rule": ["Adam" if "matrices" in given and not reading else name for reading in readings],
+            "rule": [name if reading or "rest" not in given else other for reading in readings],
             "rank": pd.array(ranks, "Int64"),
+            "rms": pd.array([given["rms"] if reading else None for reading in readings], "Float64"),
             "decay": _decays(params, given["weight_decay"], given["mask"]) if "mask" in given else False,
             "state_bytes": sizes[:-1],
         },
@@ -80,7 +82,7 @@ def explain(
             "matrices=functools.partial(optim.matrix_axes, scanned=...), or lower max_side",
             stacklevel=2,
         )
-    table.loc["(shared)"] = [(), "", "", "", pd.NA, False, sizes[-1]]
+    table.loc["(shared)"] = [(), "", "", "", pd.NA, pd.NA, False, sizes[-1]]
     return table
 
 

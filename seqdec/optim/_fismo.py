@@ -32,7 +32,8 @@ def fismo(
     max_side: int = 8192,
     weight_decay: Any = 0.0,
     mask: Mask | None = None,
-    adam_ratio: Any = 0.05,
+    rms: Any | None = 0.2,
+    rest: optax.GradientTransformation | None = None,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """FISMO for hidden matrices, Adam elsewhere.
@@ -53,7 +54,7 @@ def fismo(
     n)) and the polar factor in every step; 3 more and two eigendecompositions O(m^3 + n^3) every K.
 
     Args:
-        learning_rate: as for Muon. The paper states no defaults.
+        learning_rate: as for AdamW; as for Muon with `rms=None`. The paper states no defaults.
         b1: beta, decay of M.
         b2: gamma <= 1, decay of P and Q.
         eps: mu > 0, the damping. The theory asks for more than the mean square of the gradient's entries; much less
@@ -63,7 +64,7 @@ def fismo(
         damping: "algorithm" as printed, or "theorem": mu tr(Q^{-1}) / n I and mu tr(P^{-1}) / m I, as in Theorem 4.1.
         interval: K, steps between two renewals of P and Q; 1 as printed.
         max_side: the longest side with a matrix P or Q; a longer one has its diagonal.
-        weight_decay, mask, adam_ratio, matrices: as in `routed`.
+        weight_decay, mask, rms, rest, matrices: as in `routed`.
 
     Source: Xu, Yan, Zhang, "FISMO: Fisher-Structured Momentum-Orthogonalized Optimizer", 2026, Algorithm 1.
     """
@@ -122,7 +123,7 @@ def fismo(
         return direction, FismoState(moment, left, right, left_damping, right_damping, right_root, kept)
 
     direction = matrixwise(FismoState, init, update, transpose=False)
-    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
+    return routed(direction, learning_rate, weight_decay, mask, rms, rest, matrices)
 
 
 scale_by_fismo = functools.partial(fismo, None)

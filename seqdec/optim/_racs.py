@@ -25,7 +25,8 @@ def racs(
     sweeps: int = 5,
     weight_decay: Any = 0.0,
     mask: Mask | None = None,
-    adam_ratio: Any = 0.05,
+    rms: Any | None = 0.2,
+    rest: optax.GradientTransformation | None = None,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """RACS for hidden matrices, Adam elsewhere.
@@ -39,16 +40,16 @@ def racs(
 
         u = scale limit( diag(q)^{-1/2} G diag(s)^{-1/2} )
 
-    No bias correction: the first step is longer by 1 / (1 - b2); warm the learning rate up over a tenth of the run.
+    No bias correction: with `rms=None` the first step is longer by 1 / (1 - b2); warm the learning rate up then.
     Invariant to the scale of all gradients. Memory of a matrix: m + n + 1 numbers. Work: 10 matrix-vector products.
 
     Args:
-        learning_rate: the authors' is 0.02, with warm-up, and Adam's 0.001.
+        learning_rate: as for AdamW; the authors', with `rms=None`, is 0.02, with warm-up, and Adam's 0.001.
         b2: the paper's beta, decay of the averages of s and q.
-        scale: the paper's alpha.
+        scale: the paper's alpha. It has an effect only with `rms=None`, as has `growth`.
         growth: factor by which the norm of the direction may grow per step.
         sweeps: of the fixed-point iteration.
-        weight_decay, mask, adam_ratio, matrices: as in `routed`.
+        weight_decay, mask, rms, rest, matrices: as in `routed`.
 
     Source: Gong et al. (see `alice`), Algorithm 1.
     """
@@ -71,7 +72,7 @@ def racs(
         return scale * direction, RacsState(columns, rows, norm)
 
     direction = matrixwise(RacsState, init, update)
-    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
+    return routed(direction, learning_rate, weight_decay, mask, rms, rest, matrices)
 
 
 scale_by_racs = functools.partial(racs, None)

@@ -23,7 +23,8 @@ def shampoo(
     max_side: int = 8192,
     weight_decay: Any = 0.0,
     mask: Mask | None = None,
-    adam_ratio: Any = 0.05,
+    rms: Any | None = 0.2,
+    rest: optax.GradientTransformation | None = None,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Shampoo for hidden matrices, Adam elsewhere.
@@ -34,12 +35,12 @@ def shampoo(
     in place of m^2. Work: two eigendecompositions, O(m^3 + n^3), every `interval` steps.
 
     Args:
-        learning_rate: a number or a schedule.
+        learning_rate: as for AdamW. With `rms` the sum of second moments no longer lowers it in the course of a run.
         eps: initial L and R are eps I; 0: roots on the range of L and R.
         b2: None sums the second moments, as in the paper; a number averages them.
         interval: steps between two computations of the roots; 1 as in the paper.
         max_side: the longest side with a matrix L or R; a longer one has its diagonal.
-        weight_decay, mask, adam_ratio, matrices: as in `routed`.
+        weight_decay, mask, rms, rest, matrices: as in `routed`.
 
     Source: Gupta, Koren, Singer, "Shampoo: Preconditioned Stochastic Tensor Optimization", 2018.
     """
@@ -68,7 +69,7 @@ def shampoo(
         return linear.between(left_root, gradient, right_root), ShampooState(left, right, *kept)
 
     direction = matrixwise(ShampooState, init, update)
-    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
+    return routed(direction, learning_rate, weight_decay, mask, rms, rest, matrices)
 
 
 scale_by_shampoo = functools.partial(shampoo, None)
@@ -81,7 +82,8 @@ def swan(
     polar_steps: int = 5,
     weight_decay: Any = 0.0,
     mask: Mask | None = None,
-    adam_ratio: Any = 0.05,
+    rms: Any | None = 0.2,
+    rest: optax.GradientTransformation | None = None,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """SWAN for hidden matrices, Adam elsewhere.
@@ -92,9 +94,9 @@ def swan(
     on the range. Parameters do not move along row means. Work: O(m^2 n).
 
     Args:
-        learning_rate: as for Muon.
+        learning_rate: as for AdamW; as for Muon with `rms=None`.
         polar, polar_steps: as in `linear.polar`.
-        weight_decay, mask, adam_ratio, matrices: as in `routed`.
+        weight_decay, mask, rms, rest, matrices: as in `routed`.
 
     Source: Ma, Gong, Scetbon, Meeds, "SWAN: SGD with Normalization and Whitening Enables Stateless LLM Training",
     2024, as stated in Gong et al. (see `alice`), Appendix B.
@@ -109,7 +111,7 @@ def swan(
         return linear.polar(linear.safe_divide(centered, deviation[:, None]), polar, polar_steps), state
 
     direction = matrixwise(SwanState, lambda zeros: SwanState(), update)
-    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
+    return routed(direction, learning_rate, weight_decay, mask, rms, rest, matrices)
 
 
 scale_by_swan = functools.partial(swan, None)

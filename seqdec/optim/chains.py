@@ -1,5 +1,6 @@
-"""From a direction to an optimizer: learning rate, weight decay, and Adam for other parameters."""
+"""From a direction to an optimizer: its size, learning rate and weight decay, and an optimizer for the rest."""
 
+import math
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -9,8 +10,9 @@ from optax import GradientTransformation, GradientTransformationExtraArgs, Scala
 
 from seqdec.boundary import checks
 from seqdec.core import PyTree
-from seqdec.optim.common import Mask, mask_tree, promoting, steady, widened, zeros_like_state
-from seqdec.optim.groups import Matrices, resolved
+from seqdec.optim import linear
+from seqdec.optim.common import Mask, accumulator, mask_tree, promoting, steady, widened
+from seqdec.optim.groups import Matrices, axes_of, resolved
 
 Rate = ScalarOrSchedule | None
 """A learning rate or schedule; None leaves out the multiplication by minus the rate."""
@@ -21,46 +23,53 @@ def routed(
     learning_rate: Rate,
     weight_decay: Any = 0.0,
     mask: Mask | None = None,
-    adam_ratio: Any = 0.05,
+    rms: Any | None = 0.2,
+    rest: GradientTransformation | None = None,
     matrices: Matrices | None = None,
 ) -> GradientTransformationExtraArgs:
-    """A direction for matrices, Adam elsewhere; both with decoupled weight decay.
+    """A direction for matrices with decoupled weight decay, Adam or any other optimizer for the rest.
 
     Args:
         direction: of the matrices; or a function that makes it from the axes of all parameters, a tree as of
             `seqdec.optim.matrix_axes`.
         learning_rate: a number, a schedule, or None.
-        weight_decay: share of the parameters, times the learning rate of their group, that each step subtracts.
+        weight_decay: share of the parameters, times the learning rate, that each step subtracts.
         mask: which parameters decay, as in `optax.adamw`: a tree of bools, or a function from the parameters to it;
             None: all, including biases and norms.
-        adam_ratio: Adam's learning rate as a multiple of `learning_rate`.
+        rms: root mean square of the entries of every matrix's direction, by which it is scaled: with 0.2, that of
+            AdamW, a learning rate tuned for AdamW serves. None: the scale of the direction.
+        rest: complete optimizer of the other parameters, with its own rate, weight decay and sign, for which matrices
+            are masked; None: Adam with `learning_rate`, `weight_decay` and `mask`.
         matrices: `seqdec.optim.groups.Matrices`; None: `seqdec.optim.matrix_axes`.
+
+    Source of `rms`: Liu et al., "Muon is Scalable for LLM Training", 2025, section 2.2.
     """
-    checks.number("adam_ratio", adam_ratio)
+    checks.number("weight_decay", weight_decay)
+    if rms is not None:
+        checks.number("rms", rms, exclusive=True)
+    if not (rest is None or isinstance(rest, GradientTransformation)):
+        raise TypeError(f"rest must be an optax transformation, such as optax.adamw(1e-3); got {rest!r:.80}")
+    rated = scale_by_rate(learning_rate)
 
     def axes(params):
         return resolved(params, matrices)
 
-    def labels(params):
-        structure = jax.tree.structure(params)
-        return structure.unflatten(
-            ["adam" if own is None else "matrix" for own in structure.flatten_up_to(axes(params))]
-        )
-
-    def others(params):
-        return jax.tree.map(lambda label: label == "adam", labels(params))
-
     def parted(params):
-        own = direction(axes(params)) if callable(direction) else direction
-        groups: dict[Hashable, GradientTransformation] = {"matrix": own, "adam": _wide(optax.scale_by_adam())}
-        return optax.partition(groups, labels)
+        known, structure = axes(params), jax.tree.structure(params)
+        decay = add_decay(weight_decay, None if mask is None else mask_tree(mask, params))  # by all, not by a group
+        own = [direction(known) if callable(direction) else direction, *([] if rms is None else [_sized(rms, known)])]
+        groups: dict[Hashable, GradientTransformation] = {
+            "matrix": optax.chain(*own, decay, rated),
+            "rest": _wide(optax.chain(optax.scale_by_adam(), decay, rated) if rest is None else rest),
+        }
+        labels = structure.unflatten(["rest" if own is None else "matrix" for own in structure.flatten_up_to(known)])
+        return optax.partition(groups, lambda _: labels)  # a tree may be callable
 
     def update(updates, state, params=None, **extra):
         return parted(updates).update(updates, state, params, **extra)
 
     parts = GradientTransformationExtraArgs(lambda params: parted(params).init(params), update)
-    ratio = optax.masked(promoting(optax.scale(adam_ratio)), others)
-    return optax.chain(steady(axes), parts, add_decay(weight_decay, mask), scale_by_rate(learning_rate), ratio)
+    return optax.chain(steady(axes), parts)
 
 
 def add_decay(weight_decay: Any, mask: Mask | None) -> GradientTransformationExtraArgs:
@@ -80,11 +89,25 @@ def scale_by_rate(learning_rate: Rate) -> GradientTransformationExtraArgs:
     return promoting(optax.scale_by_learning_rate(learning_rate))
 
 
+def _sized(rms: Any, axes: PyTree) -> GradientTransformation:
+    """Scale every matrix to a root mean square; zeros stay."""
+
+    def sized(update, own):
+        wide, entries = update.astype(accumulator(update)), own.entries()
+        scaled, norm = linear.bounded(wide, axis=entries)
+        size = math.prod(update.shape[axis] for axis in entries)
+        return (rms * size**0.5 * linear.safe_divide(scaled, norm)).astype(update.dtype)
+
+    return optax.stateless(
+        lambda updates, _: jax.tree.map(sized, updates, jax.tree.structure(updates).unflatten(axes_of(updates, axes)))
+    )
+
+
 def _wide(transform: GradientTransformation) -> GradientTransformationExtraArgs:
-    inner = promoting(transform)
+    inner = optax.with_extra_args_support(transform)
 
     def update(updates, state, params=None, **extra):
-        new, state = inner.update(widened(updates), state, params, **extra)
+        new, state = inner.update(widened(updates), state, widened(params), **extra)
         return jax.tree.map(lambda value, old: value.astype(old.dtype), new, updates), state
 
-    return GradientTransformationExtraArgs(lambda params: inner.init(zeros_like_state(params)), update)
+    return GradientTransformationExtraArgs(lambda params: inner.init(widened(params)), update)

@@ -43,9 +43,9 @@ def zeros_like_state(params: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.zeros_like(leaf, accumulator(leaf)), params)
 
 
-def widened(gradients: PyTree) -> PyTree:
-    """Gradients in the state's dtype."""
-    return jax.tree.map(lambda leaf: leaf.astype(accumulator(leaf)), gradients)
+def widened(tree: PyTree) -> PyTree:
+    """Gradients or parameters in the state's dtype."""
+    return jax.tree.map(lambda leaf: leaf.astype(accumulator(leaf)), tree)
 
 
 _SPIKE, _DECAY, _FIRST = 5, 0.9, 20
@@ -72,9 +72,9 @@ def steady(axes: Callable[[PyTree], PyTree] | None = None) -> optax.GradientTran
         """The axes of one norm, by parameter."""
         leaves, structure = jax.tree.flatten(tree)
         known = [None] * len(leaves) if axes is None else structure.flatten_up_to(axes(tree))
-        stacks = [axes_of(leaf, own)[0].stack if own else () for leaf, own in zip(leaves, known, strict=True)]
         return [
-            tuple(sorted(set(range(np.ndim(leaf))) - set(stack))) for leaf, stack in zip(leaves, stacks, strict=True)
+            axes_of(leaf, own)[0].entries() if own else tuple(range(np.ndim(leaf)))
+            for leaf, own in zip(leaves, known, strict=True)
         ]
 
     def init(params):

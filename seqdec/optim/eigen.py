@@ -25,7 +25,8 @@ def eigen_adam(
     max_side: int = 8192,
     weight_decay: Any = 0.0,
     mask: Mask | None = None,
-    adam_ratio: Any = 1.0,
+    rms: Any | None = 0.2,
+    rest: optax.GradientTransformation | None = None,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Eigen-Adam for hidden matrices, Adam elsewhere.
@@ -42,13 +43,13 @@ def eigen_adam(
     eigendecomposition O(m^3) every K.
 
     Args:
-        learning_rate: as for Adam.
+        learning_rate: as for AdamW.
         b1, b2, b3: decay of the first moment, of the second moment in the basis, and of G G^T; b3 = 0 uses only the
             current gradient.
         eps: added to the denominator; 0 is as printed.
         interval: K, steps between two bases.
         max_side: the longest side with a basis; beyond, it is the identity.
-        weight_decay, mask, adam_ratio, matrices: as in `routed`.
+        weight_decay, mask, rms, rest, matrices: as in `routed`.
 
     Source: Gong et al. (see `alice`), Algorithm 7.
     """
@@ -74,7 +75,7 @@ def eigen_adam(
         return direction, EigenAdamState(moment, square, left, basis)
 
     direction = matrixwise(EigenAdamState, init, update)
-    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
+    return routed(direction, learning_rate, weight_decay, mask, rms, rest, matrices)
 
 
 scale_by_eigen_adam = functools.partial(eigen_adam, None)
@@ -91,7 +92,8 @@ def soap(
     max_side: int = 8192,
     weight_decay: Any = 0.0,
     mask: Mask | None = None,
-    adam_ratio: Any = 1.0,
+    rms: Any | None = 0.2,
+    rest: optax.GradientTransformation | None = None,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """SOAP for hidden matrices, Adam elsewhere.
@@ -106,7 +108,7 @@ def soap(
 
     Args:
         learning_rate, b1, b2, b3, eps, interval, max_side: as in `eigen_adam`; b3 also of G^T G.
-        weight_decay, mask, adam_ratio, matrices: as in `routed`.
+        weight_decay, mask, rms, rest, matrices: as in `routed`.
 
     Source: Vyas et al., "SOAP: Improving and Stabilizing Shampoo using Adam", 2024.
     """
@@ -133,7 +135,7 @@ def soap(
         return direction, SoapState(moment, square, left, left_basis, right, right_basis)
 
     direction = matrixwise(SoapState, init, update)
-    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
+    return routed(direction, learning_rate, weight_decay, mask, rms, rest, matrices)
 
 
 scale_by_soap = functools.partial(soap, None)

@@ -69,6 +69,10 @@ class Axes(NamedTuple):
         stack, rows, columns = (math.prod(shape[axis] for axis in axes) for axes in self)
         return stack, rows, columns
 
+    def entries(self) -> tuple[int, ...]:
+        """Axes of one matrix."""
+        return tuple(sorted(self.inputs + self.outputs))
+
     def matrix(self, array: Array) -> Array:
         """(inputs, outputs), or (stack, inputs, outputs)."""
         sizes = self.sizes(array.shape)

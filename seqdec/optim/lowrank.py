@@ -29,7 +29,8 @@ def fira(
     growth: Any = 1.01,
     weight_decay: Any = 0.0,
     mask: Mask | None = None,
-    adam_ratio: Any = 0.05,
+    rms: Any | None = 0.2,
+    rest: optax.GradientTransformation | None = None,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Fira for hidden matrices, Adam elsewhere: GaLore with a full-rank compensation.
@@ -44,13 +45,13 @@ def fira(
     singular value decomposition, O(m^2 n), every K.
 
     Args:
-        learning_rate: usual is 0.02.
+        learning_rate: as for AdamW; with `rms=None`, usual is 0.02.
         rank: r, at most m.
         interval: K, steps between two projections.
         b1, b2, eps: as in Adam.
-        scale: the paper's alpha.
+        scale: the paper's alpha; it has an effect only with `rms=None`.
         growth: factor by which the norm of the compensation may grow per step.
-        weight_decay, mask, adam_ratio, matrices: as in `routed`.
+        weight_decay, mask, rms, rest, matrices: as in `routed`.
 
     Source: Chen et al., "Fira: Can We Achieve Full-rank Training of LLMs Under Low-rank Constraint?", 2024, as stated
     in Gong et al. (see `alice`), Algorithm 9.
@@ -71,7 +72,7 @@ def fira(
         return scale * (basis @ within + rest), FiraState(basis, moment, square, norm)
 
     direction = matrixwise(FiraState, init, update)
-    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
+    return routed(direction, learning_rate, weight_decay, mask, rms, rest, matrices)
 
 
 scale_by_fira = functools.partial(fira, None)
@@ -90,7 +91,8 @@ def apollo(
     seed: int = 0,
     weight_decay: Any = 0.0,
     mask: Mask | None = None,
-    adam_ratio: Any = 1.0,
+    rms: Any | None = 0.2,
+    rest: optax.GradientTransformation | None = None,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """APOLLO for hidden matrices, Adam elsewhere: the gradient, scaled as Adam scales its projection.
@@ -99,18 +101,19 @@ def apollo(
 
         u = scale G diag(s),    s_i = |Delta_i| / |sigma_i|
 
-    APOLLO-Mini, of rank 1, takes one s = |Delta| / |sigma|. The root mean square of a step is about scale sqrt(r / m)
-    times Adam's. Memory of a matrix: 2 n r numbers, and m r with singular vectors. Work: O(m n r) per step.
+    APOLLO-Mini, of rank 1, takes one s = |Delta| / |sigma|. With `rms=None`, the root mean square of a step is about
+    scale sqrt(r / m) times Adam's. Memory of a matrix: 2 n r numbers, and m r with singular vectors. Work: O(m n r) per
+    step.
 
     Args:
-        learning_rate: a number or a schedule.
+        learning_rate: as for AdamW.
         rank: r, at most m.
         interval: K, steps between two projections.
         b1, b2, eps: as in Adam.
-        scale: the paper's alpha.
+        scale: the paper's alpha; it has an effect only with `rms=None`.
         projection: "random", or "svd" for the leading left singular vectors of the gradient.
         seed: for the random projections.
-        weight_decay, mask, adam_ratio, matrices: as in `routed`.
+        weight_decay, mask, rms, rest, matrices: as in `routed`.
 
     Source: Zhu et al., "APOLLO: SGD-like Memory, AdamW-level Performance", 2024.
     """
@@ -139,7 +142,7 @@ def apollo(
         return scale * gradient * ratios, kept
 
     direction = matrixwise(ApolloState, init, update, seed=seed)
-    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
+    return routed(direction, learning_rate, weight_decay, mask, rms, rest, matrices)
 
 
 scale_by_apollo = functools.partial(apollo, None)

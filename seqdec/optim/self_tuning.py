@@ -253,18 +253,19 @@ def self_tuning_muon(
     polar_steps: int = 5,
     weight_decay: Any = 0.0,
     mask: Mask | None = None,
-    adam_ratio: Any = 0.05,
+    rms: Any | None = 0.2,
+    rest: optax.GradientTransformation | None = None,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Muon with a momentum chosen in every step for hidden matrices, Adam elsewhere.
 
-    Directions are scaled by sqrt(max(1, outputs / inputs)), as Muon's are.
+    With `rms=None` directions are scaled by sqrt(max(1, outputs / inputs)), as Muon's are.
 
     Args:
-        learning_rate: as for Muon.
+        learning_rate: as for AdamW; as for Muon with `rms=None`.
         momenta: beta_k of the candidates; see `seqdec.optim.self_tuning`.
         polar, polar_steps: as in `linear.polar`.
-        weight_decay, mask, adam_ratio, matrices: as in `routed`.
+        weight_decay, mask, rms, rest, matrices: as in `routed`.
     """
     momenta = _checked_momenta(momenta)
     checks.choice("polar", polar, get_args(linear.Polar))
@@ -296,7 +297,7 @@ def self_tuning_muon(
     def direction(axes):
         return unboxing(optax.GradientTransformationExtraArgs(init, functools.partial(update, unboxed(axes))))
 
-    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
+    return routed(direction, learning_rate, weight_decay, mask, rms, rest, matrices)
 
 
 scale_by_self_tuning_muon = functools.partial(self_tuning_muon, None)

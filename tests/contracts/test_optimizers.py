@@ -40,9 +40,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "apollo": {"rank": 2, "interval": 10},
     "fira": {"rank": 2, "interval": 10},
     # The gradients of the targets are large, and the damping of the theory is of the size of their squares.
-    "fismo": {"statistics": "scale_free", "eps": 1.0, "adam_ratio": 1.0},
-    "racs": {"adam_ratio": 0.2},
-    "self_tuning_muon": {"adam_ratio": 1.0},
+    "fismo": {"statistics": "scale_free", "eps": 1.0},
 }
 NAMES = sorted(RATES)
 STEPS = 600
@@ -164,7 +162,7 @@ GRADS = [jax.tree.map(lambda leaf, s=s: normal(s, *leaf.shape), PARAMS) for s in
 def test_settings_that_are_arrays_leave_the_dtype_of_the_updates(name):
     narrow = functools.partial(jax.tree.map, lambda leaf: leaf.astype(jnp.bfloat16))
     known = inspect.signature(getattr(optim, name)).parameters
-    arrays = {key: np.float32(0.01) for key in ("weight_decay", "adam_ratio") if key in known}
+    arrays = {key: np.float32(0.01) for key in ("weight_decay", "rms") if key in known}
     transform = make(name, np.float32(0.1), **arrays)
 
     def step(params, gradient):
@@ -189,7 +187,7 @@ class Module:
 def test_routing_by_tree_function_and_default():
     params = {"hidden": jnp.ones((3, 4)), "output": jnp.ones((4, 2)), "bias": jnp.ones(3)}
     grads = jax.tree.map(jnp.ones_like, params)
-    adam, _ = (a := optax.adam(0.05 * 0.1)).update(grads, a.init(params))
+    adam, _ = (a := optax.adam(0.1)).update(grads, a.init(params))
 
     def to_adam(matrices=None, params=params):
         transform, grads = optim.racs(0.1, matrices=matrices), jax.tree.map(jnp.ones_like, params)
@@ -209,10 +207,108 @@ def test_routing_by_tree_function_and_default():
 def test_weight_decay_is_decoupled_and_follows_the_group():
     params = {"hidden": jnp.full((3, 4), 2.0), "bias": jnp.full(3, 2.0)}
     zero = jax.tree.map(jnp.zeros_like, params)
-    transform = optim.alice(0.1, weight_decay=0.5, adam_ratio=0.2)
-    updates, _ = transform.update(zero, transform.init(params), params)
-    np.testing.assert_allclose(updates["hidden"], -0.1 * 0.5 * 2, rtol=1e-6)
-    np.testing.assert_allclose(updates["bias"], -0.2 * 0.1 * 0.5 * 2, rtol=1e-6)
+    for rest, share in ((None, 0.1 * 0.5), (optax.adamw(0.2, weight_decay=0.4), 0.2 * 0.4), (optax.adam(0.2), 0)):
+        transform = optim.alice(0.1, weight_decay=0.5, rest=rest)
+        updates, _ = transform.update(zero, transform.init(params), params)
+        np.testing.assert_allclose(updates["hidden"], -0.1 * 0.5 * 2, rtol=1e-6)
+        np.testing.assert_allclose(updates["bias"], -share * 2, rtol=1e-6)
+
+
+MATRIX_METHODS = [name for name in NAMES if "rms" in inspect.signature(getattr(optim, name)).parameters]
+LAYERS = {
+    "embed": {"embedding": normal(20, 7, 4)},
+    "one": {"kernel": normal(21, 4, 6), "bias": normal(22, 6)},
+    "stack": {"kernel": normal(23, 3, 6, 5), "bias": normal(24, 3, 5)},
+    "tall": {"kernel": 1e3 * normal(25, 9, 2)},
+    "output": {"kernel": normal(26, 5, 3)},
+}
+AXES = functools.partial(optim.matrix_axes, scanned={"stack": 0})
+IS_MATRIX = optim.hidden_matrices(LAYERS)
+
+
+def steps_of(transform, dtype, count=10):
+    """Updates of some steps, by gradients of sizes from 1e-6 to 1e6."""
+    params = jax.tree.map(lambda leaf: leaf.astype(dtype), LAYERS)
+    update, state = jax.jit(transform.update), transform.init(params)
+    for number in range(count):
+        sizes = [
+            jnp.full_like(leaf, 10.0 ** ((5 * number + 3 * place) % 13 - 6))
+            for place, leaf in enumerate(jax.tree.leaves(params))
+        ]
+        gradients = jax.tree.map(
+            lambda leaf, size, number=number: size * jnp.roll(leaf, number),
+            params,
+            jax.tree.structure(params).unflatten(sizes),
+        )
+        updates, state = update(gradients, state, params)
+        yield gradients, updates
+
+
+@pytest.mark.parametrize("name", MATRIX_METHODS)
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_updates_of_every_matrix_have_the_size_of_adamw(name, dtype):
+    """In every step; layers of a stack each by itself, and decay and learning rate come after."""
+    transform = make(name, lambda step: 0.1 / (1 + step), matrices=AXES, weight_decay=0.0)
+    for number, (_, updates) in enumerate(steps_of(transform, dtype)):
+        moved = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), updates)
+        for matrix in (moved["one"]["kernel"], *moved["stack"]["kernel"], moved["tall"]["kernel"]):
+            size = np.sqrt(np.mean(np.square(matrix)))
+            np.testing.assert_allclose(size, 0.2 * 0.1 / (1 + number), rtol=0.01 if dtype == jnp.bfloat16 else 1e-5)
+
+
+@pytest.mark.parametrize("name", MATRIX_METHODS)
+def test_rest_is_that_optimizer_on_all_other_parameters(name):
+    """To rounding; None is AdamW with the settings of the matrices."""
+    rate, number = optax.linear_schedule(0.1, 0.01, 5), len(jax.tree.leaves(LAYERS))
+
+    def mask(params):  # sees all parameters
+        return jax.tree.map(lambda leaf: leaf.ndim < 3 and len(jax.tree.leaves(params)) == number, params)
+
+    own = optax.lion(rate, weight_decay=0.3)
+    for rest, plain in ((own, own), (None, optax.adamw(rate, weight_decay=0.5, mask=mask))):
+        transform = make(name, rate, weight_decay=0.5, mask=mask, rest=rest, matrices=AXES)
+        state = plain.init(LAYERS)
+        for gradients, updates in steps_of(transform, jnp.float32, 3):
+            wanted, state = jax.jit(plain.update)(gradients, state, LAYERS)
+            found = jax.tree.map(lambda a, b: bool(np.allclose(a, b, 1e-6, 0)), updates, wanted)
+            assert found == jax.tree.map(lambda matrix: not matrix, IS_MATRIX)
+
+
+def test_rest_of_bfloat16_keeps_its_state_in_float32_and_its_values():
+    """Also one that keeps parameters, as schedule-free optimizers do."""
+    rest = optax.contrib.schedule_free_adamw(0.1)
+    state = optim.racs(0.1, rest=rest).init(jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), LAYERS))
+    kept = state[1].inner_states["rest"].inner_state.z["output"]["kernel"]
+    assert kept.dtype == jnp.float32
+    np.testing.assert_array_equal(kept, LAYERS["output"]["kernel"].astype(jnp.bfloat16).astype(jnp.float32))
+
+
+@pytest.mark.parametrize("name", ["alice", "self_tuning_muon"])
+def test_without_rms_the_scale_is_that_of_the_method(name):
+    """Directions differ by a factor for each matrix; zero stays zero, and what is huge finite."""
+    scaled, own = (steps_of(make(name, None, matrices=AXES, rms=rms), jnp.float32, 3) for rms in (0.5, None))
+    for (_, one), (_, other) in zip(scaled, own, strict=True):
+        for found, wanted in zip(one["stack"]["kernel"], other["stack"]["kernel"], strict=True):
+            size = np.sqrt(np.mean(np.square(wanted)))
+            assert abs(size - 0.5) > 0.01
+            np.testing.assert_allclose(found, 0.5 * wanted / size, rtol=1e-5)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-30, 1e30, 3e38])
+def test_routed_directions_of_any_size(size):
+    direction = optax.stateless(lambda updates, _: jax.tree.map(lambda leaf: size * leaf, updates))
+    for dtype in (jnp.float32, jnp.bfloat16):
+        transform = optim.routed(direction, 1.0)
+        params = {"hidden": jnp.asarray([[1.0, -1.0, 0.5], [0.0, 1.0, 0.5]], dtype)}
+        (moved,) = jax.tree.leaves(jax.jit(transform.update)(params, transform.init(params))[0])
+        wanted = 0.2 * np.asarray(params["hidden"], float) / np.sqrt(3.5 / 6) * (size > 0)
+        np.testing.assert_allclose(np.asarray(moved, float), -wanted, rtol=0.01)
+
+
+@pytest.mark.parametrize("rest", [0.05, optax.adam])
+def test_a_rest_that_is_no_optimizer_is_refused(rest):
+    with pytest.raises(TypeError, match=r"rest must be an optax transformation, such as optax.adamw\(1e-3\); got "):
+        optim.racs(0.1, rest=rest)
 
 
 BIASES = {"hidden": {"kernel": False, "bias": True}, "scale": False}
@@ -269,13 +365,17 @@ def test_state_survives_a_checkpoint(name):
     leaves_close(restored, state, 0, 0)
 
 
-@pytest.mark.parametrize("name", ["alice", "koala_plus_plus"])
-def test_composes_with_the_rest_of_optax(name):
+REST = optax.adamw(optax.linear_schedule(0.1, 0.01, 9), weight_decay=0.1)
+
+
+@pytest.mark.parametrize(("name", "given"), [("alice", {}), ("alice", {"rest": REST}), ("koala_plus_plus", {})])
+def test_composes_with_the_rest_of_optax(name, given):
     """One program: accumulation over hyperparameters in the state, beside a masked group and a finite guard."""
     static = [
         key for key, one in inspect.signature(getattr(optim, name)).parameters.items() if type(one.default) is int
     ]
-    injected = optax.inject_hyperparams(getattr(optim, name), static)(learning_rate=0.1, **OPTIONS.get(name, {}))
+    options = OPTIONS.get(name, {}) | given
+    injected = optax.inject_hyperparams(getattr(optim, name), static)(learning_rate=0.1, **options)
     inner = optax.apply_if_finite(optax.chain(optax.clip_by_global_norm(1e6), injected), 3)
     accumulated = optax.MultiSteps(optax.with_extra_args_support(inner), 2)
     whole = optax.GradientTransformationExtraArgs(accumulated.init, accumulated.update)  # pyright: ignore
@@ -283,12 +383,13 @@ def test_composes_with_the_rest_of_optax(name):
     masked = optax.with_extra_args_support(optax.masked(whole, mask))
     params = {**PARAMS, "frozen": jnp.ones(2)}
     state, update = masked.init(params), jax.jit(lambda g, s, p: masked.update(g, s, p, value=1.5, unknown=2))
-    optax.tree.map_params(make(name), lambda leaf: leaf, make(name).init(PARAMS))
+    alone = make(name, **given)
+    optax.tree.map_params(alone, lambda leaf: leaf, alone.init(PARAMS))
     for gradient in GRADS:
         for _ in range(2):
             updates, state = update({**gradient, "frozen": jnp.full(2, 7.0)}, state, params)
     np.testing.assert_array_equal(updates.pop("frozen"), 7.0)
-    leaves_close(updates, second_updates(make(name)))
+    leaves_close(updates, second_updates(alone))
     assert update._cache_size() == 1
 
     # A gradient that is not finite changes neither parameters nor the optimizer's state.
@@ -331,7 +432,7 @@ def test_fira_lets_the_part_outside_its_basis_grow_by_its_factor_a_step() -> Non
     draw = np.random.default_rng(0)
     left, _ = np.linalg.qr(draw.normal(size=(4, 4)))
     right, _ = np.linalg.qr(draw.normal(size=(6, 6)))
-    made = optim.scale_by_fira(rank=1, growth=1.5)
+    made = optim.scale_by_fira(rank=1, growth=1.5, rms=None)
     state, lengths = made.init({"w": jnp.zeros((4, 6))}), []
     for rest in (1e-3, 5.0, 5.0, 5.0):
         gradient = 10 * np.outer(left[:, 0], right[0]) + rest * np.outer(left[:, 1], right[1] + right[0])
