@@ -1,5 +1,9 @@
 """Filters, agents and optimizers within `jax.shard_map`, whose default checks which arrays differ between devices."""
 
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -96,3 +100,44 @@ def test_each_device_learns_what_one_alone_would():
     alone = [jax.jit(one)(*given[:2], given[2][i : i + 1]) for i in range(2)]
     wanted = jax.tree.map(lambda *parts: np.concatenate(parts), *alone)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, wanted)
+
+
+DEVICES = """
+import jax, jax.numpy as jnp, numpy as np, optax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from seqdec import optim
+
+mesh = Mesh(np.array(jax.devices()).reshape(4, 2), ("data", "model"))
+specs = {"a": ("data", "model"), "b": (None, "model"), "norm": ("model",), "blocks": (None, "data", None)}
+shapes = {"a": (8, 16), "b": (16, 16), "norm": (16,), "blocks": (3, 16, 8)}
+rng = np.random.default_rng(0)
+alone = {name: jnp.asarray(rng.normal(size=shape), jnp.float32) for name, shape in shapes.items()}
+shared = {name: jax.device_put(alone[name], NamedSharding(mesh, PartitionSpec(*specs[name]))) for name in specs}
+for name in ("alice", "fismo", "koala_m", "racs", "self_tuning_adamw", "soap"):
+    transform = optax.with_extra_args_support(optim.REGISTRY[name](0.01))
+    ends = []
+    for given in (alone, shared):
+        state = transform.init(given)
+        lengths = {len(leaf.sharding.device_set) for leaf in jax.tree.leaves(state)}
+        assert lengths == {len(given["a"].sharding.device_set)}, (name, lengths)
+
+        def step(params, state):
+            gradient = jax.tree.map(lambda leaf: jnp.sin(3 * leaf), params)
+            update, state = transform.update(gradient, state, params, value=jnp.float32(1))
+            return optax.apply_updates(params, update), state
+
+        step = jax.jit(step, out_shardings=jax.tree.map(lambda leaf: leaf.sharding, (given, state)))
+        ends.append(step(given, state))
+        if given is shared:
+            step(*ends[-1])
+            assert step._cache_size() == 1, name
+    for key in specs:
+        np.testing.assert_allclose(ends[0][0][key], ends[1][0][key], atol=1e-5, err_msg=f"{name} {key}")
+"""
+
+
+@pytest.mark.slow
+def test_optimizers_on_eight_devices():
+    """State lies where sharded parameters lie, the second step compiles nothing, and the steps are those of one."""
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    subprocess.run([sys.executable, "-c", DEVICES], env=os.environ | flags, check=True, timeout=300)

@@ -11,7 +11,7 @@ from seqdec.boundary import checks
 from seqdec.core import Array, PyTree
 from seqdec.optim._koala import check_settings, innovation, observe, scaled, state_scalar, tracked_noise, unflatten_like
 from seqdec.optim.chains import Rate, scale_by_rate
-from seqdec.optim.common import Mask, zeros_like_state
+from seqdec.optim.common import Mask, placing, zeros_like_state
 
 
 def koala_m(
@@ -85,7 +85,7 @@ def koala_m(
         return unflatten_like(updates, moved), kept
 
     direction = optax.GradientTransformationExtraArgs(init, update)
-    return optax.chain(direction, scale_by_rate(learning_rate))
+    return placing(optax.chain(direction, scale_by_rate(learning_rate)))
 
 
 scale_by_koala_m = functools.partial(koala_m, None)

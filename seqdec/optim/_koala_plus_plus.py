@@ -21,7 +21,7 @@ from seqdec.optim._koala import (
     unflatten_like,
 )
 from seqdec.optim.chains import Rate, scale_by_rate
-from seqdec.optim.common import Mask, zeros_like_state
+from seqdec.optim.common import Mask, placing, zeros_like_state
 
 
 def koala_plus_plus(
@@ -119,7 +119,7 @@ def koala_plus_plus(
         return unflatten_like(updates, scaled(gain, moved)), fresh
 
     direction = optax.GradientTransformationExtraArgs(init, update)
-    return optax.chain(direction, scale_by_rate(learning_rate))
+    return placing(optax.chain(direction, scale_by_rate(learning_rate)))
 
 
 scale_by_koala_plus_plus = functools.partial(koala_plus_plus, None)

@@ -9,7 +9,7 @@ import optax
 from seqdec.core import Array
 from seqdec.optim._koala import check_settings, innovation, observe, scaled, state_scalar, tracked_noise, unflatten_like
 from seqdec.optim.chains import Rate, scale_by_rate
-from seqdec.optim.common import Mask
+from seqdec.optim.common import Mask, placing
 
 
 def koala_v(
@@ -54,7 +54,7 @@ def koala_v(
         return unflatten_like(updates, scaled(observed.loss * gain, observed.rows)), kept
 
     direction = optax.GradientTransformationExtraArgs(init, update)
-    return optax.chain(direction, scale_by_rate(learning_rate))
+    return placing(optax.chain(direction, scale_by_rate(learning_rate)))
 
 
 scale_by_koala_v = functools.partial(koala_v, None)

@@ -11,7 +11,7 @@ from optax import GradientTransformation, GradientTransformationExtraArgs, Scala
 from seqdec.boundary import checks
 from seqdec.core import PyTree
 from seqdec.optim import linear
-from seqdec.optim.common import Mask, accumulator, mask_tree, promoting, steady, widened
+from seqdec.optim.common import Mask, accumulator, mask_tree, placing, promoting, steady, widened
 from seqdec.optim.groups import Matrices, axes_of, resolved
 
 Rate = ScalarOrSchedule | None
@@ -69,7 +69,7 @@ def routed(
         return parted(updates).update(updates, state, params, **extra)
 
     parts = GradientTransformationExtraArgs(lambda params: parted(params).init(params), update)
-    return optax.chain(steady(axes), parts)
+    return placing(optax.chain(steady(axes), parts))
 
 
 def add_decay(weight_decay: Any, mask: Mask | None) -> GradientTransformationExtraArgs:

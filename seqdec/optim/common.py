@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import NamedSharding, PartitionSpec
 
 from seqdec.boundary import checks
 from seqdec.core import Array, PyTree
@@ -178,7 +179,8 @@ def matrixwise(
         for axes, leaf, box in zip(layouts(matrices, params), leaves, _boxes(params), strict=True):
             own = (jax.vmap(init) if axes.stack else init)(axes.matrix(leaf))
             # Arrays that share a buffer could not be donated.
-            states.append(jax.tree.map(lambda part, own=(box, axes, leaf.shape): _boxed(jnp.copy(part), *own), own))
+            own = jax.tree.map(lambda part, leaf=leaf: beside(leaf, jnp.copy(part)), own)
+            states.append(jax.tree.map(lambda part, own=(box, axes, leaf.shape): _boxed(part, *own), own))
         return MatrixwiseState(jnp.zeros((), jnp.int32), gathered(states, jax.tree.structure(unboxed(params))))
 
     def update_fn(matrices, updates, state, params=None, **extra):
@@ -214,6 +216,38 @@ def matrixwise(
     return lambda axes: optax.GradientTransformationExtraArgs(
         functools.partial(init_fn, axes), functools.partial(update_fn, axes)
     )
+
+
+def placing(transform: optax.GradientTransformationExtraArgs) -> optax.GradientTransformationExtraArgs:
+    """Let `init` copy arrays without a parameter's shape, such as a number of steps, to all devices of parameters."""
+
+    def init(params):
+        state = transform.init(params)
+        sharded = [leaf for leaf in jax.tree.leaves(params) if _mesh(leaf) is not None]
+        return jax.tree.map(lambda part: beside(sharded[0], part), state) if sharded else state
+
+    return optax.GradientTransformationExtraArgs(init, transform.update)
+
+
+def beside(leaf: Any, part: Any) -> Any:
+    """An array on one device, as it lies on those of a sharded parameter.
+
+    Split along its first axis as long as a split axis of the parameter, if any.
+    """
+    mesh = _mesh(leaf)
+    if mesh is None or len(part.sharding.device_set) > 1:
+        return part
+    split = ((size, names) for size, names in zip(leaf.shape, leaf.sharding.spec, strict=False) if names is not None)
+    found = next(((part.shape.index(size), names) for size, names in split if size in part.shape), None)
+    spec = () if found is None else (*[None] * found[0], found[1])
+    return jax.device_put(part, NamedSharding(mesh, PartitionSpec(*spec)))
+
+
+def _mesh(leaf: Any) -> Any:
+    """The mesh of a sharded array; None of others and within transformations."""
+    concrete = isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer)
+    sharding = leaf.sharding if concrete else None
+    return sharding.mesh if isinstance(sharding, NamedSharding) and len(sharding.device_set) > 1 else None
 
 
 def unboxed(tree: PyTree) -> PyTree:

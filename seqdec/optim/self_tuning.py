@@ -40,7 +40,7 @@ from seqdec.boundary import checks
 from seqdec.core import Array, PyTree
 from seqdec.optim import linear
 from seqdec.optim.chains import Rate, add_decay, routed, scale_by_rate
-from seqdec.optim.common import Mask, steady, unboxed, unboxing, widened, zeros_like_state
+from seqdec.optim.common import Mask, placing, steady, unboxed, unboxing, widened, zeros_like_state
 from seqdec.optim.groups import Matrices, axes_of
 
 _PATIENCE, _SHRINK = 5, 0.5
@@ -218,7 +218,7 @@ def self_tuning_sgd(
         mask: as in `routed`.
     """
     direction = scale_by_self_tuning(momenta, budget_matched=budget_matched)
-    return optax.chain(steady(), add_decay(weight_decay, mask), direction, scale_by_rate(learning_rate))
+    return placing(optax.chain(steady(), add_decay(weight_decay, mask), direction, scale_by_rate(learning_rate)))
 
 
 def self_tuning_adamw(
@@ -242,7 +242,7 @@ def self_tuning_adamw(
     """
     metric = diagonal_ema(b2, eps)
     direction = scale_by_self_tuning(momenta, metric, normalized=True, budget_matched=budget_matched)
-    return optax.chain(steady(), direction, add_decay(weight_decay, mask), scale_by_rate(learning_rate))
+    return placing(optax.chain(steady(), direction, add_decay(weight_decay, mask), scale_by_rate(learning_rate)))
 
 
 def self_tuning_muon(
