@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.core import Tracer
 from jax.sharding import NamedSharding, PartitionSpec
 
 from seqdec.boundary import checks
@@ -245,7 +246,7 @@ def beside(leaf: Any, part: Any) -> Any:
 
 def _mesh(leaf: Any) -> Any:
     """The mesh of a sharded array; None of others and within transformations."""
-    concrete = isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer)
+    concrete = isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer)
     sharding = leaf.sharding if concrete else None
     return sharding.mesh if isinstance(sharding, NamedSharding) and len(sharding.device_set) > 1 else None
 
