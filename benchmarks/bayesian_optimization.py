@@ -83,13 +83,13 @@ class Player(NamedTuple):
     """the point that it answers with; None: that with the smallest value"""
 
 
-Method = Callable[[Task, int], Player]
-"""(task, seed) -> player"""
+Method = Callable[..., Player]
+"""(task, seed) -> player; some take the number of first points as a third argument"""
 
 
-def seqdec(task: Task, seed: int) -> Player:
+def seqdec(task: Task, seed: int, initial: int | None = None) -> Player:
     """The optimizer of this package."""
-    optimizer = BayesianOptimizer(task.space, seed=seed, capacity=task.calls)
+    optimizer = BayesianOptimizer(task.space, seed=seed, capacity=task.calls, initial=initial)
 
     def ask() -> Question:
         modeled = len(optimizer.trials) >= optimizer.initial
@@ -99,7 +99,7 @@ def seqdec(task: Task, seed: int) -> Player:
     return Player(ask, lambda: optimizer.recommend().x)
 
 
-def botorch(task: Task, seed: int) -> Player:
+def botorch(task: Task, seed: int, initial: int | None = None) -> Player:
     """A Gaussian process with log expected improvement."""
     import torch
     from botorch.acquisition import LogExpectedImprovement
@@ -110,7 +110,7 @@ def botorch(task: Task, seed: int) -> Player:
 
     torch.manual_seed(seed)
     space, units, values = space_from(task.space), [], []
-    initial = max(5, space.columns)
+    initial = initial or max(5, space.columns)
     design = torch.quasirandom.SobolEngine(space.columns, scramble=True, seed=seed).draw(initial)
     bounds = torch.tensor([[0.0] * space.columns, [1.0] * space.columns], dtype=torch.double)
 
@@ -212,13 +212,14 @@ def smac(task: Task, seed: int) -> Player:
 def _optuna(kind: str) -> Method:
     """A sampler of Optuna."""
 
-    def start(task: Task, seed: int) -> Player:
+    def start(task: Task, seed: int, initial: int | None = None) -> Player:
         import optuna
 
-        study = optuna.create_study(sampler=getattr(optuna.samplers, kind)(seed=seed))
+        initial = initial or 10  # both samplers' default
+        study = optuna.create_study(sampler=getattr(optuna.samplers, kind)(n_startup_trials=initial, seed=seed))
 
         def ask() -> Question:
-            modeled = len(study.trials) >= 10  # both samplers' default
+            modeled = len(study.trials) >= initial
             trial, x = study.ask(), {}
             for name, bounds in task.space.items():
                 if not _active(bounds, x):

@@ -4,9 +4,12 @@
     python benchmarks/question_time.py --surrogates auto --told 40 --spaces hartmann6 levels6 branches ruled
     python benchmarks/question_time.py --surrogates auto --told 40 --spaces outcomes-{4,10} objectives-{2,3,4}
     python benchmarks/question_time.py --surrogates gp --told 100 500 1000 --columns 5
+    python benchmarks/question_time.py --methods seqdec botorch optuna-gp --told 50 100 500 1000 --spaces ripple levels6
+        branches --columns 5 --further 3
 
 One line for each space, surrogate and number of values: the first question after random points were told, which
 compiles and fits the surrogate to all of them, and median and mean of 10 further questions with the tell after each.
+`--methods` are seqdec, botorch and the samplers of Optuna of `bayesian_optimization.py`, after designs of their own.
 The space "ripple" is a function of numbers, "ruled" the same under a linear and a coded constraint, "outcomes-4" with
 four outcome constraints, "objectives-3" with three objectives; others are those of `black_boxes.py`. The capacity holds
 all values, so that no further question compiles. "gp" is left out above 1,000 values, for its cost is cubic. All
@@ -17,12 +20,13 @@ import statistics
 from typing import Any
 
 import numpy as np
+from bayesian_optimization import METHODS
 from black_boxes import Task, task
 from harness import command, cpu, table
 
 from seqdec import bo
 
-FURTHER, MOST_EXACT = 10, 1000
+MOST_EXACT = 1000
 RULES: Any = [bo.Linear({"x0": 1.0, "x1": 1.0}, high=2.0), lambda x: x["x2"] < x["x3"] + 2]
 """Of "ruled"; each holds at most random points."""
 
@@ -40,8 +44,22 @@ def named(name: str, columns: int) -> Task:
     return task(name)
 
 
-def measure(name: str, surrogate: str, told: int, columns: int) -> tuple[float, list[float]]:
-    """CPU seconds of the first question, and those of the further ones."""
+def measure_method(name: str, method: str, told: int, columns: int, further: int) -> list[float]:
+    """CPU seconds of questions after a design of `told` points."""
+    played = named(name, columns)._replace(calls=told + further + 1)
+    player = METHODS[method](played, 0, told)
+
+    def question() -> None:
+        asked = player.ask()
+        asked.tell(played.fun(asked.x))
+
+    for _ in range(told):
+        question()
+    return [cpu(question)[1] for _ in range(1 + further)]
+
+
+def measure(name: str, surrogate: str, told: int, columns: int, further: int) -> list[float]:
+    """CPU seconds of questions after random points were told."""
     played, rules = named(name, columns), RULES if name == "ruled" else []
     kind, _, count = name.partition("-")
     more = int(count) if kind in ("outcomes", "objectives") else 0
@@ -66,26 +84,28 @@ def measure(name: str, surrogate: str, told: int, columns: int) -> tuple[float, 
         trial = optimizer.ask()
         tell(trial, trial.x)
 
-    first, *further = (cpu(question)[1] for _ in range(1 + FURTHER))
-    return first, further
+    return [cpu(question)[1] for _ in range(1 + further)]
 
 
 def main(
     surrogates: tuple[str, ...] = ("gp", "sparse_gp", "hilofi"),
     told: tuple[int, ...] = (100, 1000, 4000, 10000),
     spaces: tuple[str, ...] = ("ripple",),
+    methods: tuple[str, ...] = (),
     columns: int = 10,
+    further: int = 10,
 ) -> None:
     """The table, one line for each space, surrogate and number of values; `columns`: of "ripple" and its like."""
-    row = table("space", "surrogate", "told", "first", "next", "mean of next")
+    row = table("space", "method" if methods else "surrogate", "told", "first", "next", "mean of next")
     for name in spaces:
-        for surrogate in surrogates:
+        for asked in methods or surrogates:
             for number in told:
-                if surrogate == "gp" and number > MOST_EXACT:
+                if asked == "gp" and number > MOST_EXACT:
                     continue
-                first, further = measure(name, surrogate, number, columns)
-                middle, mean = statistics.median(further), statistics.mean(further)
-                row(name, surrogate, number, f"{first:.3f}", f"{middle:.4f}", f"{mean:.4f}")
+                measured = measure_method if methods else measure
+                first, *others = measured(name, asked, number, columns, further)
+                middle, mean = statistics.median(others), statistics.mean(others)
+                row(name, asked, number, f"{first:.3f}", f"{middle:.4f}", f"{mean:.4f}")
 
 
 if __name__ == "__main__":
