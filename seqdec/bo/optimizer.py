@@ -126,8 +126,8 @@ class BayesianOptimizer:
         capacity: expected number of trials; exceeding it costs a compilation.
 
         acquisition: one of `seqdec.bo.acquisition_names()`, an Acquisition, or "auto": the surrogate's.
-        initial: Sobol points before the surrogate is used; None: one for each parameter, those of one condition counted
-            once, but at most a quarter of `capacity` and at most 10 beyond the first two of each objective.
+        initial: Sobol points before the surrogate is used; None: one for each parameter, but at most a quarter of
+            `capacity` and at most 4 beyond the first two of each objective.
         search: how the acquisition is maximized.
         prior: what is known before. As `fidelity` its `earlier` needs "auto", "gp" or "sparse_gp".
 

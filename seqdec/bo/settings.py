@@ -34,7 +34,7 @@ from seqdec.core import Acquisition
 
 _MANY = 20
 """Parameters above which the search keeps to a trust region."""
-_FIRST, _DESIGN, _SHARE = 2, 10, 4
+_FIRST, _DESIGN, _SHARE = 2, 4, 4
 """Initial design: first points for each objective, most further ones, and the part of all trials."""
 
 
@@ -143,7 +143,7 @@ class Settings:
 def _initial(space: Space, outputs: Outputs, grid: Grid | None, capacity: int) -> int:
     """One point for each parameter, at most a quarter of the trials; levels are cheap."""
     first, most = _FIRST * outputs.objectives, capacity // _SHARE if grid is None else math.inf
-    return int(max(first, min(space.groups, first + _DESIGN, most)))
+    return int(max(first, min(space.parameters, first + _DESIGN, most)))
 
 
 def _grid(given: Settings, outputs: Outputs) -> Grid | None:

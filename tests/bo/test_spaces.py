@@ -716,17 +716,15 @@ MANY = {f"c{i}": Categorical(tuple(range(6))) for i in range(6)} | {"a": Real(0.
 @given(bounds=trees(), calls=st.integers(1, 60), objectives=st.integers(1, 3))
 def test_the_initial_design_counts_parameters_and_knows_the_budget(bounds: Any, calls: int, objectives: int) -> None:
     study, first = quick(bounds, capacity=calls, objectives=objectives), 2 * objectives
-    conditions = {(e.on, frozenset(e.values)) for e in bounds.values() if isinstance(e, Conditional)}
-    groups = sum(not isinstance(entry, Conditional) for entry in bounds.values()) + len(conditions)
-    assert first <= study.initial <= max(first, min(calls / 4, groups, first + 10))
+    assert first <= study.initial <= max(first, min(calls / 4, len(bounds), first + 4))
     assert study.settings.search.trust_region is False
 
 
 def test_a_choice_of_fifty_is_one_parameter() -> None:
     study = quick([Categorical(tuple(range(50))), (0, 1), (0, 1)], capacity=45)
     assert study.initial == 3 and not study.settings.search.trust_region
-    assert [quick(MANY, capacity=calls).initial for calls in (4, 8, 24, 50)] == [2, 2, 6, 8]
-    assert quick([(0, 1)] * 21, capacity=100).initial == 12 and quick([(0, 1)] * 21).settings.search.trust_region
+    assert [quick(MANY, capacity=calls).initial for calls in (4, 8, 20, 50)] == [2, 2, 5, 6]
+    assert quick([(0, 1)] * 21, capacity=100).initial == 6 and quick([(0, 1)] * 21).settings.search.trust_region
     fidelity = quick([(0, 1)] * 6, capacity=8, fidelity=Fidelity(1, 9))
     assert fidelity.initial == 6  # evaluations at the lowest level cost little
 
