@@ -1,6 +1,7 @@
 """An environment and an agent small enough to know exactly."""
 
 from collections.abc import Callable
+from concurrent.futures import wait
 from typing import Any, NamedTuple
 
 import jax
@@ -9,6 +10,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from seqdec.bo import model as programs
+from seqdec.bo import optimizer
 from seqdec.bo.search import ascent
 from seqdec.core import Action, Agent, Array, Environment, Filter, IsLast, Key, Masked, Network, TimeStep
 
@@ -103,7 +105,8 @@ def compiled(make: Callable[..., Filter]) -> Callable[..., Filter]:
 
 
 def optimizer_programs() -> int:
-    """The number of compiled programs that choose points in Bayesian optimization."""
+    """The number of compiled programs that choose points in Bayesian optimization, once none is being compiled."""
+    wait(optimizer._compiling.values())
     return ascent.score._cache_size() + ascent.climb._cache_size() + programs.means_of._cache_size()
 
 

@@ -347,7 +347,8 @@ def test_a_small_part_of_the_cube_is_searched() -> None:
     shares = {f"part {i}": Real(0.0, 1.0) for i in range(8)}
     mixture = [Linear(dict.fromkeys(shares, 1.0), high=1.0)]  # one in 40,320 points of the cube
 
-    result = minimum(lambda x: sum((v - 0.1) ** 2 for v in x.values()), shares, n_calls=12, constraints=mixture)
+    options = {"n_calls": 12, "constraints": mixture, "repeats": 0}
+    result = minimum(lambda x: sum((v - 0.1) ** 2 for v in x.values()), shares, **options)
     assert max(sum(x.values()) for x in result.x_iters) <= 1
     assert len({tuple(x.values()) for x in result.x_iters}) == 12 and result.fun < 0.1
 
