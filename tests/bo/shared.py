@@ -25,7 +25,8 @@ def search(checkpoint: str, calls: Path, processes: int, kill: bool) -> Any:
             os.kill(os.getpid(), signal.SIGKILL)
         return float((x[0] - 0.3) ** 2 + (x[1] - 0.4) ** 2)
 
-    return minimum(fun, SQUARE, n_calls=CALLS, seed=None, initial=CALLS, checkpoint=checkpoint, shared=True)
+    options = {"n_calls": CALLS, "initial": CALLS, "repeats": 0, "checkpoint": checkpoint}
+    return minimum(fun, SQUARE, seed=None, shared=True, **options)
 
 
 if __name__ == "__main__":
