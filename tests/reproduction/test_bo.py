@@ -51,7 +51,7 @@ def test_a_method_names_its_acquisition_and_rank() -> None:
         "surrogate": "hilofi", "acquisition": "thompson", "surrogate_options": {"rank": 200}
     }  # fmt: skip
     published = bo._settings("lrkf.published")
-    assert published is not None and published["search"].grid and not published["standardize"]
+    assert published is not None and published["search"].grid and published["responses"] == "raw"
     assert published["surrogate_options"]["noise_variance"] == 0
 
 
@@ -78,7 +78,7 @@ def test_published_settings_are_those_that_the_page_states() -> None:
     stated["gp"] = {"length_scale": float(length), "buffer": int(last_points)}
     for kind, settings in stated.items():
         published = bo._settings(f"{kind}.published")
-        assert published is not None and published["search"].grid and not published["standardize"]
+        assert published is not None and published["search"].grid and published["responses"] == "raw"
         options = published["surrogate_options"]
         assert options == options | settings and options["growth"] == np.inf
         assert options.get("scale", 0.5) == 0.5 and options.get("noise_variance", 0.0) <= 1e-6
