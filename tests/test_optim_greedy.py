@@ -206,7 +206,7 @@ def test_muon_is_judged_before_the_gradient_is_folded_in():
     rng = np.random.default_rng(9)
     gradients = 0.3 + rng.normal(size=(40, 3, 4))
     betas = (0.5, 0.95)
-    transform = optim.scale_by_self_tuning_muon(momenta=betas, polar="exact")
+    transform = optim.scale_by_self_tuning_muon(momenta=betas, polar="exact", rms=None)
     state, update = transform.init(jnp.zeros((3, 4))), jax.jit(transform.update)
     momenta, chosen = np.zeros((2, 3, 4)), []
     for gradient in gradients:
