@@ -271,7 +271,7 @@ class Run:
         asked, left = self.limits.repeats, self.limits.n_calls - self._cost()
         if left > (min(_REPEATS, self.limits.n_calls // 10) if asked is None else asked):
             return False
-        if not self.optimizer.is_feasible or (asked is None and not self.optimizer.may_be_noisy):
+        if not self.optimizer.is_feasible or (asked is None and not self.optimizer._may_be_noisy()):
             return False
         points, values = self.optimizer.evaluations()
         told: dict[Any, list[float]] = {}

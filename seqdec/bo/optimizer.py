@@ -393,10 +393,8 @@ class BayesianOptimizer:
                 self._current = model.averaged(self._method.model, fitted)
         return self._method.model, self._current
 
-    @property
-    @_exclusive
-    def may_be_noisy(self) -> bool:
-        """Whether the values told do not exclude noise; `recommend` asks for more evidence."""
+    def _may_be_noisy(self) -> bool:
+        """Whether the values told do not exclude noise; `_is_noisy` asks for more evidence."""
         return len(self._record.order) > 1 and model.may_be_noisy(*self.fitted(), self._observations())
 
     def _is_noisy(self) -> bool:
