@@ -7,6 +7,7 @@ and on GitHub; what is not named in `include_patterns` is left out.
 """
 
 import os
+import posixpath
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -20,16 +21,27 @@ author = "The seqdec authors"
 version = release = seqdec.__version__
 
 CHAPTERS = {
-    "Begin": ("start", "choosing", "concepts", "tutorial-service", "how-to", "when-not", "faq", "comparison"),
-    "Bandits": ("bandits", "environments", "features", "catalogs", "recommender"),
-    "Services": ("services", "serve", "many-servers", "runbook", "security"),
-    "Optimization": ("bayesian-optimization", "optimizers"),
-    "Evaluation and experiments": ("off-policy-evaluation", "command-line", "sweeps", "data"),
-    "Methods": ("mathematics", "filters", "speed", "reproduction", "reproduction-optimizers"),
-    "Notebooks": ("../notebooks/*",),
-    "Reference": ("api/*", "../CHANGELOG", "../CONTRIBUTING", "../benchmarks/README"),
+    "index": (
+        *("start", "choosing", "concepts", "tutorial-service", "how-to", "bandits", "services"),
+        *("bayesian-optimization", "off-policy-evaluation", "optimizers", "command-line", "filters"),
+        *("measurements/index", "notebooks", "comparison", "api/index"),
+    ),
+    "how-to": ("own-parts", "router", "personalizer", "faq", "when-not"),
+    "bandits": ("agents", "environments", "features", "catalogs", "recommender"),
+    "services": (*("service-log", "start-time", "serve", "serve-experiments", "many-servers", "runbook", "security"),),
+    "bayesian-optimization": ("constraints",),
+    "off-policy-evaluation": ("ope-logs", "ope-learning", "ope-arms"),
+    "command-line": ("sweeps", "data"),
+    "filters": ("mathematics", "missing-observations"),
+    "measurements/index": (
+        *("measurements/bandits", "measurements/recommender", "measurements/services"),
+        *("measurements/off-policy-evaluation", "measurements/comparison", "measurements/speed"),
+        *("measurements/reproduction", "measurements/reproduction-optimizers", "../benchmarks/README"),
+    ),
+    "notebooks": ("../notebooks/*",),
+    "api/index": ("api/seqdec*", "../CONTRIBUTING", "../CHANGELOG"),
 }
-"""Pages of docs/ by chapter, in the order of the side bar."""
+"""Pages of docs/ below the page that opens them in the side bar."""
 
 root_doc = "docs/index"
 include_patterns = ["docs/**", "notebooks/*.ipynb", "benchmarks/README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
@@ -69,10 +81,9 @@ _fields: dict[str, list[str]] = {}
 
 
 def _contents(_app: Any, page: str, text: list[str]) -> None:
-    """The side bar, which the front page holds for Sphinx and GitHub does not show."""
-    if page == root_doc:
-        for chapter, pages in CHAPTERS.items():
-            text[0] += "\n".join(("\n```{toctree}", ":hidden:", ":glob:", f":caption: {chapter}", "", *pages, "```\n"))
+    """The side bar, in blocks that GitHub does not show."""
+    for below in (posixpath.normpath(f"/docs/{name}") for name in CHAPTERS.get(page.removeprefix("docs/"), ())):
+        text[0] += f"\n```{{toctree}}\n:hidden:\n:glob:\n\n{below}\n```\n"
 
 
 def _restructured(lines: list[str]) -> Iterator[str]:

@@ -70,7 +70,7 @@ results.readable(results.compare(runs))[["reward", "regret", "% of optimum"]]
 # %% [markdown]
 # Guessing earns 150 in 1,500 steps. Intervals from three seeds are wide, and 1,500 images are few: this does not say
 # which agent is better. In 40,000 steps with ten seeds the order is clear; the page on
-# [bandits](../docs/bandits.md#mnist) has the figures.
+# [bandits](../docs/measurements/bandits.md#mnist) has the figures.
 
 # %%
 results.plot_comparison(runs)

@@ -1,4 +1,4 @@
-"""The tables of docs/reproduction.md that set the paper's numbers beside those of runs.
+"""The tables of docs/measurements/reproduction.md that set the paper's numbers beside those of runs.
 
     seqdec run in-between --published --out results/in-between
     seqdec run mnist --published --seeds 3 --agents AGENTS --out results/mnist
@@ -24,7 +24,7 @@ from seqdec.persistence import read_table, write_table
 from seqdec.statistics import with_margin
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "reproduction.md"
+PAGE = ROOT / "docs" / "measurements" / "reproduction.md"
 STORE = Path(__file__).resolve().parent / "kept"
 PUBLISHED = ".published"
 NAMES = {
@@ -312,9 +312,10 @@ def rendered(name: str) -> str:
     """The table and the commands of its runs, as Markdown."""
     own = TABLES[name]
     table = own.form(pd.concat([read_table(STORE / f"{run}.parquet")[0] for run in own.runs]))
-    commands = ",\n".join(f"`{RUNS[run].command}`" for run in own.runs)
+    commands = (f"    {RUNS[run].command}" for run in own.runs)
     rows = [table.columns, ["---"] * table.shape[1], *table.to_numpy()]
-    return "\n".join([f"{commands}:", "", *(f"| {' | '.join(row)} |" for row in rows)])
+    lines = (f"| {' | '.join(row)} |" for row in rows)
+    return "\n".join([*commands, "", "<details><summary>Table</summary>", "", *lines, "", "</details>"])
 
 
 def page(text: str) -> str:
@@ -322,8 +323,8 @@ def page(text: str) -> str:
     for name, own in TABLES.items():
         if all((STORE / f"{run}.parquet").is_file() for run in own.runs):
             mark = f"<!-- {name} -->"
-            pattern = rf"{mark}\n(?:(?:`seqdec[^\n]*[,:]\n)+\n(?:\|[^\n]*\n)+)?"
-            text, found = re.subn(pattern, f"{mark}\n{rendered(name)}\n", text)
+            pattern = rf"{mark}\n(?:(?:    seqdec[^\n]*\n)+\n<details>.*?</details>\n)?"
+            text, found = re.subn(pattern, f"{mark}\n{rendered(name)}\n", text, flags=re.DOTALL)
             if found != 1:
                 raise ValueError(f"{PAGE.name} must have one line {mark}; got {found}")
     return text

@@ -200,7 +200,7 @@ def test_the_step_of_lrkf_is_as_near_the_kalman_filter_s_as_its_covariance():
     assert difference <= bound(np.linalg.norm(sigma - root.T @ root, 2), np.linalg.norm(root, 2) ** 2)
 
 
-@pytest.mark.parametrize("page", ["mathematics", "reproduction"])
+@pytest.mark.parametrize("page", ["mathematics", "measurements/reproduction"])
 def test_every_test_that_a_page_names_exists(page):
     named = re.findall(r"`(tests/\w+\.py)::(\w+)`", (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"))
     assert len(named) > 5

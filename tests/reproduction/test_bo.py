@@ -59,7 +59,9 @@ BASELINES = ["lofi", "last_layer_laplace", "on_vbll", "vbll", "gp"]
 
 
 def test_published_settings_are_those_that_the_page_states() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[2] / "docs" / "measurements" / "reproduction.md").read_text(
+        encoding="utf-8"
+    )
     (row,) = re.findall(r"^\| `bo` \|.*$", page, re.MULTILINE)
     stated = {kind: {} for kind in BASELINES}
     rank, hidden, last = re.findall(

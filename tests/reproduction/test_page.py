@@ -1,4 +1,4 @@
-"""The tables of docs/reproduction.md are those of the runs that are kept, whose commands are those that it names."""
+"""The tables of docs/measurements/reproduction.md are those of the kept runs, with the commands that it names."""
 
 from dataclasses import asdict
 
