@@ -6,15 +6,21 @@ The source folder is the root of the repository, so that the links between pages
 and on GitHub; what is not named in `include_patterns` is left out.
 """
 
+import functools
+import inspect
 import os
+import pkgutil
 import posixpath
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import seqdec
+
+ROOT = Path(__file__).resolve().parents[1]
 
 project = "seqdec"
 author = "The seqdec authors"
@@ -45,9 +51,13 @@ CHAPTERS = {
 
 root_doc = "docs/index"
 include_patterns = ["docs/**", "notebooks/*.ipynb", "benchmarks/README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
-exclude_patterns = ["docs/_extra"]
+exclude_patterns = ["docs/_extra", "docs/_templates"]
+templates_path = ["docs/_templates"]
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+extensions = [
+    *("myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.linkcode", "sphinx.ext.napoleon"),
+    "sphinx_copybutton",
+]
 
 # Pages and notebooks: anchors of all headings, formulas between dollars, outputs as they are stored.
 myst_enable_extensions = ["dollarmath", "amsmath"]
@@ -58,11 +68,13 @@ nb_execution_mode = "off"
 default_role = "code"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+python_maximum_signature_line_length = 70
 autodoc_typehints_format = "short"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 
 html_theme = "furo"
+html_math_renderer = "mathml"
 html_title = f"seqdec {version}"
 html_extra_path = ["_extra"]
 html_static_path = ["_static"]
@@ -78,12 +90,14 @@ _SECTION = re.compile(r"(Args|Returns|Raises|Yields|Examples?):$")
 _NAME = re.compile(r"`seqdec(\.\w+)+`")
 _ADDRESS = re.compile(r"<(?:bound method|function) ([\w.<>]+)(?: of .*?)? at 0x[0-9a-f]+>")
 _fields: dict[str, list[str]] = {}
+_bar: list[str] = []
 
 
 def _contents(_app: Any, page: str, text: list[str]) -> None:
     """The side bar, in blocks that GitHub does not show."""
-    for below in (posixpath.normpath(f"/docs/{name}") for name in CHAPTERS.get(page.removeprefix("docs/"), ())):
-        text[0] += f"\n```{{toctree}}\n:hidden:\n:glob:\n\n{below}\n```\n"
+    below = [posixpath.normpath(f"/docs/{name}") for name in CHAPTERS.get(page.removeprefix("docs/"), ())]
+    if below:
+        text[0] += "\n".join(("\n```{toctree}", ":hidden:", ":glob:", "", *below, "```\n"))
 
 
 def _restructured(lines: list[str]) -> Iterator[str]:
@@ -119,9 +133,50 @@ def _named(_app: Any, _what: str, _name: str, _object: Any, _options: Any, signa
     return (_ADDRESS.sub(r"\1", signature) if signature else signature), returns
 
 
+def _detach(_app: Any, tree: Any) -> None:
+    """Pages of objects are reached from their package and by search, not from the side bar."""
+    from sphinx.ext.autosummary import autosummary_toc
+
+    for node in list(tree.findall(autosummary_toc)):
+        node.parent.remove(node)
+
+
+def _share(_app: Any, page: str, _template: str, context: dict[str, Any], _tree: Any) -> None:
+    """One side bar for the pages of all objects: making each its own would take most of the build's time."""
+    if page.startswith("docs/api/objects/"):
+        make = context["toctree"]
+        context["toctree"] = lambda **options: _bar[0] if _bar else _bar.append(make(**options)) or _bar[0]
+
+
+def _mathml(writer: Any, node: Any) -> None:
+    """A formula as MathML, which browsers draw without a script."""
+    from docutils import nodes
+    from docutils.utils.math.latex2mathml import tex2mathml
+
+    writer.body.append(tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block)))
+    raise nodes.SkipNode
+
+
+def linkcode_resolve(_domain: str, info: dict[str, str]) -> str | None:
+    """The address of an object's source."""
+    try:
+        found = inspect.unwrap(pkgutil.resolve_name(f"{info['module']}:{info['fullname']}"))
+        lines, first = inspect.getsourcelines(found)
+        path = Path(inspect.getsourcefile(found) or "").resolve().relative_to(ROOT)
+    except (AttributeError, OSError, TypeError, ValueError):
+        return None
+    return f"https://github.com/seqdec/seqdec/blob/main/{path}#L{first}-L{first + len(lines) - 1}"
+
+
 def setup(app: Any) -> None:
     """The side bar, and what autodoc does with docstrings and signatures, before napoleon and after it."""
+    import furo
+
     app.connect("source-read", _contents)
+    app.connect("doctree-read", _detach, priority=400)
+    app.connect("html-page-context", _share, priority=400)
+    app.add_html_math_renderer("mathml", (_mathml, None), (_mathml, None))
+    furo.get_navigation_tree = functools.cache(furo.get_navigation_tree)
     app.connect("autodoc-process-docstring", _restructure, priority=400)
     app.connect("autodoc-process-docstring", _restore, priority=600)
     app.connect("autodoc-process-signature", _named)

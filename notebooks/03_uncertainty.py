@@ -137,5 +137,5 @@ for name, stages in bands.items():
 #
 # - [MNIST as a bandit](04_mnist_bandit.ipynb): the same beliefs at work on images.
 # - [Filters](../docs/filters.md): what each of them keeps, and its settings.
-# - [Reproduction](../docs/measurements/reproduction.md): `seqdec run in-between` does the same with the paper's network and data,
-#   for several ranks and seeds.
+# - [Reproduction](../docs/measurements/reproduction.md): `seqdec run in-between` does the same with the paper's network
+#   and data, for several ranks and seeds.

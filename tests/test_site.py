@@ -1,8 +1,10 @@
-"""The documentation site: every page is in its side bar, every public module has a page of reference.
+"""The documentation site: every page is in its side bar, every public object is in the reference.
 
 That it builds without warnings is checked by `.ci/run`, because Sphinx is not needed to develop.
 """
 
+import importlib
+import inspect
 import runpy
 from pathlib import Path
 from types import ModuleType
@@ -24,8 +26,14 @@ def test_each_page_is_in_one_chapter():
     assert len(CHAPTERS["index"]) <= 25 and {*CHAPTERS} <= {"index", *CHAPTERS["index"]}
 
 
-@pytest.mark.parametrize(
-    "name", ["seqdec", *(f"seqdec.{name}" for name in seqdec.__all__ if isinstance(getattr(seqdec, name), ModuleType))]
-)
-def test_each_public_module_has_a_page_of_reference(name):
-    assert f".. automodule:: {name}\n" in (DOCS / "api" / f"{name}.md").read_text(encoding="utf-8")
+MODULES = ["seqdec", *(f"seqdec.{name}" for name in seqdec.__all__ if isinstance(getattr(seqdec, name), ModuleType))]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_each_public_object_has_a_page_of_reference(name):
+    text = (DOCS / "api" / f"{name}.md").read_text(encoding="utf-8")
+    module = importlib.import_module(name)
+    assert f".. automodule:: {name}\n" in text
+    objects = [key for key in getattr(module, "__all__", ()) if inspect.isroutine(getattr(module, key))]
+    objects += [key for key in getattr(module, "__all__", ()) if inspect.isclass(getattr(module, key))]
+    assert [key for key in objects if f"\n   {key}\n" not in text and f"`seqdec.{key}`" not in text] == []
