@@ -133,12 +133,14 @@ def _named(_app: Any, _what: str, _name: str, _object: Any, _options: Any, signa
     return (_ADDRESS.sub(r"\1", signature) if signature else signature), returns
 
 
-def _detach(_app: Any, tree: Any) -> None:
-    """Pages of objects are reached from their package and by search, not from the side bar."""
+def _detach(app: Any, tree: Any) -> None:
+    """Pages of objects are reached from their package and by search, not from the side bar; lists are not searched."""
     from sphinx.ext.autosummary import autosummary_toc
 
     for node in list(tree.findall(autosummary_toc)):
         node.parent.remove(node)
+    if app.env.docname in ("CHANGELOG", "benchmarks/README"):
+        app.env.metadata[app.env.docname]["nosearch"] = "True"
 
 
 def _share(_app: Any, page: str, _template: str, context: dict[str, Any], _tree: Any) -> None:
