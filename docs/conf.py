@@ -73,6 +73,7 @@ autodoc_typehints_format = "short"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 
+highlight_language = "none"
 html_theme = "furo"
 html_math_renderer = "mathml"
 html_title = f"seqdec {version}"

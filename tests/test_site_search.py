@@ -43,7 +43,7 @@ const files = ["_static/doctools.js", "_static/language_data.js", "_static/sphin
 files.push(...(fs.existsSync("_static/scorer.js") ? ["_static/scorer.js"] : []), "_static/searchtools.js");
 const text = files.map((file) => fs.readFileSync(file, "utf8")).join("\\n") + fs.readFileSync("searchindex.js", "utf8");
 const found = (0, eval)(text + `;(queries) => queries.map((query) => {
-  const results = Search._performSearch(...Search._parseQuery(query).slice(0, 3), new Set(), Search._parseQuery(query)[4]);
+  const results = Search._performSearch(...Search._parseQuery(query));
   return [...new Set(results.reverse().map((result) => result[0]))];
 })`);
 console.log(JSON.stringify(found(JSON.parse(process.argv[1]))));
