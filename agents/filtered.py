@@ -54,6 +54,12 @@ def hilofi(
 ) -> Agent:
     """HiLoFi: full-rank belief over the last layer, low-rank over the hidden layers.
 
+    >>> import seqdec
+    >>> env = seqdec.envs.linear()
+    >>> agent = seqdec.agents.hilofi(env, rank=5)
+    >>> agent.name
+    'hilofi'
+
     Args:
         spaces: with observation_space and action_space: an Environment, a gymnasium.Env.
         policy: name or acquisition of `seqdec.policies`.
@@ -149,6 +155,12 @@ def lrkf(
 ) -> Agent:
     """LRKF: one low-rank belief over all parameters.
 
+    >>> import seqdec
+    >>> env = seqdec.envs.linear()
+    >>> agent = seqdec.agents.lrkf(env, rank=5, policy="thompson")
+    >>> agent.name
+    'lrkf'
+
     Arguments up to `standardize` as in `seqdec.agents.hilofi`, others as in `seqdec.filters.lrkf`.
     """
     return _of_filter(lrkf, filters.lrkf, **locals())
@@ -171,6 +183,12 @@ def ekf(
     numerics: Numerics = Numerics(),
 ) -> Agent:
     """EKF: one dense belief over all parameters, for small networks.
+
+    >>> import seqdec
+    >>> env = seqdec.envs.linear()
+    >>> agent = seqdec.agents.ekf(env, model=seqdec.models.MLP(5, ()))
+    >>> agent.name
+    'ekf'
 
     Arguments up to `standardize` as in `seqdec.agents.hilofi`, others as in `seqdec.filters.ekf`.
     """

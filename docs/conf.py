@@ -103,7 +103,7 @@ def _contents(_app: Any, page: str, text: list[str]) -> None:
 
 def _restructured(lines: list[str]) -> Iterator[str]:
     """A docstring as reStructuredText: indented paragraphs are literal blocks; | and * stand for themselves."""
-    literal, section, previous = False, False, ""
+    literal, section, example, previous = False, False, False, ""
     for line in lines:
         indented = line.startswith("    ")
         if line and not indented:
@@ -111,9 +111,9 @@ def _restructured(lines: list[str]) -> Iterator[str]:
         elif indented and not (previous or literal or section):
             literal = True
             yield from ("::", "")
-        previous = line
-        parts = [line] if literal else re.split(r"(``?[^`]+``?)", line)
-        parts[::2] = [part if literal else re.sub(r"([|*])", r"\\\1", part) for part in parts[::2]]
+        previous, example = line, bool(line) and (example or line.lstrip().startswith(">>> "))
+        parts = [line] if literal or example else re.split(r"(``?[^`]+``?)", line)
+        parts[::2] = [part if literal or example else re.sub(r"([|*])", r"\\\1", part) for part in parts[::2]]
         parts[1::2] = [f":py:obj:{part}" if _NAME.fullmatch(part) else part for part in parts[1::2]]
         yield "".join(parts)
 

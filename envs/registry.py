@@ -96,6 +96,11 @@ def names() -> tuple[str, ...]:
 def make(name: str, **options: Any) -> Environment:
     """The environment called `name`; `options` go to the function of that name in `seqdec.envs`.
 
+    >>> import seqdec
+    >>> env = seqdec.envs.make("linear", noise_std=0.1)
+    >>> env.action_space
+    Discrete(5)
+
     For an objective, `options` go to its function and `horizon` to `seqdec.envs.query`.
 
     Raises ValueError, with a suggestion, for an unknown name, and whatever that function raises.

@@ -122,6 +122,12 @@ def auto(
 ) -> Agent:
     """The default agent, without tuning for scale, noise or linearity of rewards.
 
+    >>> import seqdec
+    >>> env = seqdec.envs.linear()
+    >>> agent = seqdec.agents.auto(env)
+    >>> agent.name
+    'auto'
+
     Args:
         spaces: with observation_space and action_space.
         policy: name or acquisition of `seqdec.policies`. None is thompson(scale=0.5) for candidates and Box actions,

@@ -68,6 +68,12 @@ def linear(
 ) -> Agent:
     """Linear regression: LinTS with a sampling policy, LinUCB with `policy="ucb"`.
 
+    >>> import seqdec
+    >>> env = seqdec.envs.linear()
+    >>> agent = seqdec.agents.linear(env, policy="ucb")
+    >>> agent.name
+    'linear'
+
     Args:
         spaces: with observation_space and action_space.
         policy: as in `seqdec.agents.auto`.

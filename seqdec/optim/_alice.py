@@ -45,6 +45,13 @@ def alice(
 ) -> optax.GradientTransformationExtraArgs:
     """Alice for hidden matrices, Adam elsewhere.
 
+    >>> import jax.numpy as jnp
+    >>> from seqdec import optim
+    >>> params = {"hidden": jnp.ones((4, 4)), "head": jnp.ones((4, 2))}
+    >>> table = optim.explain(optim.alice, params)
+    >>> table.rule.tolist()[:2]
+    ['Adam', 'alice']
+
     For a gradient G (m x n), m <= n, with orthonormal U (m x r) and sigma = U^T G (r x n):
 
         in step 1 and every K steps     Q = b3 U Q~ U^T + (1 - b3) G G^T,  U <- switch(Q, U)

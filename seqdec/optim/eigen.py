@@ -98,6 +98,13 @@ def soap(
 ) -> optax.GradientTransformationExtraArgs:
     """SOAP for hidden matrices, Adam elsewhere.
 
+    >>> import jax.numpy as jnp
+    >>> from seqdec import optim
+    >>> params = {"hidden": jnp.ones((4, 4)), "head": jnp.ones((4, 2))}
+    >>> table = optim.explain(optim.soap, params)
+    >>> table.rule.tolist()[:2]
+    ['Adam', 'soap']
+
     `eigen_adam` in the eigenbases U_L of an average of G G^T and U_R of one of G^T G:
 
         v = b2 v + (1 - b2) (U_L^T G U_R)^2        u = U_L ( U_L^T m U_R / (sqrt(v) + eps) ) U_R^T

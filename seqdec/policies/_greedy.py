@@ -21,6 +21,10 @@ def greedy() -> Acquisition:
 def epsilon_greedy(epsilon=0.05) -> Acquisition:
     """Greedy, but with probability epsilon an allowed candidate chosen uniformly.
 
+    >>> import seqdec
+    >>> env = seqdec.envs.linear()
+    >>> agent = seqdec.agents.linear(env, policy=seqdec.policies.epsilon_greedy(0.1))
+
     Probabilities are epsilon / n, plus 1 - epsilon for the greedy action.
 
     Args:

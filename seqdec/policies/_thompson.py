@@ -14,6 +14,10 @@ from seqdec.policies import common
 def thompson(*, scale: float = 1.0, propensity_samples: int = 32) -> Acquisition:
     """Thompson sampling; the action is the best of one of several draws, and its propensity their share that has it.
 
+    >>> import seqdec
+    >>> env = seqdec.envs.linear()
+    >>> agent = seqdec.agents.linear(env, policy=seqdec.policies.thompson(scale=0.5))
+
     Args:
         scale: of the deviation of draws from the mean, in [0, 1]; below 1 it explores less, for contexts that differ.
         propensity_samples: draws for the action's probability, each at the cost of an action, ten over the smallest
