@@ -86,7 +86,7 @@ _PLACES = {
     "save": "seqdec.states",
     "use_all_cores": "seqdec.runtime",
 }
-"""Modules of what is no module."""
+"""Module of each object that is not a module."""
 
 gymnasium_ids.register()
 

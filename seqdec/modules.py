@@ -83,7 +83,7 @@ def batched(one: Pure) -> Pure:
 
 
 def check(own: Pure, example: PyTree) -> None:
-    """Refuse a module that is no function of parameters and one input (ValueError, with the remedy)."""
+    """Refuse a module that is not a function of parameters and one input (ValueError, with the remedy)."""
     name, shape = own.name, jax.tree.map(jnp.shape, example)
     single = (
         f"a network takes one input, here of shape {shape}, without a batch axis, and returns a vector (out,): pass "

@@ -29,7 +29,7 @@ class Rows:
 
 
 def row_index(rows: Any, count: int) -> Any:
-    """An index of `count` rows whose result has rows. Raises IndexError for what is none."""
+    """An index of `count` rows whose result has rows. Raises IndexError for anything else."""
     try:
         if isinstance(rows, slice):
             rows.indices(count)

@@ -35,7 +35,7 @@ def save(path: str | os.PathLike[str], state: PyTree, agent: Agent | None = None
         agent: whose state it is; its name and settings are recorded.
 
     Raises:
-        TypeError: a leaf is no array, or of a dtype that the file cannot hold.
+        TypeError: a leaf is not an array, or has a dtype that the file cannot hold.
         ValueError: two leaves of one path, or the suffix of another kind of file.
         OSError: the file cannot be written.
     """

@@ -141,7 +141,7 @@ def load_jester(root: Root = None) -> Table:
     19,181 people. No checksum.
     """
     path = _find(_JESTER, root)
-    with reading(path, f"it is no array of numbers; get {_JESTER.url}"):
+    with reading(path, f"it is not an array of numbers; get {_JESTER.url}"):
         ratings = np.asarray(np.load(path, allow_pickle=False)).astype(np.float64, casting="safe")
     if ratings.ndim != 2 or ratings.shape[1] != 40 or not len(ratings) or not (np.abs(ratings) <= _RATING).all():
         raise ValueError(

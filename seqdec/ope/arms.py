@@ -115,7 +115,7 @@ def compare_arms(
     if len(names) < 2 or not len(log):
         raise ValueError(f"a comparison of arms needs rows and two arms; got {len(log)} rows and {len(names)} arms")
     if baseline is not None and baseline not in names:
-        raise ValueError(f"baseline={baseline!r} is no arm of the log, whose arms are {', '.join(map(repr, names))}")
+        raise ValueError(f"baseline={baseline!r} is not an arm of the log; its arms are {', '.join(map(repr, names))}")
     bounds = range_of(reward_range, log.reward)
     if bounds is None:
         raise ValueError("a comparison of arms needs the range of possible rewards: pass reward_range=(low, high)")

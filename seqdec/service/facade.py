@@ -488,7 +488,7 @@ class OnlineAgent:
         return explained(context)
 
     def calibration(self, most: int = 1000) -> "pd.DataFrame":
-        """How well the belief foretells the rewards of the latest decisions of arms: a row for each fifth of them.
+        """How well the belief predicts the rewards of the latest decisions of arms: a row for each fifth of them.
 
         Ordered by the expected reward, with columns decisions, expected and observed (mean rewards), and std_error of
         their difference. The belief has learned these rewards, and fits them a little better than new ones.
@@ -517,7 +517,7 @@ class OnlineAgent:
             "expired"; "unknown" token; "rejected": logged, but would make the belief infinite; "removed": logged, but
             the arm has no output any more; "withdrawn": the decision was.
 
-        Raises TypeError or ValueError for a token that is no str, a reward that is no finite number, or wrong names,
+        Raises TypeError or ValueError for a token that is not a str, a reward that is not a finite number, or wrong names,
         and OSError where the log cannot be written; the log is unchanged.
         """
         return self.learn_many([(token, reward, key)])[0]
@@ -547,7 +547,7 @@ class OnlineAgent:
         """Log that a decision of `active=False` was shown: its default reward and its time begin now.
 
         Returns "activated", now, before or from the beginning; "withdrawn"; "unknown" token. Raises TypeError for a
-        token that is no str, OSError where the log cannot be written.
+        token that is not a str, OSError if the log cannot be written.
         """
         return self._transact(self._rewards.activate, *place_of(token))
 
@@ -555,7 +555,7 @@ class OnlineAgent:
         """Log that a decision was never shown: it is learned as nothing, not with the default reward either.
 
         Returns "withdrawn", now or before; "repeated": it has a reward, which stays; "unknown" token. Raises TypeError
-        for a token that is no str, OSError where the log cannot be written.
+        for a token that is not a str, OSError if the log cannot be written.
         """
         return self._transact(self._rewards.withdraw, *place_of(token))
 

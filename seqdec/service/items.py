@@ -55,7 +55,7 @@ class Catalog(NamedTuple):
         return {name: part for name, part in ((ITEM, self.item), (USER, self.user)) if isinstance(part, Encoder)}
 
     def spaces(self, count: int) -> Spaces:
-        """Spaces with so many candidates. Raises TypeError where a part is no vector of floats."""
+        """Spaces with so many candidates. Raises TypeError if a part is not a vector of floats."""
         parts = {ITEM: _box_of(self.item)} | ({} if self.user is None else {USER: _box_of(self.user)})
         for name, part in parts.items():
             vector = isinstance(part, gym_spaces.Box) and len(part.shape) == 1
@@ -103,7 +103,7 @@ class Inventory(NamedTuple):
     def chosen(self, ids: Iterable[Id] | None) -> np.ndarray:
         """Numbers of some items, increasing and distinct; None: all.
 
-        Raises TypeError for what is no list of ids, ValueError for an unknown item or where no item is left.
+        Raises TypeError unless it is a list of ids, ValueError for an unknown item or where no item is left.
         """
         if ids is None:
             found = self.live

@@ -299,7 +299,7 @@ def _latest(counts: Sequence[bool], latest: int | None) -> np.ndarray:
 
 
 class Joined(NamedTuple):
-    """Rows of a log, with what is no column of it."""
+    """Rows of a log, with fields that are not its columns."""
 
     log: Log
     numbers: Sequence[int]
