@@ -517,8 +517,8 @@ class OnlineAgent:
             "expired"; "unknown" token; "rejected": logged, but would make the belief infinite; "removed": logged, but
             the arm has no output any more; "withdrawn": the decision was.
 
-        Raises TypeError or ValueError for a token that is not a str, a reward that is not a finite number, or wrong names,
-        and OSError where the log cannot be written; the log is unchanged.
+        Raises TypeError or ValueError for a token that is not a str, a reward that is not finite, or wrong names, and
+        OSError if the log cannot be written; the log is unchanged.
         """
         return self.learn_many([(token, reward, key)])[0]
 
