@@ -2,7 +2,9 @@
 
 import sys
 import threading
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from tqdm import tqdm
@@ -33,16 +35,34 @@ def bar(total: int, title: str, unit: str, *, show: bool | None = None, **option
     return made
 
 
-def compiling(shown: tqdm) -> None:
-    """Show that programs are compiled, until `advance`."""
-    shown.set_postfix_str(_COMPILING)
+def compiling(shown: tqdm, seconds: float | None = None) -> None:
+    """Show that programs are compiled, in about so many seconds if known, until `advance`."""
+    shown.set_postfix_str(_COMPILING if seconds is None else f"{_COMPILING} (about {max(1, round(seconds))} s)")
 
 
 def advance(shown: tqdm, steps: int = 1) -> None:
-    """Add `steps` to the bar."""
-    if shown.postfix == _COMPILING:
+    """Add `steps` to the bar; those after compiling count their time from here on."""
+    if (shown.postfix or "").startswith(_COMPILING):
         shown.set_postfix_str("")
+        shown.start_t = shown.last_print_t = time.time()
     shown.update(steps)
+
+
+@contextmanager
+def noted(text: str) -> Iterator[None]:
+    """Write a line on standard error where this takes long."""
+    timer = threading.Timer(_FIRST, _write, (text,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _write(text: Any) -> None:
+    with suppress(OSError, ValueError):  # nobody reads standard error any more
+        print(text, file=sys.stderr, flush=True)
 
 
 class _Lines(tqdm):
@@ -58,12 +78,8 @@ class _Lines(tqdm):
         pause = _FIRST
         while not self._closed.wait(pause):
             self._begun = True
-            self._write()
+            _write(self)
             pause = min(2 * pause, _LONGEST)
-
-    def _write(self) -> None:
-        with suppress(OSError, ValueError):  # nobody reads standard error any more
-            print(self, file=sys.stderr, flush=True)
 
     def display(self, *_: Any, **__: Any) -> None:
         """Lines have their own time."""
@@ -72,5 +88,5 @@ class _Lines(tqdm):
         if not self._closed.is_set():
             self._closed.set()
             if self._begun:
-                self._write()
+                _write(self)
         super().close()

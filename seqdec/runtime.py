@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -107,29 +108,49 @@ def ahead(program: Any, *arguments: Any, options: dict[str, str | bool] | None =
 
 _programs_lock = threading.Lock()
 _programs: dict[tuple[Any, ...], Any] = {}
+_pace: dict[bool, float] = {}
+"""Seconds that each line of the latest program took to compile, with and without optimization."""
+_SLOWER, _CACHED = 2.0, 1e-4
+"""Optimized programs by others; seconds a line below which a program was in JAX's cache."""
 _PROGRAMS, _LONGEST_TEXT = 16, 2**24
 _ELSEWHERE = re.compile(r"callback|infeed|outfeed|stablehlo\.(send|recv)")
 """What the text of a program omits."""
 
 
-def compile_once(lowered: Any, options: dict[str, str | bool] | None, devices: tuple[Any, ...]) -> Any:
+def compile_once(
+    lowered: Any,
+    options: dict[str, str | bool] | None,
+    devices: tuple[Any, ...],
+    tell: Callable[[float | None], Any] = lambda seconds: None,
+) -> Any:
     """`lowered.compile(options)`, or one of the last 16 programs with its text and devices.
 
-    Calls of Python and constants outside the text are compiled anew.
+    Calls of Python and constants outside the text are compiled anew; `tell` gets the seconds that this may take.
     """
     text = lowered.as_text()
     elsewhere = getattr(jax.config, "jax_use_simplified_jaxpr_constants", True) or _ELSEWHERE.search(text)
     if elsewhere or len(text) > _LONGEST_TEXT:
-        return lowered.compile(options)
+        return _compiled(lowered, options, text, tell)
     forms = lowered.in_tree, lowered.out_tree, str(lowered.in_avals), str(lowered.out_info)
     settings = None if options is None else tuple(sorted(options.items()))
     key = (hashlib.sha256(text.encode()).digest(), *forms, settings, devices)
-    found = _programs.get(key) or lowered.compile(options)
+    found = _programs.get(key) or _compiled(lowered, options, text, tell)
     with _programs_lock:
         _programs.pop(key, None)
         _programs[key] = found
         while len(_programs) > _PROGRAMS:
             del _programs[next(iter(_programs))]
+    return found
+
+
+def _compiled(lowered: Any, options: Any, text: str, tell: Callable[[float | None], Any]) -> Any:
+    fast, lines = options == UNOPTIMIZED, text.count("\n")
+    pace = _pace.get(fast) or _SLOWER * _pace.get(True, 0.0)
+    tell(pace * lines or None)
+    began = time.perf_counter()
+    found = lowered.compile(options)
+    if (seconds := time.perf_counter() - began) > _CACHED * lines:
+        _pace[fast] = seconds / lines
     return found
 
 

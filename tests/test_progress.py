@@ -38,7 +38,11 @@ def test_lines_come_while_nothing_advances(monkeypatch: pytest.MonkeyPatch, caps
     with progress.bar(10, "agent", "step") as shown:
         progress.compiling(shown)
         assert "\nagent:   0%| 0/10 [" in "\n" + until(capsys, "compiling]\n")
+        progress.compiling(shown, 6.2)
+        until(capsys, "compiling (about 6 s)]\n")
+        shown.start_t -= 100
         progress.advance(shown, 4)
+        assert shown.format_dict["elapsed"] < 50  # without what was compiled
         assert "compiling" not in until(capsys, "agent:  40%| 4/10 [").rpartition("40%")[2]
         progress.advance(shown, 6)
     assert "\r" not in until(capsys, "agent: 100%| 10/10 [")
@@ -50,6 +54,8 @@ def test_what_is_done_quickly_says_nothing(capsys: Any) -> None:
     with progress.bar(10, "agent", "step", show=False) as shown:
         progress.compiling(shown)
         progress.advance(shown)
+    with progress.noted("compiling"):
+        pass
     assert capsys.readouterr() == ("", "")
 
 
@@ -58,6 +64,18 @@ def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> 
     seqdec.run(toy_agent(), toy_env(), 5, seed=0)
     shown = capsys.readouterr().err
     assert "compiling" in shown.split("\r")[2] and "5/5" in shown and "compiling" not in shown.split("\r")[-1]
+
+
+def test_a_service_says_that_it_compiles(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(progress, "_FIRST", 1e-3)
+    site: Any = seqdec.envs.make("linear")
+    with seqdec.OnlineAgent(seqdec.agents.linear, site, seed=0) as one:
+        token = one.decide(np.zeros(site.observation_space.shape, np.float32)).token
+        assert capsys.readouterr().err == "linear: compiling\n"
+        one.learn(token, 1.0)
+        assert capsys.readouterr().err == "linear: compiling\n"
+        one.decide(np.zeros(site.observation_space.shape, np.float32))
+    assert capsys.readouterr().err == ""
 
 
 def minimize() -> None:

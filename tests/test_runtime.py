@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import pytest
 
 import seqdec
+from seqdec import runtime
 from seqdec.persistence import check_writable, clear, write_file
 from seqdec.runtime import step_options
 
@@ -33,6 +34,16 @@ def run(program: str, *arguments: str, **variables: str) -> list[str]:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
+
+
+def test_the_time_of_a_program_is_foretold_by_the_programs_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "_pace", {})
+    told: list[float | None] = []
+    for size, options in ((3, runtime.UNOPTIMIZED), (4, None), (5, None)):
+        program = jax.jit(lambda x: jnp.sin(x) @ jnp.cos(x)).lower(jnp.ones(size))
+        runtime._compiled(program, options, "\n" * 10, told.append)
+        runtime._pace = {fast: 0.1 for fast in runtime._pace}
+    assert told == [None, pytest.approx(2.0), pytest.approx(1.0)]
 
 
 @pytest.mark.extended

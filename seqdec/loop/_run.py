@@ -92,9 +92,9 @@ def run(
     total = num_steps if isinstance(env, Environment) else num_steps * num_seeds
     with locked_file(path), bar(total, agent.name, "step", show=progress) as shown, one_blas_thread():
         compiling(shown)
-        tick = functools.partial(advance, shown)
+        tick, tell = functools.partial(advance, shown), functools.partial(compiling, shown)
         if isinstance(env, Environment):
-            outcome = on_device(agent, env, num_steps, seeds, names, tick, mesh_for(num_seeds), state, kept)
+            outcome = on_device(agent, env, num_steps, seeds, names, tick, tell, mesh_for(num_seeds), state, kept)
         else:
             outcome = on_host(agent, env, num_steps, seeds, names, tick)
         if path is not None and not outcome.interrupted:

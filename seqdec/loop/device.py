@@ -30,11 +30,15 @@ def on_device(
     seeds: range,
     names: tuple[str, ...],
     tick: Callable[[int], Any],
+    tell: Callable[[float | None], Any],
     mesh: Mesh,
     state: RunState | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> Outcome:
-    """Run chunk by chunk, from the checkpoint, else from `state`, else from the beginning."""
+    """Run chunk by chunk, from the checkpoint, else from `state`, else from the beginning.
+
+    `tick` gets the steps done, `tell` the seconds that a program may take to compile.
+    """
     length = chunk_length(num_steps)
     began = time.perf_counter()
     per_seed, common = _placements(mesh)
@@ -44,7 +48,7 @@ def on_device(
     rows = np.resize(np.arange(len(seeds)), -(-len(seeds) // mesh.size) * mesh.size)
     keys = jax.device_put(jax.vmap(jax.random.key)(np.stack([seed_bits(seed) for seed in seeds])[rows]), per_seed)
     with explained(env):
-        programs = _programs(agent, env, names, keys, params, mesh)
+        programs = _programs(agent, env, names, keys, params, mesh, tell)
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((len(seeds), *leaf.shape[1:]), leaf.dtype), programs.state)
     known = None if checkpoint is None else load(checkpoint, like)
     state = state if known is None else known.state
@@ -122,7 +126,13 @@ class _Programs(NamedTuple):
 
 
 def _programs(
-    agent: Agent, env: Environment, names: tuple[str, ...], keys: Key, params: PyTree, mesh: Mesh
+    agent: Agent,
+    env: Environment,
+    names: tuple[str, ...],
+    keys: Key,
+    params: PyTree,
+    mesh: Mesh,
+    tell: Callable[[float | None], Any],
 ) -> _Programs:
     """The programs of a run for the seeds of all devices; plain functions under `jax.disable_jit`."""
     begin = functools.partial(_start, agent, env)
@@ -148,9 +158,12 @@ def _programs(
     @functools.cache
     def advance(length: int):
         program = functools.partial(_advance, agent, env, names, length)
-        return compile_once(lower(program, state, donate_argnums=0), step_options(), devices)
+        return compile_once(lower(program, state, donate_argnums=0), step_options(), devices, tell)
 
-    return _Programs(lambda keys, params: compile_once(starting, UNOPTIMIZED, devices)(keys, params), advance, state)
+    def start(keys: Key, params: PyTree) -> RunState:
+        return compile_once(starting, UNOPTIMIZED, devices, tell)(keys, params)
+
+    return _Programs(start, advance, state)
 
 
 def play(agent: Agent, env: Environment, num_steps: int, key: Key, params: PyTree) -> Record:

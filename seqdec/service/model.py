@@ -109,6 +109,7 @@ class Programs:
 
     def __init__(self, agent: Agent, outputs: int) -> None:
         options = step_options()
+        self._agent, self._options = agent, options
 
         def shown(action: Action) -> Action:
             return action if outputs <= _SHOWN else action._replace(probabilities=None)
@@ -122,22 +123,41 @@ class Programs:
             act_batch = agent.act_batch or jax.vmap(agent.act, (0, None, 0))
             return shown(act_batch(keys, state, Masked(x, masks) if outputs else x))
 
-        self.act, self.act_many = (jax.jit(one, compiler_options=options) for one in (act, act_many))
-        self.first = jax.jit(act, compiler_options={**UNOPTIMIZED, **UNFUSED})
+        self.act, self.act_many = (self._jitted(one, compiler_options=options) for one in (act, act_many))
+        self.first = self._jitted(act, compiler_options={**UNOPTIMIZED, **UNFUSED})
         self.explain, self.expect = explanation.program(agent), explanation.expectations(agent)
         self.init = compiled(agent).init
-        self._agent, self._options = agent, options
+
+    def _jitted(self, function: Any, **settings: Any) -> Any:
+        return _Noted(jax.jit(function, **settings), f"{self._agent.name}: compiling")
 
     def updates(self, *, in_place: bool) -> tuple[Any, Any]:
         """Of one reward and of batches; in place as the size of the agent's state asks."""
         agent, options, donated = self._agent, self._options, 0 if in_place else ()
 
         def program(update: Any) -> Any:
-            return update and jax.jit(_one_by_one(update), compiler_options=options, donate_argnums=donated)
+            return update and self._jitted(_one_by_one(update), compiler_options=options, donate_argnums=donated)
 
         if self._updates is None:
             self._updates = program(agent.update), program(agent.update_batch)
         return self._updates
+
+
+class _Noted:
+    """A compiled program whose first call says on standard error what it waits for."""
+
+    def __init__(self, program: Any, title: str) -> None:
+        self._program, self._title = program, title
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self._title:
+            from seqdec.progress import noted
+
+            with noted(self._title):
+                found = self._program(*arguments)
+            self._title = ""
+            return found
+        return self._program(*arguments)
 
 
 _programs = shared(Programs)
