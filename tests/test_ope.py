@@ -452,17 +452,33 @@ def test_probabilities_that_are_off_are_refused() -> None:
             ope.check_target(log, np.array([[1.0, 0.0], row]))
 
 
+@pytest.mark.parametrize("names", [None, ("DL", "AA", "UA"), ("uniform", "AA", "7")])
+def test_a_policy_is_given_by_what_it_plays(names: Any) -> None:
+    """One action, one in each row, or a function of the log; "uniform" is one only where no action has this name."""
+    log, place = six(action_names=names), [2, 0, 1, 1, 0, 2]
+    given = place if names is None else [names[at] for at in place]
+    for target in (given, np.array(given), lambda log: given, lambda log: np.eye(3)[place]):
+        np.testing.assert_array_equal(ope.check_target(log, target).probabilities, np.eye(3)[place])
+    np.testing.assert_array_equal(ope.check_target(log, str(given[0])).probabilities, np.eye(3)[[2] * 6])
+    allowed = MASKED.replace(action_names=names)
+    expected = np.array([[0.5, 0.5, 0]] + 5 * [[1 / 3] * 3]) if names is None or "DL" in names else np.eye(3)[[0] * 6]
+    np.testing.assert_array_equal(ope.check_target(allowed, "uniform").probabilities, expected)
+
+
 MASKED = six(mask=np.array([[1, 1, 0]] + [[1, 1, 1]] * 5, bool))
 
 
 @pytest.mark.parametrize(
     ("target", "error", "message"),
     [
-        (lambda context: TARGET, TypeError, r"got a function: compute .*np\.array\(\[policy\(x\) for x in log.context"),
-        ("greedy", TypeError, "got str"),
+        (lambda log: len(log), ValueError, r"got \(\)"),
+        ("greedy", ValueError, r"'greedy' is not an action of the log; they are '0', '1', '2'"),
+        ([0, 1, 2, 0, 1, 3], ValueError, "'3' is not an action"),
+        ([2, 1, 2, 0, 1, 0], ValueError, "row 0: .* masked out"),
+        ([0, 1, 2, 0, 1], ValueError, r"got \(5, 3\)"),
         (None, TypeError, "got NoneType"),
         ([[0.5, 0.5], [1.0]], ValueError, "rows of equal lengths"),
-        ([0, 1, 2, 0, 1, 0], ValueError, r"for one action in each row, pass np\.eye\(3\)\[actions\]"),
+        (np.ones(6), ValueError, r"for one action in each row, pass np\.eye\(3\)\[actions\]"),
         (TARGET[:, :2], ValueError, r"must hold the probabilities of all actions, \(6, 3\); got \(6, 2\)"),
         (np.where(np.eye(6, 3, -2, bool), -0.1, TARGET), ValueError, "row 2: .* not >= 0"),
         (TARGET * [[1], [1], [1], [0.5], [1], [1]], ValueError, "row 3: .* do not sum to 1"),

@@ -12,9 +12,13 @@ import numpy as np
 from seqdec.boundary import checks
 from seqdec.core import Agent
 from seqdec.ope.intervals import Terms
-from seqdec.ope.labels import by_action
+from seqdec.ope.labels import by_action, shown
 from seqdec.ope.log import Log, check_log, num_allowed
 from seqdec.ope.rowwise import in_rows_of
+
+
+UNIFORM = "uniform"
+"""The policy that plays all allowed actions alike."""
 
 
 class Target(NamedTuple):
@@ -199,11 +203,13 @@ def check_target(log: Log, target: np.ndarray | Target) -> Target:
     Args:
         log: of the logging policy.
         target: (n, k) probabilities, matched by name where columns are names of actions, tolerance 0.00001; a sparse
-            matrix of SciPy stays sparse; or a `Target`, returned unchanged.
+            matrix of SciPy stays sparse; or (n,) names, or numbers, of the actions played; one name, for all rows;
+            "uniform"; a function of the log that returns one of these; or a `Target`, returned unchanged.
 
     Raises:
         TypeError: not a log, or not numbers.
-        ValueError: a row is not a distribution over the allowed actions, or a function computed them from other rows.
+        ValueError: a row is not a distribution over the allowed actions, or a function computed them from other rows;
+            a name of no action.
     """
     check_log(log)
     return policy("target", log, target)
@@ -213,7 +219,7 @@ def policy(name: str, log: Log, target: Any) -> Target:
     """`check_target` for an argument of another name."""
     if isinstance(target, Target):
         return target
-    given = _of_all_actions(name, "probabilities", log, target)
+    given = _of_all_actions(name, "probabilities", log, _spelled(name, log, target))
     law = _of_allowed(log, given)
     rest = abs(given - law).max(axis=1)
     for wrong, reason in (
@@ -255,10 +261,30 @@ def refuse_agent(name: str, given: Any) -> None:
         )
 
 
+def _spelled(name: str, log: Log, target: Any) -> Any:
+    """Probabilities of a policy given by name, by the actions that it plays, or as a function of the log."""
+    refuse_agent(name, target)
+    given = target(log) if callable(target) else target
+    places = {str(label): place for place, label in enumerate(log.action_names or range(log.num_actions))}
+    if isinstance(given, str) and given == UNIFORM and given not in places:
+        return log.mask / log.mask.sum(axis=1, keepdims=True)
+    played = [given] * len(log) if isinstance(given, str) else given
+    if not hasattr(played, "__len__") or _is_sparse(played):
+        return given
+    first = np.asarray(played[:1]) if isinstance(played, list | tuple) else np.asarray(played)
+    if first.ndim != 1 or first.dtype.kind not in "iuOUST":
+        return given
+    texts = list(map(str, played))
+    if unknown := [text for text in texts if text not in places]:
+        raise ValueError(
+            f"{name}: {unknown[0]!r} is not an action of the log; they are {shown(list(places))}. A policy is one of "
+            f"them, one for each row, {UNIFORM!r}, or an array {log.mask.shape} of probabilities"
+        )
+    return np.eye(len(places))[[places[text] for text in texts]]
+
+
 def _of_all_actions(name: str, what: str, log: Log, given: Any) -> Any:
     shape = log.mask.shape
-    if what == "probabilities":
-        refuse_agent(name, given)
     try:
         if what == "probabilities" and _is_sparse(given):
             from scipy.sparse import csr_array

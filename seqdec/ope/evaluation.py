@@ -42,10 +42,13 @@ def evaluate(
     >>> log = ope.make_log(action=[0, 1, 0], reward=[1.0, 0.0, 2.0], propensity=[0.5, 0.5, 0.5])
     >>> ope.evaluate(log, [[0.8, 0.2]] * 3, seed=0, estimators="ips, snips")["value"].round(2).to_dict()
     {'ips': 1.6, 'snips': 1.33}
+    >>> float(ope.evaluate(log, [0, 0, 0], seed=0)["value"]["snips"])  # the policy that always plays action 0
+    1.5
 
     Args:
         log: a `Log`, `SlateLog`, `ContinuousLog` or file of `scan_log`.
-        target: (n, k) probabilities of the policy. For a file: a function of a batch, a `Log` of m rows, to (m, k), or
+        target: (n, k) probabilities of the policy; or (n,) names of the actions that it plays; the name of one, for all
+            rows; "uniform"; or a function of the log that returns one of these. For a file: a function of a batch, a `Log` of m rows, to (m, k), or
             k names of columns. For a `ContinuousLog`: (n,) actions, or a function of the log to (n,) densities of the
             policy at the logged actions.
         predicted: as the target, cross-fitted rewards, as by `predict_rewards`; required without propensities. None
