@@ -264,11 +264,11 @@ def refuse_agent(name: str, given: Any) -> None:
 def _spelled(name: str, log: Log, target: Any) -> Any:
     """Probabilities of a policy given by name, by the actions that it plays, or as a function of the log."""
     refuse_agent(name, target)
-    given = target(log) if callable(target) else target
+    given: Any = target(log) if callable(target) else target
     places = {str(label): place for place, label in enumerate(log.action_names or range(log.num_actions))}
     if isinstance(given, str) and given == UNIFORM and given not in places:
         return log.mask / log.mask.sum(axis=1, keepdims=True)
-    played = [given] * len(log) if isinstance(given, str) else given
+    played: Any = [given] * len(log) if isinstance(given, str) else given
     if not hasattr(played, "__len__") or _is_sparse(played):
         return given
     first = np.asarray(played[:1]) if isinstance(played, list | tuple) else np.asarray(played)
