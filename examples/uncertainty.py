@@ -2,8 +2,8 @@
 
     python examples/uncertainty.py docs/uncertainty.png
 
-Visitors differ in age, and the agent chooses an offer for each. It tries both offers until one is very likely the better
-one for visitors of an age, and stays uncertain about the other.
+Visitors differ in age, and the agent chooses an offer for each. It tries both offers until one is very likely
+the better one for visitors of an age, and stays uncertain about the other.
 """
 
 import sys

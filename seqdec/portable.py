@@ -1,4 +1,4 @@
-"""Pickling of objects with functions defined inside functions.
+"""Pickling and showing of objects with functions defined inside functions.
 
 By cloudpickle, with their code: the reading process needs the same versions of Python and libraries.
 """
@@ -16,10 +16,18 @@ Kind = TypeVar("Kind", bound=type)
 
 
 def portable(kind: Kind) -> Kind:
-    """Class decorator: instances are pickled with the functions in their fields."""
+    """Class decorator: instances are pickled with the functions in their fields, which a named tuple shows by name."""
+    if getattr(kind.__repr__, "__module__", "") == "collections":
+        kind.__repr__ = _shown
     for name, method in {"__reduce_ex__": _reduce, "__copy__": _copied, "__deepcopy__": _copied}.items():
         setattr(kind, name, method)
     return kind
+
+
+def _shown(self: Any) -> str:
+    names = {name: getattr(value, "__qualname__", None) for name, value in self._asdict().items()}
+    fields = (f"{name}={names[name] or repr(value)}" for name, value in self._asdict().items())
+    return f"{type(self).__name__}({', '.join(fields)})".replace("<locals>.", "")
 
 
 class _Pickler(cloudpickle.Pickler):

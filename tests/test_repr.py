@@ -76,6 +76,14 @@ SHOWN: dict[str, tuple[Callable[[], Any], list[str]]] = {
 }
 
 
+def test_functions_are_shown_by_name() -> None:
+    assert repr(seqdec.policies.greedy()) == "Acquisition(score=greedy.score, needs='mean', law=None)"
+    network = seqdec.models.network(seqdec.models.MLP(1, (4,)), jnp.zeros(1))
+    likelihood = seqdec.likelihoods.gaussian(0.1)
+    for one in (network, likelihood, seqdec.filters.hilofi(network, likelihood, rank=2)):
+        assert " at 0x" not in repr(one) and f"{type(one).__name__}(" in repr(one)
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", SHOWN)
 def test_a_repr_has_a_few_lines_with_name_sizes_settings_and_counts(kind: str) -> None:

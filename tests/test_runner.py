@@ -178,7 +178,9 @@ def test_the_programs_kept_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_environment_data_are_an_argument_of_the_programs() -> None:
     env, keys = toy_env(noise=0.0), jax.vmap(jax.random.key)(np.arange(2, dtype=np.uint32))
-    programs = seqdec.loop.device._programs(toy_agent(), env, (), keys, env.params, seqdec.loop.device.mesh_for(1), print)
+    programs = seqdec.loop.device._programs(
+        toy_agent(), env, (), keys, env.params, seqdec.loop.device.mesh_for(1), print
+    )
     _, record = programs.advance(6)(programs.start(keys, env.params + 10), env.params + 10)
     np.testing.assert_allclose(record.reward, np.array([10.2, 10.5, 10.9])[record.action], rtol=1e-6)
 

@@ -42,7 +42,7 @@ def test_the_time_of_a_program_is_foretold_by_the_programs_before(monkeypatch: p
     for size, options in ((3, runtime.UNOPTIMIZED), (4, None), (5, None)):
         program = jax.jit(lambda x: jnp.sin(x) @ jnp.cos(x)).lower(jnp.ones(size))
         runtime._compiled(program, options, "\n" * 10, told.append)
-        runtime._pace = {fast: 0.1 for fast in runtime._pace}
+        runtime._pace = dict.fromkeys(runtime._pace, 0.1)
     assert told == [None, pytest.approx(2.0), pytest.approx(1.0)]
 
 

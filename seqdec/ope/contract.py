@@ -16,7 +16,6 @@ from seqdec.ope.labels import by_action, shown
 from seqdec.ope.log import Log, check_log, num_allowed
 from seqdec.ope.rowwise import in_rows_of
 
-
 UNIFORM = "uniform"
 """The policy that plays all allowed actions alike."""
 

@@ -48,9 +48,9 @@ def evaluate(
     Args:
         log: a `Log`, `SlateLog`, `ContinuousLog` or file of `scan_log`.
         target: (n, k) probabilities of the policy; or (n,) names of the actions that it plays; the name of one, for all
-            rows; "uniform"; or a function of the log that returns one of these. For a file: a function of a batch, a `Log` of m rows, to (m, k), or
-            k names of columns. For a `ContinuousLog`: (n,) actions, or a function of the log to (n,) densities of the
-            policy at the logged actions.
+            rows; "uniform"; or a function of the log that returns one of these. For a file: a function of a batch, a
+            `Log` of m rows, to (m, k), or k names of columns. For a `ContinuousLog`: (n,) actions, or a function of the
+            log to (n,) densities of the policy at the logged actions.
         predicted: as the target, cross-fitted rewards, as by `predict_rewards`; required without propensities. None
             omits estimators that need it.
         seed: of the bootstrap and random estimators.
