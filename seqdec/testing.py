@@ -496,7 +496,7 @@ def check_surrogate(make: Callable[[int], Any]) -> None:
         pending = moments(surrogate.condition_on(first, known))
         assert np.isfinite(pending[0]).all(), "appended responses are learned with equal hyperparameters"
         assert not np.array_equal(pending[0], moments(first)[0]), "appended responses change the belief"
-        assert np.isfinite(moments(surrogate.averaged(state, known))[0]).all(), "the average is a belief"
+        assert np.isfinite(moments(surrogate.averaged(state, known, 8))[0]).all(), "the average is a belief"
         stored = surrogate.stored(state)
         assert jax.tree.structure(stored) == jax.tree.structure(state), "what is stored has the structure of the state"
         if surrogate.noise_variance is not None:

@@ -164,9 +164,9 @@ def fit(model: Model, known: Observations, capacity: int, start: Start | None) -
     return Fitted(surrogate.fit(state, history), start.warps, trials, levels)
 
 
-def averaged(model: Model, fitted: Fitted) -> Fitted:
-    """The fit whose belief averages over hyperparameters."""
-    return fitted._replace(state=model.surrogate.averaged(fitted.state, _history(model, fitted.trials)))
+def averaged(model: Model, fitted: Fitted, most: int = 64) -> Fitted:
+    """The fit whose belief averages over hyperparameters, with at most so many members."""
+    return fitted._replace(state=model.surrogate.averaged(fitted.state, _history(model, fitted.trials), most))
 
 
 def _history(model: Model, trials: Trials) -> History:

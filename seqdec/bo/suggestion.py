@@ -28,6 +28,8 @@ from seqdec.bo.trials import Exhausted, Observations
 _ENUMERABLE = 10_000
 _FEW = 64
 """Values below which questions about one output average over hyperparameters."""
+_MEMBERS = 8
+"""Of that average."""
 _NOISY = 0.01
 """Share of estimated noise in the warped responses' variance above which questions average."""
 _CELL = 0.01
@@ -91,7 +93,7 @@ def for_question(model: Model, known: Observations, fitted: Fitted) -> Fitted:
     few = model.outputs.plain and len(known.told) < _FEW
     noisy = model.noise_std or any(known.noise_std) or fitting.estimated_noise(model, fitted.state) > _NOISY
     averages = few or noisy or model.fidelity is not None or model.earlier
-    return fitting.averaged(model, fitted) if averages else fitted
+    return fitting.averaged(model, fitted, _MEMBERS) if averages else fitted
 
 
 def compile_ahead(method: Method, capacity: int) -> None:

@@ -26,7 +26,8 @@ REGRESSOR: Any = sklearn_processes.GaussianProcessRegressor  # the stubs know ne
 KERNELS: Any = sklearn_processes.kernels
 DIM, COUNT, ROWS = 3, 40, 64
 PLACES = np.arange(DIM)
-HYPER = evidence.Hyperparameters(np.log([0.5, 0.8, 3.0]), np.log(0.7), np.log(1e-3))
+HYPER = evidence.Hyperparameters(np.log([0.5, 0.8, 3.0]), np.log(0.7), np.log(1e-3), np.zeros(DIM))
+SLOPED = HYPER._replace(noise_slopes=np.array([2.0, -1.0, 0.5]))
 NEW = np.random.default_rng(1).random((9, DIM))
 NOISE = np.where(np.arange(ROWS) % 3 == 0, 0.04, -1.0)
 """Known of every third response."""
@@ -68,34 +69,51 @@ def test_the_process_is_that_of_scikit_learn(noise: np.ndarray | None) -> None:
     np.testing.assert_allclose(cov, covariance, atol=1e-9)
 
 
+@pytest.mark.parametrize("hyper", [HYPER, SLOPED], ids=["constant", "sloped"])
 @pytest.mark.parametrize("noise", [None, NOISE], ids=["estimated", "some"])
-def test_the_likelihood_and_its_gradient(noise: np.ndarray | None) -> None:
+def test_the_likelihood_and_its_gradient(noise: np.ndarray | None, hyper: Any) -> None:
     known = history(12, noise=noise)
 
     def loss(hyper: Any) -> Any:
-        estimated = jnp.exp(hyper.log_noise)
+        estimated = jnp.exp(hyper.log_noise + (known.x[:12] - 0.5) @ hyper.noise_slopes)
         variances = estimated if noise is None else jnp.where(noise[:12] < 0, estimated, noise[:12])
-        cov = exact.kernel(hyper, known.x[:12], known.x[:12]) + jnp.diag(variances * jnp.ones(12) + 1e-8)
+        cov = exact.kernel(hyper, known.x[:12], known.x[:12]) + jnp.diag(variances + 1e-8)
         return 0.5 * known.y[:12] @ jnp.linalg.solve(cov, known.y[:12]) + 0.5 * jnp.linalg.slogdet(cov)[1]
 
     with jax.enable_x64(True):
-        value, gradient = jax.jit(jax.value_and_grad(loss))(jax.tree.map(jnp.asarray, HYPER))
-    found, slopes = evidence.negative_log_likelihood(evidence.flatten(HYPER, PLACES), evidence.told(known))
+        value, gradient = jax.jit(jax.value_and_grad(loss))(jax.tree.map(jnp.asarray, hyper))
+    flat = evidence.flatten(hyper, PLACES)
+    found, slopes = evidence.negative_log_likelihood(flat, evidence.told(known))
     assert found == pytest.approx(float(value), rel=1e-9)
-    np.testing.assert_allclose(slopes, evidence.flatten(gradient, PLACES), rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(slopes, evidence.flatten(gradient, PLACES)[: len(flat)], rtol=1e-6, atol=1e-8)
 
 
 def test_the_prior_is_the_density_of_its_normals() -> None:
     variances, generator = evidence._SHARED_VARIANCE, np.random.default_rng(2)
-    shift, scale, noise = generator.normal(size=DIM), 0.3, -0.8
-    middle = evidence.prior_mean(PLACES)
-    value, slope = evidence.negative_log_prior(
-        evidence.flatten(middle, PLACES) + np.concatenate([shift, [scale, noise]])
-    )
+    (shift, slopes), scale, noise = generator.normal(size=(2, DIM)), 0.3, -0.8
+    middle = np.concatenate([evidence.flatten(evidence.prior_mean(PLACES), PLACES), np.zeros(DIM)])
+    value, slope = evidence.negative_log_prior(middle + np.concatenate([shift, [scale, noise], slopes]), DIM)
     cov = evidence._OWN_VARIANCE * np.eye(DIM) + variances
     solved = np.linalg.solve(cov, shift)
-    assert value == pytest.approx(0.5 * (shift @ solved + scale**2 + noise**2 / 9))
-    np.testing.assert_allclose(slope, [*solved, scale, noise / 9])
+    assert value == pytest.approx(0.5 * (shift @ solved + scale**2 + noise**2 / 9 + slopes @ slopes / 4))
+    np.testing.assert_allclose(slope, [*solved, scale, noise / 9, *slopes / 4])
+
+
+@pytest.mark.parametrize("rise", [0.0, 6.0])
+def test_noise_that_rises_is_known_from_constant_noise(rise: float) -> None:
+    generator = np.random.default_rng(0)
+    x = generator.random((64, DIM))
+    errors = 0.3 * np.exp(rise * (x[:, 0] - 0.5) / 2) * generator.standard_normal(64)
+    known = History(x, np.sin(4 * x[:, 0]) + x[:, 1] ** 2 + errors, np.int32(64))
+    surrogate = gp()
+    state = surrogate.fit(surrogate.init(jax.random.key(0), known), known)
+    assert (state.hyper.noise_slopes.any()) == (rise > 0)
+    if rise:
+        assert state.hyper.noise_slopes[0] > 3 and np.abs(state.hyper.noise_slopes[1:]).max() < 1.5
+        with jax.enable_x64(True):
+            noise = np.diag(exact.posterior(state).joint(jnp.array([[0.1, 0.5, 0.5], [0.9, 0.5, 0.5]])).noise)
+        np.testing.assert_allclose(np.log(noise[1] / noise[0]), 0.8 * state.hyper.noise_slopes[0], rtol=1e-4)
+        assert len(evidence.drawn(state.hyper, known, 4)[0]) == 4
 
 
 def test_fitting_maximizes_the_posterior_of_the_hyperparameters() -> None:
@@ -117,7 +135,7 @@ def test_fitting_maximizes_the_posterior_of_the_hyperparameters() -> None:
 
 def averaged(**options: Any) -> Any:
     surrogate, known = gp(**options), history()
-    return surrogate.averaged(surrogate.fit(surrogate.init(jax.random.key(0), known), known), known)
+    return surrogate.averaged(surrogate.fit(surrogate.init(jax.random.key(0), known), known), known, 8)
 
 
 def test_one_draw_is_the_most_likely_process_to_the_bit() -> None:
@@ -163,7 +181,7 @@ def test_draws_are_around_the_maximum_and_weighted_by_the_posterior() -> None:
 @pytest.mark.parametrize(("rows", "count"), [(16, 8), (64, 8), (128, 4), (256, 2), (512, 1), (2048, 1)])
 def test_longer_histories_have_fewer_members(rows: int, count: int) -> None:
     known = history()._replace(x=np.zeros((rows, DIM)), y=np.zeros(rows), filled=np.int32(0))
-    state = gp().averaged(gp().init(jax.random.key(0), known), known._replace(filled=np.int32(2)))
+    state = gp().averaged(gp().init(jax.random.key(0), known), known._replace(filled=np.int32(2)), 8)
     assert len(state.log_weights if count > 1 else [0]) == count
     assert isinstance(state, exact.Mixture if count > 1 else exact.Process)
 

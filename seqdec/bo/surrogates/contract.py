@@ -67,8 +67,8 @@ class Surrogate(NamedTuple):
     """(state) -> () estimated noise variance; None: neither estimated nor used from `History.noise`."""
     stored: Callable[[Any], Any] = lambda state: state
     """(state) -> what a file holds: empty arrays for those that `fit` computes anew."""
-    averaged: Callable[[Any, History], Any] = lambda state, history: state
-    """(state of `fit`, its history) -> state whose `posterior` also averages over hyperparameters."""
+    averaged: Callable[[Any, History, int], Any] = lambda state, history, most: state
+    """(state of `fit`, its history, most members) -> state whose `posterior` also averages over hyperparameters."""
 
 
 def check_growth(growth: Any) -> float:

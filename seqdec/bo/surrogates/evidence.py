@@ -1,13 +1,14 @@
 r"""Hyperparameters of Gaussian processes: priors and evidence, on the host.
 
     log l_i = a + a_i,   a ~ N(log sqrt d - 1/2, 1/10),   a_i ~ N(0, 1),   log s ~ N(0, 1),   log v ~ N(-10, 9)
+    b_i = 0 or b_i ~ N(0, 4)
 
 with (mean, variance), for d parameters of the process of `seqdec.bo.surrogates.gaussian_process`. The columns of a
-parameter share its length scale: at one-hot columns the kernel depends on whether the choices are equal. The most
-likely ones minimize the loss L, minus the log of the marginal likelihood times the priors, by L-BFGS on at most 512
+parameter share its length scale: at one-hot columns the kernel depends on whether the choices are equal; they share b_i
+too. The most likely ones minimize the loss L, minus the log of the marginal likelihood times the priors, by L-BFGS on at most 512
 responses. The first fit starts at the priors' center, at shorter length scales and at a larger noise, and keeps the
 best end, that of the larger noise only if better by five nats; later fits, when a 32nd more responses are known, start
-from the last hyperparameters. Without a, independent priors would fix the mean length scale of many parameters. Draws
+from the last hyperparameters. Noise has slopes b where it wins three more. Without a, independent priors would fix the mean length scale of many parameters. Draws
 about the most likely t* are
 
     t_k = t* + H^{-1/2} z_k,    H = d^2 L / dt^2 at t*,
@@ -37,10 +38,14 @@ _SHARED_VARIANCE, _OWN_VARIANCE = 0.1, 1.0
 """Prior variances of a and a_i."""
 VARIANCES = (_SHARED_VARIANCE + _OWN_VARIANCE, 1.0, 9.0)
 """Prior variances of log l, log s and log v."""
+_SLOPE_VARIANCE = 4.0
+"""Prior variance of b_i."""
 _DEVIATIONS = 4.0
 """Range of the search, in prior standard deviations."""
-_EVIDENCE = 5.0
-"""Nats by which the start with a larger noise must win."""
+_EVIDENCE, _SLOPE_EVIDENCE = 5.0, 3.0
+"""Nats by which the start with a larger noise must win, and slopes against constant noise."""
+_NOISE = math.log(1e-3)
+"""Log v above which there is noise."""
 _NOISE_EVIDENCE, _ROUGH_EVIDENCE = 10.0, 2.0
 """Nats by which `shows_noise` wants noise to win against none, and a rough function not to win against noise."""
 _ALLOWED = 3.0
@@ -66,6 +71,8 @@ class Hyperparameters(NamedTuple):
     """() of the variance s"""
     log_noise: Any
     """() of the variance v"""
+    noise_slopes: Any = 0.0
+    """(d,) b; 0 where the noise is constant"""
 
 
 class Known(NamedTuple):
@@ -103,35 +110,38 @@ def calibration_rows(history: History, most: int = _FITTED) -> Known:
 def prior_mean(places: np.ndarray) -> Hyperparameters:
     """The prior means for columns of the parameters `places` (d,)."""
     center = 0.5 * math.log(places.max() + 1) - 0.5
-    return Hyperparameters(np.full(len(places), center), np.zeros(()), np.full((), -10.0))
+    return Hyperparameters(np.full(len(places), center), np.zeros(()), np.full((), -10.0), np.zeros(len(places)))
 
 
 @functools.cache
-def bounds(dim: int) -> list[tuple[float, float]]:
-    """Limits of the flat hyperparameters of so many parameters."""
-    center = _center(dim)
-    reach = _DEVIATIONS * np.sqrt(_flat_variances(dim))
+def bounds(dim: int, size: int) -> list[tuple[float, float]]:
+    """Limits of the flat hyperparameters (size,) of `dim` parameters."""
+    center = _center(dim, size)
+    reach = _DEVIATIONS * np.sqrt(_flat_variances(dim, size))
     return list(zip(center - reach, center + reach, strict=True))
 
 
-def _flat_variances(dim: int) -> np.ndarray:
-    return np.array([VARIANCES[0]] * dim + [*VARIANCES[1:]])
+def _flat_variances(dim: int, size: int) -> np.ndarray:
+    return np.array([VARIANCES[0]] * dim + [*VARIANCES[1:]] + [_SLOPE_VARIANCE] * dim)[:size]
 
 
-def _center(dim: int) -> np.ndarray:
+def _center(dim: int, size: int) -> np.ndarray:
     places = np.arange(dim)
-    return flatten(prior_mean(places), places)
+    return np.concatenate([flatten(prior_mean(places), places), np.zeros(size - dim - 2)])
 
 
 def flatten(hyper: Hyperparameters, places: np.ndarray) -> np.ndarray:
-    """The logarithms as one vector (parameters + 2,)."""
+    """As one vector: (parameters + 2,), or with the slopes, unless they are zero, (2 parameters + 2,)."""
     first = np.unique(places, return_index=True)[1]
-    return np.concatenate([hyper.log_length_scales[first], [hyper.log_scale, hyper.log_noise]])
+    slopes = hyper.noise_slopes[first] if np.any(hyper.noise_slopes) else []
+    return np.concatenate([hyper.log_length_scales[first], [hyper.log_scale, hyper.log_noise], slopes])
 
 
 def unflatten(flat: np.ndarray, places: np.ndarray) -> Hyperparameters:
     """The inverse of `flatten`."""
-    return Hyperparameters(flat[:-2][places], flat[-2], flat[-1])
+    dim = places.max() + 1
+    slopes = flat[dim + 2 :] if len(flat) > dim + 2 else np.zeros(dim)
+    return Hyperparameters(flat[:dim][places], flat[dim], flat[dim + 1], slopes[places])
 
 
 def fitted(history: History, most: int = _FITTED) -> Hyperparameters:
@@ -139,50 +149,58 @@ def fitted(history: History, most: int = _FITTED) -> Hyperparameters:
     return fit_from_prior(calibration_rows(history, most))[0]
 
 
-def fit_from_prior(known: Known) -> tuple[Hyperparameters, float]:
-    """The most likely hyperparameters, and their loss."""
+def fit_from_prior(known: Known, slopes: bool = False) -> tuple[Hyperparameters, float]:
+    """The most likely hyperparameters, of constant noise or where `slopes` win, and their loss."""
     center = prior_mean(known.places)
     shorter = center._replace(log_length_scales=center.log_length_scales - 1)
     noisy = center._replace(log_noise=center.log_noise + 8)
     ends, losses = zip(*(descend(start, known) for start in (center, shorter, noisy)), strict=True)
     penalized = np.add(losses, (0.0, 0.0, _EVIDENCE))
     best = int(np.argmin(np.where(np.isfinite(penalized), penalized, np.inf)))
-    return ends[best], losses[best]
+    end, least = ends[best], losses[best]
+    if slopes and (noisy := ends[2]).log_noise > _NOISE:
+        flat = flatten(noisy, known.places)
+        sloped, with_slopes = _descend(np.concatenate([flat, np.zeros(len(flat) - 2)]), known, ITERATIONS)
+        if with_slopes + _SLOPE_EVIDENCE + (0 if end.log_noise > _NOISE else _EVIDENCE) < least:
+            return sloped, with_slopes
+    return end, least
 
 
 def descend(start: Hyperparameters, known: Known, iterations: int = ITERATIONS) -> tuple[Hyperparameters, float]:
     """L-BFGS from `start`, within four prior deviations -> (end, loss there)."""
+    return _descend(flatten(start, known.places), known, iterations)
+
+
+def _descend(first: np.ndarray, known: Known, iterations: int) -> tuple[Hyperparameters, float]:
     from scipy.optimize import minimize
 
     options = {"maxiter": iterations, "gtol": _GRADIENT, "maxcor": 8}
-    first = flatten(start, known.places)
-    limits = bounds(len(first) - 2)
+    limits = bounds(known.places.max() + 1, len(first))
     found = minimize(lambda flat: loss(flat, known), first, jac=True, method="L-BFGS-B", bounds=limits, options=options)
     return unflatten(found.x, known.places), float(found.fun)
 
 
 def loss(flat: np.ndarray, known: Known) -> tuple[float, np.ndarray]:
-    """(L up to a constant, its gradient (parameters + 2,))."""
+    """(L up to a constant, its gradient like `flat`)."""
     fit, by_likelihood = negative_log_likelihood(flat, known)
-    penalty, by_prior = negative_log_prior(flat)
+    penalty, by_prior = negative_log_prior(flat, known.places.max() + 1)
     return fit + penalty, by_likelihood + by_prior
 
 
-def negative_log_prior(flat: np.ndarray) -> tuple[float, np.ndarray]:
+def negative_log_prior(flat: np.ndarray, dim: int) -> tuple[float, np.ndarray]:
     """(negative log prior density up to a constant, gradient).
 
     The precision of log l is (I - b 1 1') / t, b = s / (t + d s), for variances s shared and t own.
     """
-    dim = len(flat) - 2
-    centered = flat - _center(dim)
-    slope, lengths = centered / _flat_variances(dim), centered[:-2]
+    centered = flat - _center(dim, len(flat))
+    slope, lengths = centered / _flat_variances(dim, len(flat)), centered[:dim]
     common = _SHARED_VARIANCE / (_OWN_VARIANCE + dim * _SHARED_VARIANCE) * lengths.sum()
-    slope[:-2] = (lengths - common) / _OWN_VARIANCE
+    slope[:dim] = (lengths - common) / _OWN_VARIANCE
     return 0.5 * float(centered @ slope), slope
 
 
 def negative_log_likelihood(flat: np.ndarray, known: Known) -> tuple[float, np.ndarray]:
-    """(negative log marginal likelihood up to a constant, gradient).
+    """(negative log marginal likelihood up to a constant, gradient like `flat`).
 
     With the covariance M and w = M^-1 y, a derivative is tr(G dM), where G = (M^-1 - w w') / 2.
     """
@@ -193,16 +211,18 @@ def negative_log_likelihood(flat: np.ndarray, known: Known) -> tuple[float, np.n
     decay = np.exp(-r)
     correlations = (1 + r + r**2 / 3) * decay
     cov = MEAN_VARIANCE + amplitude * correlations
-    np.einsum("ii->i", cov)[:] += noise_variances(hyper, known)
+    noise = noise_variances(hyper, known)
+    np.einsum("ii->i", cov)[:] += noise
     inverse, log_determinant = _inverse(cov)
     weights = inverse @ known.y
     slope = (inverse - np.outer(weights, weights)) / 2
     # By the scaled points: the derivative of the kernel by a squared scaled distance is -5/6 (1 + r) exp(-r).
     by_square = slope * (1 + r) * decay
     by_scaled = -amplitude * 10 / 3 * (by_square.sum(1)[:, None] * scaled - by_square @ scaled)
-    estimated = np.where(known.noise < 0, np.diagonal(slope), 0).sum() * math.exp(hyper.log_noise)
+    by_noise = np.where(known.noise < 0, np.diagonal(slope) * (noise - SMALLEST_NOISE), 0)
     by_lengths = np.bincount(known.places, -np.einsum("nd,nd->d", scaled, by_scaled))
-    gradient = np.concatenate([by_lengths, [amplitude * np.vdot(slope, correlations), estimated]])
+    by_slopes = np.bincount(known.places, by_noise @ (known.x - 0.5)) if len(flat) > len(by_lengths) + 2 else []
+    gradient = np.concatenate([by_lengths, [amplitude * np.vdot(slope, correlations), by_noise.sum()], by_slopes])
     return 0.5 * float(known.y @ weights) + 0.5 * log_determinant, gradient
 
 
@@ -220,7 +240,7 @@ def drawn(hyper: Hyperparameters, history: History, count: int) -> tuple[list[Hy
     values, vectors = np.linalg.eigh((curvature + curvature.T) / 2)
     z = _normals(count, len(center))
     spread = z / np.sqrt(np.maximum(values, 1 / max(VARIANCES)))
-    points = np.clip(center + spread @ vectors.T, *np.transpose(bounds(len(center) - 2)))
+    points = np.clip(center + spread @ vectors.T, *np.transpose(bounds(known.places.max() + 1, len(center))))
     losses = np.array([loss(point, known)[0] for point in points])
     if not np.isfinite(losses).all():
         return alike
@@ -314,7 +334,8 @@ def covariance(hyper: Hyperparameters, known: Known) -> np.ndarray:
 
 def noise_variances(hyper: Hyperparameters, known: Known) -> np.ndarray:
     """(n,) of the responses."""
-    return np.where(known.noise < 0, math.exp(hyper.log_noise), known.noise) + SMALLEST_NOISE
+    estimated = np.exp(hyper.log_noise + (known.x - 0.5) @ np.broadcast_to(hyper.noise_slopes, known.x.shape[1]))
+    return np.where(known.noise < 0, estimated, known.noise) + SMALLEST_NOISE
 
 
 def whitener(cov: np.ndarray) -> tuple[np.ndarray, float]:

@@ -1,16 +1,16 @@
 """Exact Gaussian processes, with the most likely hyperparameters or averaged over draws from their posterior.
 
     f ~ GP(0, c + s k(r)),   r^2 = sum_i (x_i - x'_i)^2 / l_i^2,   k(r) = (1 + sqrt5 r + 5 r^2 / 3) exp(-sqrt5 r)
-    y = f(x) + e,            Var[e] = v, or as given for the response
+    y = f(x) + e,            Var[e] = v exp(sum_i b_i (x_i - 1/2)), or as given for the response
 
 The kernel is Matern-5/2, with a length scale for each parameter; c = 1 is the prior variance of the mean.
 
-The process has the most likely hyperparameters t* = (log l, log s, log v). Averaged, it is a mixture of processes with
+The process has the most likely hyperparameters t* = (log l, log s, log v, b). Averaged, it is a mixture of processes with
 the t_k and weights w_k of `seqdec.bo.surrogates.evidence`, whose moments are
 
     mean = sum_k w_k mean_k,    cov = sum_k w_k (cov_k + (mean_k - mean)(mean_k - mean)')
 
-With N padded rows there are at most 512 / N members; instead of a single one that of t*. Computations are in double
+With N padded rows and K members asked for there are at most 64 K / N; instead of a single one that of t*. Computations are in double
 precision. Given n points a question costs O(n^3), on the host without compilation, and a prediction O(N^2).
 
 Sources: averages over hyperparameters: Snoek, Larochelle, Adams, "Practical Bayesian optimization of machine learning
@@ -37,8 +37,8 @@ GROWTH = 1.1
 """See `Surrogate`."""
 _REFIT = 1 + 1 / 32
 """Growth of the history that refits the hyperparameters."""
-_ROWS = 512
-"""Most rows of all members together."""
+_ROWS = 64
+"""Most rows of all members together, for each of those asked for."""
 _FEATURES = 1024
 """Random features of a prior draw."""
 
@@ -79,7 +79,7 @@ class Mixture(NamedTuple):
     """(K,)"""
 
 
-def gp(*, draws: int = 8) -> Surrogate:
+def gp(*, draws: int = 64) -> Surrogate:
     """Exact Gaussian process with Matern-5/2 kernel.
 
     Args:
@@ -99,8 +99,8 @@ def gp(*, draws: int = 8) -> Surrogate:
         drawn = [Hyperparameters(*one) for one in zip(*state.members.hyper, strict=True)]
         return state._replace(members=_conditioned(drawn, history))
 
-    def averaged(state: Process, history: History) -> Process | Mixture:
-        if (count := min(draws, _ROWS // len(history.y))) < 2:
+    def averaged(state: Process, history: History, most: int) -> Process | Mixture:
+        if (count := min(draws, most, _ROWS * most // len(history.y))) < 2:
             return state
         drawn, log_weights = evidence.drawn(state.hyper, history, count)
         return Mixture(state.hyper, _conditioned(drawn, history), log_weights)
@@ -160,7 +160,7 @@ def refitted(state: Process, history: History) -> tuple[Hyperparameters, np.int3
     """
     count = np.int32(history.filled)
     if not state.fitted:
-        return evidence.fitted(history), count
+        return evidence.fit_from_prior(evidence.calibration_rows(history), slopes=True)[0], count
     if count < state.fitted * _REFIT:
         return state.hyper, state.fitted
     end, least = evidence.descend(state.hyper, evidence.calibration_rows(history), evidence.ITERATIONS // 4)
@@ -199,7 +199,8 @@ def posterior(state: Process) -> Posterior:
     def joint(candidates):
         known = cross(candidates)
         part = state.whiten @ known.T
-        noise = (jnp.exp(hyper.log_noise) + evidence.SMALLEST_NOISE) * jnp.eye(len(candidates), dtype=known.dtype)
+        slopes = jnp.sum(hyper.noise_slopes * (candidates - 0.5), axis=1)
+        noise = jnp.diag(jnp.exp(hyper.log_noise + slopes) + evidence.SMALLEST_NOISE)
         return Predictive(known @ state.weights, kernel(hyper, candidates, candidates) - part.T @ part, noise)
 
     def draw(key):

@@ -103,8 +103,8 @@ def trended(surrogate: Surrogate, directions: tuple[float, ...]) -> Surrogate:
     def condition_on(state: State, history: History) -> State:
         return state._replace(inner=surrogate.condition_on(state.inner, rest(state.slopes, history)))
 
-    def averaged(state: State, history: History) -> State:
-        return state._replace(inner=surrogate.averaged(state.inner, rest(state.slopes, history)))
+    def averaged(state: State, history: History, most: int) -> State:
+        return state._replace(inner=surrogate.averaged(state.inner, rest(state.slopes, history), most))
 
     def posterior(state: State) -> Posterior:
         at = surrogate.posterior(state.inner)
