@@ -25,7 +25,7 @@ from seqdec.persistence import read_table, write_table
 
 PARTS = ("warp", "hyperparameters", "point")
 """Columns that are compared, the first that differs is the cause."""
-_DIGITS, _FLOOR = 6, 1e-12
+_DIGITS, _FLOOR = 4, 1e-9
 
 
 def played(name: str, seed: int, most: int) -> list[dict[str, Any]]:
@@ -46,14 +46,9 @@ def played(name: str, seed: int, most: int) -> list[dict[str, Any]]:
 
 
 def _digits(tree: Any) -> str:
-    """The leaves of a tree to six digits; zeros that were appended do not count."""
-    numbers = [leaf if isinstance(leaf, str) else f"{leaf:.{_DIGITS}g}" for leaf in _leaves(tree)]
-    return " ".join(numbers).removesuffix(" 0")
-
-
-def _leaves(tree: Any) -> list[Any]:
-    leaves = (np.ravel(leaf).tolist() for leaf in jax.tree.leaves(tree))
-    return [number + 0 if isinstance(number, int | float) else str(number) for leaf in leaves for number in leaf]
+    """The leaves of a tree, numbers to four digits, without zeros."""
+    every = [number for leaf in jax.tree.leaves(tree) for number in np.ravel(leaf).tolist()]
+    return " ".join(number if isinstance(number, str) else f"{number:.{_DIGITS}g}" for number in every if number)
 
 
 def compared(after: pd.DataFrame, before: pd.DataFrame) -> list[str]:

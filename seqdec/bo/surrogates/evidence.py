@@ -121,10 +121,12 @@ def bounds(dim: int, size: int) -> list[tuple[float, float]]:
     return list(zip(center - reach, center + reach, strict=True))
 
 
+@functools.cache
 def _flat_variances(dim: int, size: int) -> np.ndarray:
     return np.array([VARIANCES[0]] * dim + [*VARIANCES[1:]] + [_SLOPE_VARIANCE] * dim)[:size]
 
 
+@functools.cache
 def _center(dim: int, size: int) -> np.ndarray:
     places = np.arange(dim)
     return np.concatenate([flatten(prior_mean(places), places), np.zeros(size - dim - 2)])
