@@ -32,6 +32,8 @@ _MEMBERS = 8
 """Of that average."""
 _NOISY = 0.01
 """Share of estimated noise in the warped responses' variance above which questions average."""
+_UNEXPLAINED = 0.5
+"""The same share above which every second question is of the design."""
 _CELL = 0.01
 """Edge of the cells in which points count as repeated."""
 _RESTRICTED_DESIGN = 12
@@ -113,10 +115,13 @@ def suggest(
 ) -> Point:
     """The maximizer of the acquisition at full fidelity, or a random new point if that one is known.
 
-    Where a trust region begins anew without earlier studies, the next of `design`, with its errors.
+    Where a trust region begins anew without earlier studies, and every second time while the belief takes the values
+    for noise, the next of `design`, with its errors.
     """
     uses_earlier = int(fitted.trials.answered) > np.sum(fitting.inliers(fitted.warps, known.responses))
-    if (known.trials < method.initial and not uses_earlier) or _is_new_region(method, known, fitted.warps):
+    is_blind = known.trials % 2 == 1 and fitting.estimated_noise(method.model, fitted.state) > _UNEXPLAINED
+    is_new = is_blind or _is_new_region(method, known, fitted.warps)
+    if (known.trials < method.initial and not uses_earlier) or is_new:
         return design(method, known, fixed, is_noisy)
     if not fixed and (point := to_complete(method.model, known, fitted)) is not None:
         return point

@@ -250,6 +250,19 @@ def test_equal_values_are_asked_as_the_design() -> None:
     assert optimizer.is_fitted
 
 
+def test_every_second_question_is_of_the_design_while_values_are_noise() -> None:
+    values = np.random.default_rng(0).standard_normal(14).tolist()
+
+    def asked(initial: int) -> list[Any]:
+        search, rest = quick(SQUARE, initial=initial), iter(values)
+        for number in range(10):
+            search.tell([0.25 + 0.5 * (number % 2), 0.5], next(rest))
+        return [tuple(trial.x) for trial in searched(search, lambda _: next(rest), 4).trials[10:]]
+
+    pairs = zip(asked(4), asked(20), strict=True)
+    assert [modeled == designed for modeled, designed in pairs] == [False, True, False, True]
+
+
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
 @pytest.mark.parametrize(("scale", "responses"), [(1e160, "warped"), (1e300, "raw"), (1e-300, "warped")])
 def test_values_whose_squares_overflow(scale: float, responses: Any) -> None:

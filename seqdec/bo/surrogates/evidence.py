@@ -4,12 +4,12 @@ r"""Hyperparameters of Gaussian processes: priors and evidence, on the host.
     b_i = 0 or b_i ~ N(0, 4)
 
 with (mean, variance), for d parameters of the process of `seqdec.bo.surrogates.gaussian_process`. The columns of a
-parameter share its length scale: at one-hot columns the kernel depends on whether the choices are equal; they share b_i
-too. The most likely ones minimize the loss L, minus the log of the marginal likelihood times the priors, by L-BFGS on at most 512
-responses. The first fit starts at the priors' center, at shorter length scales and at a larger noise, and keeps the
-best end, that of the larger noise only if better by five nats; later fits, when a 32nd more responses are known, start
-from the last hyperparameters. Noise has slopes b where it wins three more. Without a, independent priors would fix the mean length scale of many parameters. Draws
-about the most likely t* are
+parameter share its length scale and b_i: at one-hot columns the kernel depends on whether the choices are equal. The
+most likely ones minimize the loss L, minus the log of the marginal likelihood times the priors, by L-BFGS on at most
+512 responses. The first fit starts at the priors' center, at shorter length scales and at a larger noise, and keeps the
+best end, that of the larger noise only if better by five nats, and of noise with slopes b only if by three more; later
+fits, when a 32nd more responses are known, start from the last hyperparameters. Without a, independent priors would fix
+the mean length scale of many parameters. Draws about the most likely t* are
 
     t_k = t* + H^{-1/2} z_k,    H = d^2 L / dt^2 at t*,
 

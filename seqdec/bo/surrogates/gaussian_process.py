@@ -5,13 +5,14 @@
 
 The kernel is Matern-5/2, with a length scale for each parameter; c = 1 is the prior variance of the mean.
 
-The process has the most likely hyperparameters t* = (log l, log s, log v, b). Averaged, it is a mixture of processes with
-the t_k and weights w_k of `seqdec.bo.surrogates.evidence`, whose moments are
+The process has the most likely hyperparameters t* = (log l, log s, log v, b). Averaged, it is a mixture of processes
+with the t_k and weights w_k of `seqdec.bo.surrogates.evidence`, whose moments are
 
     mean = sum_k w_k mean_k,    cov = sum_k w_k (cov_k + (mean_k - mean)(mean_k - mean)')
 
-With N padded rows and K members asked for there are at most 64 K / N; instead of a single one that of t*. Computations are in double
-precision. Given n points a question costs O(n^3), on the host without compilation, and a prediction O(N^2).
+With N padded rows and K members asked for there are at most 64 K / N; instead of a single one that of t*. Computations
+are in double precision. Given n points a question costs O(n^3), on the host without compilation, and a prediction
+O(N^2).
 
 Sources: averages over hyperparameters: Snoek, Larochelle, Adams, "Practical Bayesian optimization of machine learning
 algorithms", 2012. Function draws by Matheron's rule: Wilson et al., "Efficiently sampling functions from Gaussian

@@ -29,7 +29,8 @@ def independent(surrogates: tuple[Surrogate, ...]) -> Surrogate:
         return tuple(one.condition_on(own, of) for one, own, of in zip(surrogates, state, _each(history), strict=True))
 
     def averaged(state: tuple[Any, ...], history: History, most: int) -> tuple[Any, ...]:
-        return tuple(one.averaged(own, of, most) for one, own, of in zip(surrogates, state, _each(history), strict=True))
+        parts = zip(surrogates, state, _each(history), strict=True)
+        return tuple(one.averaged(own, of, most) for one, own, of in parts)
 
     def posterior(state: tuple[Any, ...]) -> Posterior:
         together = jax.tree.map(lambda *leaves: jnp.stack(leaves), *state)  # compiled once for all
