@@ -17,9 +17,10 @@ Kind = TypeVar("Kind", bound=type)
 
 def portable(kind: Kind) -> Kind:
     """Class decorator: instances are pickled with the functions in their fields, which a named tuple shows by name."""
+    methods = {"__reduce_ex__": _reduce, "__copy__": _copied, "__deepcopy__": _copied}
     if getattr(kind.__repr__, "__module__", "") == "collections":
-        kind.__repr__ = _shown
-    for name, method in {"__reduce_ex__": _reduce, "__copy__": _copied, "__deepcopy__": _copied}.items():
+        methods["__repr__"] = _shown
+    for name, method in methods.items():
         setattr(kind, name, method)
     return kind
 
