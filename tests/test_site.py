@@ -5,6 +5,7 @@ That it builds without warnings is checked by `.ci/run`, because Sphinx is not n
 
 import importlib
 import inspect
+import re
 import runpy
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +25,16 @@ def test_each_page_is_in_one_chapter():
     assert sorted(pages) == sorted({*DOCS.rglob("*.md")} - {DOCS / "index.md"})
     assert all(list((DOCS / name).parent.glob((DOCS / name).name + ".*")) for name in named if name.startswith(".."))
     assert len(CHAPTERS["index"]) <= 25 and {*CHAPTERS} <= {"index", *CHAPTERS["index"]}
+
+
+def test_a_guide_has_at_most_1500_words():
+    """Code aside; mathematics has derivations, and results of optimizers are not apart yet."""
+    words = {}
+    for page in DOCS.glob("*.md"):
+        text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+        words[page.stem] = len([word for word in text.split() if re.search(r"\w", word)])
+    assert {page for page, count in words.items() if count > 1500} == {"mathematics", "optimizers"}
+    assert sum(words.values()) <= 40_000
 
 
 MODULES = ["seqdec", *(f"seqdec.{name}" for name in seqdec.__all__ if isinstance(getattr(seqdec, name), ModuleType))]
