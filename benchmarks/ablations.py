@@ -30,7 +30,7 @@ from harness import command, interval
 from harness import table as head
 
 from reproduction import tasks
-from reproduction.optimizers import CONTENDERS, as_published
+from reproduction.optimizers import CONTENDERS, as_published, preset
 from reproduction.tasks import Task
 from seqdec import optim
 
@@ -305,13 +305,13 @@ def one_rate(options: Options) -> None:
     adamw = Variant(optax.adamw, CONTENDERS["adamw"].rate, "")
     rate, ends = tuned(task, adamw, 5, options.steps, options.seeds)
     print(f"\nOne learning rate, AdamW's best of five: {task.name}, {options.steps} steps, {options.seeds} seeds\n")
-    row = head("optimizer", f"held-out loss at {rate:.2g}", "at the paper's scale", "its rate")
-    row("adamw", interval(ends[:, 0], ".3f"), "", "")
+    row = head("optimizer", f"held-out loss at {rate:.2g}", "at the paper's scale", "its rate", "settings")
+    row("adamw", interval(ends[:, 0], ".3f"), "", "", "")
     for name, (make, published) in pairs.items():
         _, ends = tuned(task, Variant(make, rate, ""), 1, options.steps, options.seeds)
         paper = Variant(published, CONTENDERS[name].rate, "")
         best, others = tuned(task, paper, options.rates, options.steps, options.seeds)
-        row(name, interval(ends[:, 0], ".3f"), interval(others[:, 0], ".3f"), f"{best:.2g}")
+        row(name, interval(ends[:, 0], ".3f"), interval(others[:, 0], ".3f"), f"{best:.2g}", preset(make))
 
 
 SGD = {0.01: 74.93, 0.1: 75.76, 0.2: 75.89, 0.5: 76.21, 0.8: 77.26, 0.9: 77.57, 0.95: 76.57, 0.98: 69.79, 0.99: 55.62}

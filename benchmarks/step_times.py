@@ -1,6 +1,7 @@
 """Time and memory of every optimizer on a transformer of 10.8 million parameters, beside optax.adamw and optax's Muon.
 
-    python benchmarks/step_times.py [NAME ...] [--steps 40] [--turn 8]
+    python benchmarks/step_times.py [NAME ...] [--steps 40] [--turn 8] [--rms 0.2]
+    python benchmarks/step_times.py [NAME ...] --matrices 12 36 96 [--side 256]
 
 The model is that of nanoGPT's example on Shakespeare's characters: six layers of width 384, 65 characters, and 64
 windows of 256 in a batch. The settings are the defaults at the papers' scale, except those in SETTINGS. An update takes
@@ -10,6 +11,9 @@ largest over the steps after the first, and the first, which makes all bases; th
 by those of AdamW; and the time of a whole training step by that of AdamW with batches of 64 windows and of 8. A
 training step is the gradient, which is measured with 8 windows and counted eight times for 64, and the mean of the
 updates after the first.
+
+With `--matrices` nothing runs: the table shows the processor seconds in which an update of so many equal matrices is
+traced and compiled, and the megabytes of its temporary arrays, at the largest number.
 """
 
 import inspect
@@ -31,12 +35,13 @@ CHARACTERS, WINDOW, WINDOWS, BATCH = 65, 256, 8, 64
 SETTINGS = {"shampoo": {"interval": 20}}
 
 
-def transformations() -> dict[str, optax.GradientTransformationExtraArgs]:
+def transformations(rms: float | None = None) -> dict[str, optax.GradientTransformationExtraArgs]:
     """AdamW, Muon on the matrices that the others take too, and all of `optim.REGISTRY`, by name."""
     peers = {"adamw": optax.adamw(1e-3), "muon": CONTENDERS["muon"].make(lambda step: 0.02)}
     own = {}
-    for name, make in optim.REGISTRY.items():
-        scale = {"rms": None} if "rms" in inspect.signature(make).parameters else {}
+    for name in optim.REGISTRY:
+        make = optim.REGISTRY[name]
+        scale = {"rms": rms} if "rms" in inspect.signature(make).parameters else {}
         own[name] = make(1e-3, **scale, **SETTINGS.get(name, {}))
     return {name: optax.with_extra_args_support(value) for name, value in (peers | own).items()}
 
@@ -80,9 +85,39 @@ class Run:
         self.times.append(1e3 * spent)
 
 
-def main(names: Annotated[tuple[str, ...], tyro.conf.Positional] = (), steps: int = 40, turn: int = 8) -> None:
+def compiled(make: optax.GradientTransformationExtraArgs, count: int, side: int) -> tuple[float, float]:
+    """Processor seconds of tracing and compiling an update of equal matrices, and megabytes of temporary arrays."""
+    params = {f"layer_{index}": {"hidden": jax.ShapeDtypeStruct((side, side), jnp.float32)} for index in range(count)}
+
+    def update(params, state, gradients):
+        updates, state = make.update(gradients, state, params, value=jnp.float32(4.0))
+        return optax.apply_updates(params, updates), state
+
+    state = jax.eval_shape(make.init, params)
+    began = time.process_time()
+    program = jax.jit(update, donate_argnums=(0, 1)).lower(params, state, params).compile()
+    spent = time.process_time() - began
+    analysis = program.memory_analysis()
+    return spent, 1e-6 * analysis.temp_size_in_bytes if analysis else float("nan")
+
+
+def main(
+    names: Annotated[tuple[str, ...], tyro.conf.Positional] = (),
+    steps: int = 40,
+    turn: int = 8,
+    matrices: tuple[int, ...] = (),
+    side: int = 256,
+    rms: float | None = None,
+) -> None:
     """Measure all optimizers, or those that are named, and print the table."""
-    makers = transformations()
+    makers = transformations(rms)
+    if matrices:
+        compiled(makers["adamw"], 1, side)
+        row = table("optimizer", *(f"{count} matrices {side} x {side} / s" for count in matrices), "temporary / MB")
+        for name in dict.fromkeys(["adamw", *(names or makers)]):
+            found = [compiled(makers[name], count, side) for count in matrices]
+            row(name, *(f"{spent:.1f}" for spent, _ in found), f"{found[-1][1]:,.0f}")
+        return
     gradient, params = gradient_function()
     windows = jax.random.randint(jax.random.key(1), (4, WINDOWS, WINDOW + 1), 0, CHARACTERS)
     gradients = [jax.block_until_ready(gradient(params, batch))[1] for batch in windows]

@@ -24,6 +24,7 @@ DIR/TASK.png           loss against step, time and learning rate
 """
 
 import functools
+import inspect
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -73,24 +74,39 @@ def as_published(
     make: Callable[..., optax.GradientTransformationExtraArgs], *, share: float = 0.05, **settings: Any
 ) -> Callable[[optax.ScalarOrSchedule], optax.GradientTransformationExtraArgs]:
     """At the scale of its paper, with Adam at a share of the learning rate on the parameters that are no matrices."""
-
-    def made(learning_rate):
-        adam = optax.chain(optax.scale_by_adam(), optax.scale_by_learning_rate(learning_rate), optax.scale(share))
-        return make(learning_rate, rms=None, rest=adam, **settings)
-
-    return made
+    return functools.partial(_published, make, share=share, rms=None, **settings)
 
 
-def _muon(schedule: optax.Schedule) -> optax.GradientTransformation:
-    """Optax's Muon on the matrices that the others here take too, Adam at a twentieth of its rate on the rest."""
+def _published(make, learning_rate, *, share, **settings):
+    adam = optax.chain(optax.scale_by_adam(), optax.scale_by_learning_rate(learning_rate), optax.scale(share))
+    return make(learning_rate, rest=adam, **settings)
+
+
+def preset(make: Callable[..., Any]) -> str:
+    """The settings of a contender that are not the defaults of its optimizer."""
+    if not isinstance(make, functools.partial):
+        return ""
+    parameters = inspect.signature(make.args[0] if make.args else make.func).parameters
+    given = {name: value for name, value in make.keywords.items() if name != "share"}
+    changed = [
+        f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={getattr(value, '__name__', value)}"
+        for name, value in given.items()
+        if name not in parameters or value != parameters[name].default
+    ]
+    share = make.keywords.get("share", 1)
+    return ", ".join([*changed, *([f"Adam elsewhere at {share} of the rate"] if share != 1 else [])])
+
+
+def _muon(schedule: optax.Schedule, *, share: float) -> optax.GradientTransformation:
+    """Optax's Muon on the matrices that the others here take too, Adam at a share of its rate on the rest."""
     return contrib.muon(
         schedule,
-        adam_learning_rate=lambda step: 0.05 * jnp.asarray(schedule(step)),
+        adam_learning_rate=lambda step: share * jnp.asarray(schedule(step)),
         muon_weight_dimension_numbers=optim.matrix_axes,
     )
 
 
-def _galore(schedule: optax.Schedule) -> optax.GradientTransformation:
+def _galore(schedule: optax.Schedule, *, share: float, **settings: Any) -> optax.GradientTransformation:
     """Optax's GaLore, which projects the longer side, on these matrices too."""
 
     def axes(params: Any) -> Any:
@@ -100,20 +116,16 @@ def _galore(schedule: optax.Schedule) -> optax.GradientTransformation:
             is_leaf=lambda value: isinstance(value, contrib.MuonDimensionNumbers),
         )
 
-    direction = contrib.scale_by_galore(rank=32, update_proj_gap=100, scale=0.3, weight_dimension_numbers=axes)
-    return as_published(functools.partial(optim.routed, direction))(schedule)
-
-
-def _sgd(momentum: float) -> Callable[[optax.Schedule], optax.GradientTransformation]:
-    return lambda schedule: optax.sgd(schedule, momentum=momentum)
+    direction = contrib.scale_by_galore(weight_dimension_numbers=axes, **settings)
+    return as_published(functools.partial(optim.routed, direction), share=share)(schedule)
 
 
 _LOW_RANK = {"rank": 32, "interval": 100}
 _KOALA = functools.partial(optim.koala_plus_plus, initial_variance=10.0, process_noise=10.0)
 CONTENDERS: dict[str, Contender] = {
     "adamw": Contender(optax.adamw, 3e-3),
-    "sgd": Contender(_sgd(0.9), 0.1),
-    "muon": Contender(_muon, 0.1),
+    "sgd": Contender(functools.partial(optax.sgd, momentum=0.9), 0.1),
+    "muon": Contender(functools.partial(_muon, share=0.05), 0.1),
     "shampoo": Contender(as_published(optim.shampoo, b2=0.95, interval=20), 0.01),
     "soap": Contender(as_published(optim.soap, b2=0.99, b3=0.95, interval=20, share=1), 3e-3),
     "koala_plus_plus": Contender(_KOALA, 0.316),
@@ -121,8 +133,8 @@ CONTENDERS: dict[str, Contender] = {
     "alice": Contender(as_published(optim.alice, **_LOW_RANK), 0.06),
     "fismo": Contender(as_published(optim.fismo), 0.1),
     "self_tuning_sgd": Contender(optim.self_tuning_sgd, 0.1),
-    "sgd_0.01": Contender(_sgd(0.01), 0.1),
-    "sgd_0.99": Contender(_sgd(0.99), 0.01),
+    "sgd_0.01": Contender(functools.partial(optax.sgd, momentum=0.01), 0.1),
+    "sgd_0.99": Contender(functools.partial(optax.sgd, momentum=0.99), 0.01),
     "self_tuning_sgd_0.9": Contender(functools.partial(optim.self_tuning_sgd, momenta=(0.01, 0.9, 0.99)), 0.1),
     "self_tuning_adamw": Contender(optim.self_tuning_adamw, 1e-3),
     "self_tuning_muon": Contender(as_published(optim.self_tuning_muon), 0.1),
@@ -134,7 +146,7 @@ CONTENDERS: dict[str, Contender] = {
     "koala_m": Contender(optim.koala_m, 0.6),
     "swan": Contender(as_published(optim.swan), 0.2),
     "fira": Contender(as_published(optim.fira, **_LOW_RANK), 0.06),
-    "galore": Contender(_galore, 0.06),
+    "galore": Contender(functools.partial(_galore, share=0.05, rank=32, update_proj_gap=100, scale=0.3), 0.06),
     "apollo": Contender(as_published(optim.apollo, **_LOW_RANK, share=1), 0.02),
     "apollo_svd": Contender(as_published(optim.apollo, **_LOW_RANK, projection="svd", share=1), 0.02),
     "apollo_mini": Contender(as_published(optim.apollo, rank=1, interval=100, scale=128**0.5, share=1), 0.003),
@@ -259,6 +271,7 @@ def _contest(task: Task, name: str, options: Optimizers, done: Callable[[], Any]
         done()
     edge = options.rates > 1 and best in (grid[0], grid[-1])
     extra: dict[str, Any] = {"task": task.name, "optimizer": name, "best_rate": best, "best_decay": decay, "edge": edge}
+    extra["settings"] = preset(CONTENDERS[name].make)
     curves = pd.concat(frames, ignore_index=True)
     # Other programs can only slow a run down.
     extra["ms_per_step"] = 1e3 * min(column(frame, "seconds")[-1] / column(frame, "step")[-1] for frame in frames)
@@ -343,7 +356,8 @@ _DIVERGED = 100.0
 def summary(curves: pd.DataFrame) -> pd.DataFrame:
     """One row for each task and optimizer, over the reported seeds.
 
-    Columns: best_rate, best_decay, edge (the best rate lies at the end of its grid); loss over the last tenth of the
+    Columns: best_rate, best_decay, edge (the best rate lies at the end of its grid), settings that are not the
+    optimizer's defaults; loss over the last tenth of the
     steps, test_loss, test_accuracy, perplexity, each with the half-width `_95` of its 95% t-interval over seeds;
     ahead_steps and ahead_time, by how much the loss lies below AdamW's (paired over seeds) after as many steps and
     after as much time; ahead_accuracy and ahead_perplexity, by how much these are better than AdamW's at the end;
@@ -355,7 +369,7 @@ def summary(curves: pd.DataFrame) -> pd.DataFrame:
         base = reported.loc[(reported["task"] == task) & (reported["optimizer"] == BASELINE)]
         runs, base_runs = _by_seed(group), _by_seed(base)
         row: dict[str, Any] = {"task": task, "optimizer": name}
-        row |= {key: column(group, key)[0] for key in ("best_rate", "best_decay", "edge", "validation")}
+        row |= {key: column(group, key)[0] for key in ("best_rate", "best_decay", "edge", "validation", "settings")}
         row["by_perplexity"] = column(group, "perplexity")[0]
         samples = {
             "loss": [end_of(run) for run in runs],
@@ -446,7 +460,7 @@ def markdown(task: str, table: pd.DataFrame) -> str:
             "ahead_time": "ahead, time",
         }
         cells |= {title: column_text(table, name) for name, title in titles.items()}
-    return _rows(task, cells | _costs(table))
+    return _rows(task, cells | _costs(table) | {"settings that are not defaults": table["settings"]})
 
 
 def _order(table: pd.DataFrame) -> str:

@@ -1,5 +1,6 @@
 """`seqdec run optimizers`, from arguments to curves, table and pictures, on tasks that take no time; and the tasks."""
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -265,3 +266,11 @@ def test_patch_convolutions_are_convolutions(size: int, stride: int) -> None:
         image[None], kernel, (stride, stride), padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
     )[0]
     np.testing.assert_allclose(module.apply({"params": params}, image), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_the_page_names_all_settings_that_are_not_defaults():
+    page = (Path(__file__).parents[2] / "docs" / "optimizers.md").read_text()
+    rows = re.findall(r"^\| (`.*`) \| (.*) \|$", page, re.MULTILINE)
+    shown = {name.strip("`"): text for names, text in rows for name in names.split(", ")}
+    for name, contender in optimizers.CONTENDERS.items():
+        assert shown[name] == (optimizers.preset(contender.make) or "defaults"), name
