@@ -15,7 +15,7 @@ from flax import nnx
 from optax.contrib import MuonDimensionNumbers, muon
 
 from seqdec import optim
-from seqdec.optim import groups
+from seqdec.optim import common, groups
 from tests.toys import of_matrices
 
 
@@ -257,3 +257,34 @@ def test_explanations_are_of_optimizers_of_this_package():
         optim.explain("alcie", {})
     with pytest.raises(TypeError, match=r"explain\(optim.alice, params, rank=8\); got <function adamw"):
         optim.explain(optax.adamw, {})  # pyright: ignore
+
+
+def update_of(name, count):
+    """A jitted update of so many matrices of one shape and a stack of two, and its arguments."""
+    rng = np.random.default_rng(0)
+    shapes = {f"layer_{index}": (6, 8) for index in range(count)} | {"experts": (2, 6, 8), "bias": (8,)}
+    gradients = {key: jnp.asarray(rng.normal(size=shape), jnp.float32) for key, shape in shapes.items()}
+    options = {"rank": 3} if name in ("alice", "apollo") else {}
+    transform = optim.REGISTRY[name](0.1, **options, **({} if name == "apollo" else {"interval": 2}))
+    return jax.jit(transform.update), gradients, transform.init(gradients)
+
+
+@pytest.mark.parametrize("name", ["alice", "apollo", "soap"])
+def test_equal_matrices_take_turns_in_one_program(name, monkeypatch):
+    """The same steps as in a program for each, whose size does not grow with their number."""
+    ends = []
+    for large in (common._LARGE, 0):
+        monkeypatch.setattr(common, "_LARGE", large)
+        update, gradients, state = update_of(name, 3)
+        for _ in range(3):
+            moved, state = update(gradients, state)
+        ends.append((moved, state))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), *ends)
+    monkeypatch.undo()
+    products = [
+        str(jax.make_jaxpr(update)(*rest)).count("dot_general") for update, *rest in map(update_of, [name] * 2, [3, 7])
+    ]
+    assert products[0] == products[1] > 0
+    with jax.enable_x64(True):
+        update, *rest = update_of(name, 2)
+        assert jax.eval_shape(update, *rest)[0]["layer_0"].dtype == jnp.float32

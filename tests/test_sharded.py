@@ -110,6 +110,8 @@ from seqdec import optim
 mesh = Mesh(np.array(jax.devices()).reshape(4, 2), ("data", "model"))
 specs = {"a": ("data", "model"), "b": (None, "model"), "norm": ("model",), "blocks": (None, "data", None)}
 shapes = {"a": (8, 16), "b": (16, 16), "norm": (16,), "blocks": (3, 16, 8)}
+specs |= {"like_a": specs["a"], "otherwise": ("model",)}
+shapes |= dict.fromkeys(("like_a", "otherwise"), shapes["a"])
 rng = np.random.default_rng(0)
 alone = {name: jnp.asarray(rng.normal(size=shape), jnp.float32) for name, shape in shapes.items()}
 shared = {name: jax.device_put(alone[name], NamedSharding(mesh, PartitionSpec(*specs[name]))) for name in specs}
@@ -141,3 +143,34 @@ def test_optimizers_on_eight_devices():
     """State lies where sharded parameters lie, the second step compiles nothing, and the steps are those of one."""
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
     subprocess.run([sys.executable, "-c", DEVICES], env=os.environ | flags, check=True, timeout=300)
+
+
+RESTORED = """
+import sys, orbax.checkpoint
+
+transform = optim.alice(0.01, rank=4, interval=2)
+
+def step(params, state):
+    update, state = transform.update(jax.tree.map(lambda leaf: jnp.sin(3 * leaf), params), state)
+    return optax.apply_updates(params, update), state
+
+both = shared, transform.init(shared)
+step = jax.jit(step, out_shardings=jax.tree.map(lambda leaf: leaf.sharding, both))
+both = step(*both)
+with orbax.checkpoint.StandardCheckpointer() as checkpointer:
+    checkpointer.save(sys.argv[1], both)
+    checkpointer.wait_until_finished()
+    restored = checkpointer.restore(sys.argv[1], jax.tree.map(orbax.checkpoint.utils.to_shape_dtype_struct, both))
+jax.tree.map(np.testing.assert_array_equal, step(*both), step(*restored))
+assert step._cache_size() == 1
+"""
+
+
+@pytest.mark.slow
+def test_orbax_restores_sharded_states(tmp_path):
+    """The next step is the same to the bit, and compiles nothing."""
+    pytest.importorskip("orbax.checkpoint")
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    program = DEVICES.split("\nfor name in")[0] + RESTORED
+    arguments = [sys.executable, "-c", program, str(tmp_path / "state")]
+    subprocess.run(arguments, env=os.environ | flags, check=True, timeout=300)

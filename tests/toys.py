@@ -112,4 +112,4 @@ def optimizer_programs() -> int:
 
 def of_matrices(state: Any) -> Any:
     """The state of the direction for matrices in that of an optimizer."""
-    return state[1].inner_states["matrix"].inner_state[0]
+    return state.inner_states["matrix"].inner_state[0]

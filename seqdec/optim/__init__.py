@@ -13,7 +13,8 @@ Matrix methods take the learning rate of AdamW: `rms` is the size of their steps
 optimizer for the other parameters. `routed` explains both.
 
 What is renewed every `interval` steps is computed for all matrices in the first step, then for the matrices in turn,
-the largest first.
+the largest first. Matrices of one shape with up to two megabytes of gradient and state, or stacks of them, take turns
+in one compiled loop; each of the larger ones is compiled.
 
 State and arithmetic are in float32 at least; updates have the dtype of the gradients. From the 21st step on, a gradient
 is scaled down to five times the usual norm of its parameter or matrix, and in every step to a norm of 2.6e14 (max^{3/8}

@@ -14,7 +14,7 @@ from seqdec.boundary import checks
 from seqdec.core import Array, Key
 from seqdec.optim import linear
 from seqdec.optim.chains import Rate, routed
-from seqdec.optim.common import Mask, Step, matrixwise
+from seqdec.optim.common import Mask, Matrixwise, Step, seeded
 from seqdec.optim.groups import Matrices
 from seqdec.runtime import alike
 
@@ -135,7 +135,7 @@ def alice(
             direction = direction + compensation_scale * extra
         return scale * direction, AliceState(basis, tracked, moment, square, average, norm)
 
-    direction = matrixwise(AliceState, init, update, seed=seed)
+    direction = Matrixwise(AliceState, init, update, seed=seeded(seed))
     return routed(direction, learning_rate, weight_decay, mask, rms, rest, matrices)
 
 

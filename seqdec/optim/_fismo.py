@@ -11,7 +11,7 @@ from seqdec.boundary import checks
 from seqdec.core import Array
 from seqdec.optim import linear
 from seqdec.optim.chains import Rate, routed
-from seqdec.optim.common import Mask, matrixwise
+from seqdec.optim.common import Mask, Matrixwise
 from seqdec.optim.groups import Matrices
 
 Statistics = Literal["printed", "scale_free"]
@@ -122,7 +122,7 @@ def fismo(
         kept = left_root if interval > 1 else None
         return direction, FismoState(moment, left, right, left_damping, right_damping, right_root, kept)
 
-    direction = matrixwise(FismoState, init, update, transpose=False)
+    direction = Matrixwise(FismoState, init, update, transpose=False)
     return routed(direction, learning_rate, weight_decay, mask, rms, rest, matrices)
 
 

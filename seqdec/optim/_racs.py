@@ -11,7 +11,7 @@ from seqdec.boundary import checks
 from seqdec.core import Array
 from seqdec.optim import linear
 from seqdec.optim.chains import Rate, routed
-from seqdec.optim.common import Mask, matrixwise
+from seqdec.optim.common import Mask, Matrixwise
 from seqdec.optim.groups import Matrices
 from seqdec.runtime import alike
 
@@ -71,7 +71,7 @@ def racs(
         direction, norm = linear.limit_growth(scaled, state.norm, growth)
         return scale * direction, RacsState(columns, rows, norm)
 
-    direction = matrixwise(RacsState, init, update)
+    direction = Matrixwise(RacsState, init, update)
     return routed(direction, learning_rate, weight_decay, mask, rms, rest, matrices)
 
 

@@ -10,7 +10,7 @@ from seqdec.boundary import checks
 from seqdec.core import Array
 from seqdec.optim import linear
 from seqdec.optim.chains import Rate, routed
-from seqdec.optim.common import Mask, matrixwise
+from seqdec.optim.common import Mask, Matrixwise
 from seqdec.optim.groups import Matrices
 
 
@@ -68,7 +68,7 @@ def shampoo(
             kept = left_root, right_root = step.renewed(interval, kept, roots, left, right)
         return linear.between(left_root, gradient, right_root), ShampooState(left, right, *kept)
 
-    direction = matrixwise(ShampooState, init, update)
+    direction = Matrixwise(ShampooState, init, update)
     return routed(direction, learning_rate, weight_decay, mask, rms, rest, matrices)
 
 
@@ -110,7 +110,7 @@ def swan(
         deviation = linear.norm(centered, 1) / gradient.shape[1] ** 0.5
         return linear.polar(linear.safe_divide(centered, deviation[:, None]), polar, polar_steps), state
 
-    direction = matrixwise(SwanState, lambda zeros: SwanState(), update)
+    direction = Matrixwise(SwanState, lambda zeros: SwanState(), update)
     return routed(direction, learning_rate, weight_decay, mask, rms, rest, matrices)
 
 

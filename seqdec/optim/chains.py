@@ -1,6 +1,5 @@
 """From a direction to an optimizer: its size, learning rate and weight decay, and an optimizer for the rest."""
 
-import math
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -10,8 +9,19 @@ from optax import GradientTransformation, GradientTransformationExtraArgs, Scala
 
 from seqdec.boundary import checks
 from seqdec.core import PyTree
-from seqdec.optim import linear
-from seqdec.optim.common import Mask, accumulator, mask_tree, placing, promoting, steady, widened
+from seqdec.optim.common import (
+    Mask,
+    Matrixwise,
+    accumulator,
+    each,
+    lifted,
+    mask_tree,
+    placing,
+    promoting,
+    sized,
+    steady,
+    widened,
+)
 from seqdec.optim.groups import Matrices, axes_of, resolved
 
 Rate = ScalarOrSchedule | None
@@ -19,7 +29,7 @@ Rate = ScalarOrSchedule | None
 
 
 def routed(
-    direction: GradientTransformation | Callable[[PyTree], GradientTransformation],
+    direction: GradientTransformation | Callable[[PyTree], GradientTransformation] | Matrixwise,
     learning_rate: Rate,
     weight_decay: Any = 0.0,
     mask: Mask | None = None,
@@ -54,13 +64,19 @@ def routed(
     def axes(params):
         return resolved(params, matrices)
 
+    def own(known):
+        if isinstance(direction, Matrixwise):
+            return [lifted(direction, known, rms)]
+        made = direction(known) if callable(direction) else direction
+        return [steady(known), made, *([] if rms is None else [_sized(rms, known)])]
+
     def parted(params):
         known, structure = axes(params), jax.tree.structure(params)
         decay = add_decay(weight_decay, None if mask is None else mask_tree(mask, params))  # by all, not by a group
-        own = [direction(known) if callable(direction) else direction, *([] if rms is None else [_sized(rms, known)])]
+        other = _wide(optax.chain(optax.scale_by_adam(), decay, rated) if rest is None else rest)
         groups: dict[Hashable, GradientTransformation] = {
-            "matrix": optax.chain(*own, decay, rated),
-            "rest": _wide(optax.chain(optax.scale_by_adam(), decay, rated) if rest is None else rest),
+            "matrix": optax.chain(*own(known), decay, rated),
+            "rest": optax.chain(steady(), other),
         }
         labels = structure.unflatten(["rest" if own is None else "matrix" for own in structure.flatten_up_to(known)])
         return optax.partition(groups, lambda _: labels)  # a tree may be callable
@@ -69,7 +85,7 @@ def routed(
         return parted(updates).update(updates, state, params, **extra)
 
     parts = GradientTransformationExtraArgs(lambda params: parted(params).init(params), update)
-    return placing(optax.chain(steady(axes), parts))
+    return placing(parts)
 
 
 def add_decay(weight_decay: Any, mask: Mask | None) -> GradientTransformationExtraArgs:
@@ -90,17 +106,18 @@ def scale_by_rate(learning_rate: Rate) -> GradientTransformationExtraArgs:
 
 
 def _sized(rms: Any, axes: PyTree) -> GradientTransformation:
-    """Scale every matrix to a root mean square; zeros stay."""
+    """Scale every matrix to a root mean square."""
 
-    def sized(update, own):
-        wide, entries = update.astype(accumulator(update)), own.entries()
-        scaled, norm = linear.bounded(wide, axis=entries)
-        size = math.prod(update.shape[axis] for axis in entries)
-        return (rms * size**0.5 * linear.safe_divide(scaled, norm)).astype(update.dtype)
+    def one(entries, _, update):
+        return (sized(rms, update.astype(accumulator(update)), entries).astype(update.dtype),)
 
-    return optax.stateless(
-        lambda updates, _: jax.tree.map(sized, updates, jax.tree.structure(updates).unflatten(axes_of(updates, axes)))
-    )
+    def update(updates, _):
+        leaves, structure = jax.tree.flatten(updates)
+        return structure.unflatten(
+            [own for (own,) in each(one, [own.entries() for own in axes_of(updates, axes)], leaves)]
+        )
+
+    return optax.stateless(update)
 
 
 def _wide(transform: GradientTransformation) -> GradientTransformationExtraArgs:

@@ -10,7 +10,7 @@ from seqdec.boundary import checks
 from seqdec.core import Array
 from seqdec.optim import linear
 from seqdec.optim.chains import Rate, routed
-from seqdec.optim.common import Mask, matrixwise
+from seqdec.optim.common import Mask, Matrixwise
 from seqdec.optim.groups import Matrices
 
 
@@ -74,7 +74,7 @@ def eigen_adam(
         direction = linear.between(basis, linear.adaptive(moment, square, eps, 0), None)
         return direction, EigenAdamState(moment, square, left, basis)
 
-    direction = matrixwise(EigenAdamState, init, update)
+    direction = Matrixwise(EigenAdamState, init, update)
     return routed(direction, learning_rate, weight_decay, mask, rms, rest, matrices)
 
 
@@ -141,7 +141,7 @@ def soap(
         direction = linear.between(left_basis, linear.adaptive(moment, square, eps), _transposed(right_basis))
         return direction, SoapState(moment, square, left, left_basis, right, right_basis)
 
-    direction = matrixwise(SoapState, init, update)
+    direction = Matrixwise(SoapState, init, update)
     return routed(direction, learning_rate, weight_decay, mask, rms, rest, matrices)
 
 

@@ -11,7 +11,7 @@ from seqdec.boundary import checks
 from seqdec.core import Array
 from seqdec.optim import linear
 from seqdec.optim.chains import Rate, routed
-from seqdec.optim.common import Mask, Step, matrixwise
+from seqdec.optim.common import Mask, Matrixwise, Step, seeded
 from seqdec.optim.groups import Matrices
 
 Projection = Literal["random", "svd"]
@@ -71,7 +71,7 @@ def fira(
         rest, norm = linear.limit_growth(rest, state.norm, growth)
         return scale * (basis @ within + rest), FiraState(basis, moment, square, norm)
 
-    direction = matrixwise(FiraState, init, update)
+    direction = Matrixwise(FiraState, init, update)
     return routed(direction, learning_rate, weight_decay, mask, rms, rest, matrices)
 
 
@@ -141,7 +141,7 @@ def apollo(
         kept = ApolloState(None if state.basis is None else basis, moment, square)
         return scale * gradient * ratios, kept
 
-    direction = matrixwise(ApolloState, init, update, seed=seed)
+    direction = Matrixwise(ApolloState, init, update, seed=seeded(seed))
     return routed(direction, learning_rate, weight_decay, mask, rms, rest, matrices)
 
 

@@ -278,7 +278,7 @@ def test_rest_of_bfloat16_keeps_its_state_in_float32_and_its_values():
     """Also one that keeps parameters, as schedule-free optimizers do."""
     rest = optax.contrib.schedule_free_adamw(0.1)
     state = optim.racs(0.1, rest=rest).init(jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), LAYERS))
-    kept = state[1].inner_states["rest"].inner_state.z["output"]["kernel"]
+    kept = state.inner_states["rest"].inner_state[1].z["output"]["kernel"]
     assert kept.dtype == jnp.float32
     np.testing.assert_array_equal(kept, LAYERS["output"]["kernel"].astype(jnp.bfloat16).astype(jnp.float32))
 
