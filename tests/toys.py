@@ -13,6 +13,7 @@ from seqdec.bo import model as programs
 from seqdec.bo import optimizer
 from seqdec.bo.search import ascent
 from seqdec.core import Action, Agent, Array, Environment, Filter, IsLast, Key, Masked, Network, TimeStep
+from seqdec.optim.common import SteadyState
 
 NUM_ARMS = 3
 
@@ -112,4 +113,5 @@ def optimizer_programs() -> int:
 
 def of_matrices(state: Any) -> Any:
     """The state of the direction for matrices in that of an optimizer."""
-    return state.inner_states["matrix"].inner_state[0]
+    parts = state.inner_states["matrix"].inner_state
+    return next(part for part in parts if not isinstance(part, SteadyState))
