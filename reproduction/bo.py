@@ -22,6 +22,7 @@ from seqdec.commands.base import Choice, Located, check_choices, check_minimum, 
 from seqdec.commands.folder import key_of, save_parts, saved_parts, write_manifest, write_summary
 from seqdec.envs import objectives
 from seqdec.envs.objectives import Objective
+from seqdec.introspection import fitted
 from seqdec.persistence import read_table
 from seqdec.progress import bar
 from seqdec.registry import unknown
@@ -145,7 +146,7 @@ class Optimization(Located):
         table = summarize(trials)
         pictures = {"progress.png": progress_figure(trials), "time.png": time_figure(table)}
         write_summary(folder, table, pictures)
-        return _readable(table).to_string()
+        return fitted(_readable(table))
 
 
 def _settings(method: str) -> dict[str, Any] | None:

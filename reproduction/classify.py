@@ -26,6 +26,7 @@ from seqdec.commands.base import Choice, split_names
 from seqdec.commands.folder import load_runs, write_summary
 from seqdec.core import Environment, Network
 from seqdec.filters import Numerics
+from seqdec.introspection import fitted
 from seqdec.results import Run, compare, readable
 from seqdec.statistics import column_text, mean_and_margin, summarized
 
@@ -188,7 +189,7 @@ def write_accuracies(folder: Path, runs: Mapping[str, Run], pictures: Mapping[st
     titles = {"accuracy": "accuracy / %", "recent_accuracy": f"last {last:,} steps / %"}
     cells = {title: column_text(accuracies, name, 100) for name, title in titles.items()}
     readable_cells = pd.DataFrame(cells, index=table.index).rename_axis(None)
-    return readable_cells.join(readable(table)[["s / 1,000 steps", "compile s", "rejected"]]).to_string()
+    return fitted(readable_cells.join(readable(table)[["s / 1,000 steps", "compile s", "rejected"]]))
 
 
 def recent(runs: Mapping[str, Run]) -> int:

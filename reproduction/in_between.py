@@ -34,6 +34,7 @@ from seqdec.commands import contenders
 from seqdec.commands.base import Choice, Located, check_choices, check_seeds, split_names
 from seqdec.commands.folder import key_of, read_manifest, save_parts, saved_parts, write_manifest, write_summary
 from seqdec.core import Filter
+from seqdec.introspection import fitted
 from seqdec.persistence import read_table
 from seqdec.statistics import column_text, summarized
 
@@ -205,7 +206,7 @@ class InBetween(Located):
             kinds = dict.fromkeys(kind_of(name) for name in bands["filter"])
             drawn |= {f"{data}-{kind}.png": bands_figure(bands, data, kind) for kind in kinds}
         write_summary(folder, table, drawn)
-        return readable(table).to_string()
+        return fitted(readable(table))
 
 
 def _filter(name: str) -> tuple[str, int | None, bool]:

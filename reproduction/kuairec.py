@@ -20,6 +20,7 @@ from seqdec.commands.base import Choice, check_path
 from seqdec.commands.folder import load_runs, save_table, write_summary
 from seqdec.core import Environment, Network
 from seqdec.data import WATCH_RATIO, RecommenderLog, load_kuairec, load_random_exposures, synthetic_kuairec
+from seqdec.introspection import fitted
 from seqdec.persistence import read_table, write_table
 from seqdec.results import Run, compare, readable
 from seqdec.statistics import mean_and_margin
@@ -163,7 +164,7 @@ class KuaiRec(Bandit):
         summary, shown = tables(runs, table, readable(table))
         picture = daily_figure(days, table, next(iter(runs.values())).env)
         write_summary(folder, summary, {**pictures(runs), "daily.png": picture})
-        return shown.to_string()
+        return fitted(shown)
 
 
 def _log(options: KuaiRec) -> RecommenderLog:

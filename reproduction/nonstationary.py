@@ -19,6 +19,7 @@ from seqdec import envs
 from seqdec.commands.base import check_minimum
 from seqdec.commands.folder import load_runs, read_manifest, write_summary
 from seqdec.core import Environment
+from seqdec.introspection import fitted
 from seqdec.results import Run, compare, readable
 from seqdec.statistics import column_text, summarized
 
@@ -63,7 +64,7 @@ class Nonstationary(Images):
         write_summary(folder, found.join(table), shown)
         titles = {"before": "reward a step before", "after": "in the period after", "recovered": "steps to recover"}
         cells = {title: column_text(found, name) for name, title in titles.items()}
-        return pd.DataFrame(cells, index=found.index).rename_axis(None).join(readable(table)).to_string()
+        return fitted(pd.DataFrame(cells, index=found.index).rename_axis(None).join(readable(table)))
 
 
 def aligned(run: Run, period: int) -> tuple[np.ndarray, np.ndarray]:

@@ -21,6 +21,7 @@ from seqdec import envs
 from seqdec.commands.bandits import Plan
 from seqdec.commands.folder import load_runs, write_summary
 from seqdec.core import Environment
+from seqdec.introspection import fitted
 from seqdec.results import Run
 from seqdec.statistics import column_text, percent, summarized
 
@@ -61,7 +62,7 @@ class Outliers(Images):
         write_summary(folder, table, {"loss.png": loss_figure(runs)} if len(table) else {})
         titles = {"clean": "clean reward", "reward": "with outliers", "lost": "lost", "lost_share": "lost / %"}
         cells = {title: column_text(table, name) for name, title in titles.items()}
-        return pd.DataFrame(cells, index=table.index).rename_axis(None).to_string()
+        return fitted(pd.DataFrame(cells, index=table.index).rename_axis(None))
 
 
 def pairs(runs: Mapping[str, Run]) -> dict[str, tuple[Run, Run]]:

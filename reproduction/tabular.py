@@ -29,6 +29,7 @@ from seqdec.commands.folder import (
     write_summary,
 )
 from seqdec.core import Action, Agent, Array, Environment
+from seqdec.introspection import fitted
 from seqdec.loop._run import run
 from seqdec.persistence import write_table
 from seqdec.results import Run
@@ -157,7 +158,7 @@ class Tabular(Located):
     @staticmethod
     def report(folder: Path) -> str:
         if read_manifest(folder)["runs"]:
-            return bandits.write_report(folder, load_runs(folder)).to_string()
+            return fitted(bandits.write_report(folder, load_runs(folder)))
         tables = [table for table in TUNED if (folder / table / "manifest.json").is_file()]
         runs = {table: load_runs(folder / table) for table in tables}
         for table, team in runs.items():
@@ -242,7 +243,7 @@ def write_comparison(folder: Path, summary: pd.DataFrame) -> str:
     """Write the table of `summarize` and its figure; returns it as text, agents by tables."""
     write_table(folder / "summary.parquet", summary)
     write_summary(folder, summary, {"regret.png": regret_figure(summary)})
-    return _readable(summary).to_string()
+    return fitted(_readable(summary))
 
 
 def _readable(summary: pd.DataFrame) -> pd.DataFrame:

@@ -11,6 +11,8 @@ import numpy as np
 if TYPE_CHECKING:
     import pandas as pd
 
+COLUMNS = 80
+"""Of a terminal."""
 _WIDTH = 200
 _BRIEF = reprlib.Repr()
 _BRIEF.maxstring = _BRIEF.maxother = 70
@@ -61,6 +63,11 @@ def ranged(values: Any) -> str:
         return "unknown"
     low, high = known.min(), known.max()
     return f"{low:.4g}" if low == high else f"mean {known.mean():.4g}, {low:.4g} to {high:.4g}"
+
+
+def fitted(table: "pd.DataFrame", digits: int = 4, **options: Any) -> str:
+    """A table in blocks of columns no wider than a terminal, the first columns first."""
+    return table.to_string(float_format=lambda value: f"{value:.{digits}g}", line_width=COLUMNS, **options)
 
 
 def html(text: str, table: "pd.DataFrame") -> str:

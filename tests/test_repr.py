@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from gymnasium import spaces
 
@@ -74,6 +75,14 @@ SHOWN: dict[str, tuple[Callable[[], Any], list[str]]] = {
         ["1 decision and 1 reward in the log; in this process 1 learned", ", closed"],
     ),
 }
+
+
+def test_estimates_are_shown_in_eighty_columns() -> None:
+    with pytest.warns(UserWarning, match="no support"):
+        table = seqdec.ope.evaluate(a_log(), "3", seed=0)
+    shown = repr(table)
+    assert max(map(len, shown.splitlines())) <= 80 and " high" in shown and "100.0% of the decisions from" in shown
+    assert repr(table[["value"]]) == repr(pd.DataFrame(table[["value"]]))
 
 
 def test_functions_are_shown_by_name() -> None:

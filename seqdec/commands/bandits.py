@@ -23,6 +23,7 @@ from seqdec.commands.folder import (
     write_summary,
 )
 from seqdec.core import Agent, Environment, Network
+from seqdec.introspection import fitted
 from seqdec.loop._run import run
 from seqdec.results import Run, compare, readable
 
@@ -194,7 +195,7 @@ class Options(Located):
     @classmethod
     def report(cls, folder: Path) -> str:
         runs = load_runs(folder)
-        table = write_report(folder, runs, noted(cls.pictures(runs), cls.captions)).to_string()
+        table = fitted(write_report(folder, runs, noted(cls.pictures(runs), cls.captions)))
         tuned = read_manifest(folder).get("tuned")
         return f"{table}\n\nFound by seqdec tune:\n{described(tuned)}" if tuned else table
 

@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from seqdec import figures, pages
 from seqdec.commands.base import Choice, Located, check_minimum, check_path, number_range
 from seqdec.commands.folder import read_manifest, save_figure, save_table, write_manifest
+from seqdec.introspection import fitted
 from seqdec.persistence import read_table, write_table
 from seqdec.service import diagnostics
 from seqdec.service.logs import check, is_database, read_database, read_history
@@ -131,4 +132,5 @@ def _tables(found: Summary) -> list[tuple[str, pd.DataFrame]]:
 
 
 def _text(table: pd.DataFrame) -> str:
-    return table.to_string(float_format=lambda value: f"{value:.4g}")
+    moments = table.select_dtypes("datetimetz")
+    return fitted(table.assign(**{name: moments[name].dt.strftime("%Y-%m-%d %H:%M") for name in moments}))

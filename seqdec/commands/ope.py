@@ -49,6 +49,7 @@ from seqdec.commands.logs import (
 )
 from seqdec.core import Learner
 from seqdec.ope import Log, Overlap
+from seqdec.ope.estimates import Estimates
 from seqdec.ope.estimators import parsed
 from seqdec.ope.windows import check_window
 from seqdec.persistence import located, read_any_table, read_table, write_table
@@ -250,7 +251,7 @@ class Evaluation(Distributed):
                 f"difference: {difference}, {told['estimator']}",
                 *(f"{name}: {ope.Estimate(*told[name])}" for name in ("target", "baseline")),
                 "",
-                table.to_string(float_format=lambda value: f"{value:.5g}"),
+                repr(Estimates(table)),
                 "",
                 *_facts(Path(policy).name, logged, known, seen),
             ]

@@ -26,6 +26,7 @@ from seqdec.boundary.checks import choice, seeds
 from seqdec.commands.base import Choice, Distributed, check_choices
 from seqdec.commands.folder import read_manifest, write_manifest, write_summary
 from seqdec.core import Environment
+from seqdec.introspection import fitted
 from seqdec.loop._run import run
 from seqdec.persistence import read_table, read_text, versions, write_file, write_table
 from seqdec.plugins import named_by
@@ -161,7 +162,7 @@ class Sweep(Distributed):
         words = {name: summary[name].map(short) for name in CELL if name.endswith("settings")}
         write_summary(folder, summary.assign(**words), {"rewards.png": rewards_figure(summary)})
         missing = len(planned) - len(files)
-        text = readable(summary).to_string(index=False)
+        text = fitted(readable(summary), index=False)
         return f"{text}\n\n{missing} of {len(planned)} cells are not finished." if missing else text
 
 

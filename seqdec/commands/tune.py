@@ -36,6 +36,7 @@ from seqdec.commands.folder import (
     write_settings,
 )
 from seqdec.core import Agent, Environment
+from seqdec.introspection import fitted
 from seqdec.loop.device import play
 from seqdec.persistence import read_table
 from seqdec.runtime import one_blas_thread, step_options
@@ -177,7 +178,7 @@ class Tune(Located):
         )
         chosen = _experiment(options["experiment"])
         found = read_settings(folder / "settings.json", chosen.name)
-        return f"{table.to_string(float_format=lambda value: f'{value:.4g}')}\n\n{described(found)}"
+        return f"{fitted(table)}\n\n{described(found)}"
 
 
 _TRIALS = "trials.parquet"

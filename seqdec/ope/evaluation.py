@@ -117,6 +117,8 @@ def table_of(
     """The table of `evaluate`, from the evidence, its reach, the range of the rewards and the groups of the rows."""
     import pandas as pd
 
+    from seqdec.ope.estimates import Estimates
+
     terms = {name: terms_of(one, given) for name, one in chosen.items()}
     points = intervals.points(terms.values())
     ends = _intervals(chosen, terms, given, found, known, member, level, samples)
@@ -125,7 +127,7 @@ def table_of(
         for (value, error), (low, high, kind) in zip(points, ends, strict=True)
     ]
     names = pd.Index(list(terms), name="estimator")
-    table = pd.DataFrame(rows, index=names, columns=["value", "low", "high", "std_error", "interval"])
+    table = Estimates(rows, index=names, columns=["value", "low", "high", "std_error", "interval"])
     if given.log.estimated:
         table[MARK] = [
             "estimated" if "propensities" in one.needs or isinstance(one, Auto) else "not used"

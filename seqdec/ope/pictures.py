@@ -26,12 +26,14 @@ def estimates_figure(
     figure = Figure(figsize=(8.2, 4.6), dpi=140, layout="constrained")
     axis = figure.subplots()
     values, low, high = (table[name].to_numpy() for name in ("value", "low", "high"))
-    _intervals(axis, list(table.index), values, low, high)
+    again = table.duplicated(["low", "high"]).to_numpy()  # shared intervals are drawn once
+    _intervals(axis, list(table.index), values, np.where(again, values, low), np.where(again, values, high))
     for name, color, line in (("the log itself", "0.35", logged), ("the policy itself", "#D55E00", known)):
         if line is not None:
             axis.axvline(line[0], color=color, lw=1.4, label=name)
             axis.axvspan(line[0] - 1.96 * line[1], line[0] + 1.96 * line[1], color=color, alpha=0.12, lw=0)
-    axis.set_xlabel("mean reward per decision, 95% intervals")
+    shared = "; points without one share the one above" if again.any() else ""
+    axis.set_xlabel(f"mean reward per decision, 95% intervals{shared}")
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
     return figures.titled(figure, title)
 

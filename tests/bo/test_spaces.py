@@ -556,7 +556,7 @@ ON_A = Conditional(Real(0, 1), "a", (1,))
         ([Integer(0.5, 2)], ValueError, "must be whole numbers"),  # pyright: ignore[reportArgumentType]
         ([Integer(0, 2**60)], ValueError, r"bounds\[0\] of an Integer must lie within"),
         ([(0, 1, 2)], TypeError, r"bounds\[0\] must be a pair"),
-        ([("3", "5")], TypeError, r"bounds\[0\] must be numbers; got '3' and '5'"),
+        ([("3", "5")], TypeError, r"bounds\[0\] must be numbers; got '3' and '5': use Categorical\(\('3', '5'\)\)"),
         ([(-1e308, 1e308)], ValueError, r"bounds\[0\] span more than a float can hold"),
         ([Real(1e-300, 1e300, log=True)], ValueError, r"bounds\[0\] span more than a float can hold"),
         ([(0, 10**400)], ValueError, r"bounds\[0\] must be a number that a float can hold"),

@@ -129,7 +129,9 @@ class _Number(Dimension):
         try:
             low, high = (checks.real(name, limit) for limit in (self.low, self.high))
         except TypeError:
-            raise TypeError(f"{name} must be numbers; got {self.low!r} and {self.high!r}") from None
+            choices = isinstance(self.low, str) and isinstance(self.high, str)
+            remedy = f": use Categorical(({self.low!r}, {self.high!r}))" * choices
+            raise TypeError(f"{name} must be numbers; got {self.low!r} and {self.high!r}{remedy}") from None
         if not (math.isfinite(low) and math.isfinite(high)):
             raise ValueError(f"{name} must be finite; got ({low}, {high}): give the range worth searching")
         if low > high:
