@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import tyro
 
+from reproduction.images import LAPLACE_MUON
 from seqdec.commands.folder import read_manifest
 from seqdec.persistence import read_table, write_table
 from seqdec.statistics import with_margin
@@ -33,6 +34,7 @@ NAMES = {
     "lrkf": "LRKF",
     "lofi": "LoFi",
     "last_layer_laplace": "last-layer Laplace",
+    LAPLACE_MUON: "last-layer Laplace, Muon",
     "adamw": "AdamW",
     "muon": "Muon",
     "vbll": "VBLL",
@@ -91,7 +93,7 @@ class Table(NamedTuple):
 
 def named(agent: str) -> str:
     """An agent's name for people: "hilofi:20" is "HiLoFi, rank 20"."""
-    kind, _, rank = agent.partition(":")
+    kind, _, rank = (agent, "", "") if agent in NAMES else agent.partition(":")
     return NAMES.get(kind, kind) + (f", rank {rank}" if rank else "")
 
 
@@ -132,7 +134,7 @@ def bands(summary: pd.DataFrame) -> pd.DataFrame:
 
 def exploration(summary: pd.DataFrame) -> pd.DataFrame:
     """Rewards of agents with the paper's settings under three policies."""
-    agents = ["hilofi", "lolofi", "lrkf", "lofi", "last_layer_laplace"]
+    agents = ["hilofi", "lolofi", "lrkf", "lofi", "last_layer_laplace", LAPLACE_MUON]
     kinds = {"predictive sampling": "", "epsilon-greedy": "+epsilon_greedy", "Thompson sampling": "+thompson"}
     table = pd.DataFrame({"agent": [named(name) for name in agents]})
     for title, policy in kinds.items():
@@ -233,6 +235,10 @@ RUNS = {
         "last_layer_laplace+epsilon_greedy.published",
         ["agent"],
     ),
+    "exploration-muon": Run(
+        f"seqdec run mnist --published --seeds 3 --agents {LAPLACE_MUON}+thompson.published --checkpoint-every 5000",
+        ["agent"],
+    ),
     "classify": Run(
         "seqdec run classify --published --agents hilofi.published,lolofi.published --checkpoint-every 5000", ["agent"]
     ),
@@ -284,7 +290,7 @@ RUNS = {
 }
 TABLES = {
     "mnist": Table(["mnist", "lofi"], bandit),
-    "exploration": Table(["mnist", "lofi", "lofi-thompson", "exploration"], exploration),
+    "exploration": Table(["mnist", "lofi", "lofi-thompson", "exploration", "exploration-muon"], exploration),
     "in-between": Table(["in-between"], bands),
     "classify": Table(["classify", "bounds"], accuracies),
     "less-noise": Table(["less-noise"], accuracies),
