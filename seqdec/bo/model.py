@@ -321,17 +321,18 @@ def prediction(model: Model, fitted: Fitted, units: np.ndarray) -> Prediction:
     return Prediction(*(parts.tolist() if parts.ndim == 1 else parts))
 
 
-def expected_gain(model: Model, fitted: Fitted, units: np.ndarray, unit: np.ndarray) -> float:
-    """E max(y - y*, 0) in the units of the values, for the first output y at `unit` (columns,).
+def expected_gains(model: Model, fitted: Fitted, units: np.ndarray, at: np.ndarray) -> Any:
+    """E max(y - y*, 0) in the units of the values, for the first output y at a point (columns,) or many (n, columns).
 
-    y* is the value of the largest posterior mean at `units` (n, columns); by the trapezoidal rule.
+    y* is the value of the largest posterior mean at `units` (m, columns); by the trapezoidal rule.
     """
-    means, stds = marginals(model, fitted, np.vstack([units, unit]))
-    (*_, mean), std, best, warp = means[:, 0], stds[-1, 0], means[:-1, 0].max(), fitted.warps[0]
-    first = max((best - mean) / std, -_TAIL) if std > 0 else -_TAIL
-    z = np.linspace(first, max(first, 0) + _TAIL, 1000)
-    gains = np.maximum(warp.inverse(mean + std * z) - warp.inverse(best), 0)
-    return float(np.trapezoid(gains * np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi), z))
+    means, stds = (part[:, 0] for part in marginals(model, fitted, np.vstack([units, at])))
+    best, mean, std, warp = means[: len(units)].max(), means[len(units) :], stds[len(units) :], fitted.warps[0]
+    first = np.divide(best - mean, std, out=np.full(len(mean), -_TAIL), where=std > 0)
+    z = np.linspace(np.maximum(first, -_TAIL), np.maximum(first, 0) + _TAIL, 1000, axis=-1)
+    improvements = np.maximum(warp.inverse(mean[:, None] + std[:, None] * z) - warp.inverse(best), 0)
+    gains = np.trapezoid(improvements * np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi), z)
+    return float(gains[0]) if at.ndim == 1 else gains
 
 
 def is_noisy(model: Model, fitted: Fitted, known: Observations) -> bool:

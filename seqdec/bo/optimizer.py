@@ -546,16 +546,22 @@ class BayesianOptimizer:
         Raises ValueError if a point lies outside the bounds, or fewer than two values are known, TypeError for no
         point.
         """
+        return model.prediction(*self._predicting(), self._units(x))
+
+    def _units(self, x: Any) -> np.ndarray:
+        """(columns,) of a point, or (n, columns) of many."""
         points = self.space.listed(x)
         if points is None:
-            units = self.space.point(x).unit
-        else:
-            units = np.reshape([self.space.point(point).unit for point in points], (len(points), self.space.columns))
+            return self.space.point(x).unit
+        return np.reshape([self.space.point(point).unit for point in points], (len(points), self.space.columns))
+
+    def _predicting(self) -> tuple[Model, Fitted]:
+        """As `fitted`. Raises ValueError for fewer than two values."""
         if len(self._record.order) < 2:
             raise ValueError(
                 f"a prediction needs two values or more; got {len(self._record.order)}: tell further ones first"
             )
-        return model.prediction(*self.fitted(), units)
+        return self.fitted()
 
     @_exclusive
     def recommend(self) -> Recommendation:
@@ -576,18 +582,27 @@ class BayesianOptimizer:
         return Recommendation(self._record.shown(best), *found, "predicted")
 
     @_exclusive
-    def expected_gain(self) -> float:
-        """The expected improvement of the last suggested point, in the units of the values.
+    def expected_gain(self, x: Any = None) -> Any:
+        """The expected improvement at one point or many, in the units of the values.
 
         E max(y* - y, 0), or E max(y - y*, 0) if maximized: y is the function there, y* at the told point with the best
-        posterior mean. NaN without a suggestion of the surrogate. Raises ValueError with several objectives.
+        posterior mean.
+
+        Args:
+            x: as in `predict`; None: the last suggested point, when it was suggested.
+
+        Returns a number, or of many points (n,); NaN where x is None and no surrogate suggested. Raises as `predict`,
+        and ValueError with several objectives.
         """
         if self.outputs.objectives > 1:
             raise ValueError(f"with {self.outputs.objectives} objectives there is no best point to improve on")
+        if x is not None:
+            told, at = [point.unit for point in self._observations().told if point.inside], self._units(x)
+            return model.expected_gains(*self._predicting(), np.stack(told), at)
         if self._asked is None:
             return math.nan
         used, fit, units, unit = self._asked
-        return model.expected_gain(used, model.averaged(used, fit), units, unit)
+        return model.expected_gains(used, model.averaged(used, fit), units, unit)
 
     @_exclusive
     def plot(

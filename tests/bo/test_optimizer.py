@@ -281,6 +281,9 @@ def test_the_expected_gain_is_that_of_draws_from_the_belief(maximize: bool) -> N
         optimizer.tell([x], sign * (x - 0.6) ** 2)
     trial = optimizer.ask()
     gain = optimizer.expected_gain()
+    gains = optimizer.expected_gain([trial.x, [0.5], [0.0]])
+    np.testing.assert_allclose(gains, [gain, *map(optimizer.expected_gain, ([0.5], [0.0]))], rtol=1e-6)
+    assert gains.argmax() == 0 and gains.min() >= 0
     method, fitted = optimizer.fitted()
     means, stds = model.marginals(method, fitted, np.array([trial.x, [0.5]]))
     draws = means[0, 0] + stds[0, 0] * np.random.default_rng(0).standard_normal(100_000)
