@@ -96,9 +96,10 @@ def laplace_muon(
 ) -> Agent:
     """`seqdec.agents.last_layer_laplace`, its network trained by Muon."""
     muon = optax.contrib.muon(learning_rate)
-    return agents.last_layer_laplace(
+    agent = agents.last_layer_laplace(
         spaces, policy=policy, model=model, optimizer=muon, inner_steps=inner_steps, buffer=buffer
     )
+    return agent._replace(settings={**agent.settings, "learning_rate": learning_rate})
 
 
 @dataclass(frozen=True, kw_only=True)
