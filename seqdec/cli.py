@@ -185,7 +185,7 @@ def _parse(arguments: list[str]) -> Any:
             )
         text = _DESCRIPTION if entry is COMMANDS else Run.__doc__
         entry = Union[tuple(_subcommands(entry))]  # noqa: UP007 (made of a list)
-    config = (tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes)
+    config = (tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes, tyro.conf.DisallowNone)
 
     text = f"{text}\n\n{_EVERYWHERE}"
 
