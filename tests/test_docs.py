@@ -42,7 +42,7 @@ SITE = re.compile(r"https://seqdec\.github\.io/seqdec/(.*)\.html$")
 COPIES = (
     "README",
     *(f"docs/measurements/{name}" for name in ("bandits", "bayesian-optimization", "comparison")),
-    *(f"docs/measurements/{name}" for name in ("reproduction", "reproduction-optimizers")),
+    *(f"docs/measurements/{name}" for name in ("optimizers", "reproduction", "reproduction-optimizers")),
 )
 """Pages whose tables with the columns "figure" and "details" copy figures from where the details lead."""
 NUMBER = r"(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?"
