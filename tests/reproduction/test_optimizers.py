@@ -269,7 +269,7 @@ def test_patch_convolutions_are_convolutions(size: int, stride: int) -> None:
 
 
 def test_the_page_names_all_settings_that_are_not_defaults():
-    page = (Path(__file__).parents[2] / "docs" / "optimizers.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "measurements" / "optimizers.md").read_text()
     rows = re.findall(r"^\| (`.*`) \| (.*) \|$", page, re.MULTILINE)
     shown = {name.strip("`"): text for names, text in rows for name in names.split(", ")}
     for name, contender in optimizers.CONTENDERS.items():
