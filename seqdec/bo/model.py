@@ -331,7 +331,7 @@ def expected_gains(model: Model, fitted: Fitted, units: np.ndarray, at: np.ndarr
     first = np.divide(best - mean, std, out=np.full(len(mean), -_TAIL), where=std > 0)
     z = np.linspace(np.maximum(first, -_TAIL), np.maximum(first, 0) + _TAIL, 1000, axis=-1)
     improvements = np.maximum(warp.inverse(mean[:, None] + std[:, None] * z) - warp.inverse(best), 0)
-    gains = np.trapezoid(improvements * np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi), z)
+    gains = np.asarray(np.trapezoid(improvements * np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi), z))
     return float(gains[0]) if at.ndim == 1 else gains
 
 
