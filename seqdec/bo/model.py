@@ -324,8 +324,11 @@ def prediction(model: Model, fitted: Fitted, units: np.ndarray) -> Prediction:
 def expected_gains(model: Model, fitted: Fitted, units: np.ndarray, at: np.ndarray) -> Any:
     """E max(y - y*, 0) in the units of the values, for the first output y at a point (columns,) or many (n, columns).
 
-    y* is the value of the largest posterior mean at `units` (m, columns); by the trapezoidal rule.
+    y* is the value of the largest posterior mean at `units` (m, columns); by the trapezoidal rule. Raises ValueError
+    if there are none.
     """
+    if not len(units):
+        raise ValueError("no value is known inside the bounds: tell one first")
     means, stds = (part[:, 0] for part in marginals(model, fitted, np.vstack([units, at])))
     best, mean, std, warp = means[: len(units)].max(), means[len(units) :], stds[len(units) :], fitted.warps[0]
     first = np.divide(best - mean, std, out=np.full(len(mean), -_TAIL), where=std > 0)

@@ -546,7 +546,8 @@ class BayesianOptimizer:
         Raises ValueError if a point lies outside the bounds, or fewer than two values are known, TypeError for no
         point.
         """
-        return model.prediction(*self._predicting(), self._units(x))
+        units = self._units(x)
+        return model.prediction(*self._predicting(), units)
 
     def _units(self, x: Any) -> np.ndarray:
         """(columns,) of a point, or (n, columns) of many."""
@@ -597,8 +598,9 @@ class BayesianOptimizer:
         if self.outputs.objectives > 1:
             raise ValueError(f"with {self.outputs.objectives} objectives there is no best point to improve on")
         if x is not None:
-            told, at = [point.unit for point in self._observations().told if point.inside], self._units(x)
-            return model.expected_gains(*self._predicting(), np.stack(told), at)
+            at, (used, fit) = self._units(x), self._predicting()
+            told = [point.unit for point in self._observations().told if point.inside]
+            return model.expected_gains(used, fit, np.reshape(told, (-1, self.space.columns)), at)
         if self._asked is None:
             return math.nan
         used, fit, units, unit = self._asked
