@@ -271,7 +271,7 @@ def _spelled(name: str, log: Log, target: Any) -> Any:
     if not hasattr(played, "__len__") or _is_sparse(played):
         return given
     first = np.asarray(played[:1]) if isinstance(played, list | tuple) else np.asarray(played)
-    if first.ndim != 1 or first.dtype.kind not in "iuOUST":
+    if first.ndim != 1 or not len(first) or not isinstance(first[0], str | int | np.integer):
         return given
     texts = list(map(str, played))
     if unknown := [text for text in texts if text not in places]:
