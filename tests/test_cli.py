@@ -67,7 +67,7 @@ def test_run_fills_the_folder_and_prints_the_table(team: Any, tmp_path: Path, ca
 
 def test_report_rebuilds_what_run_made(team: Any, tmp_path: Path, capsys: Any) -> None:
     assert cli.main(["run", "digits", "--steps", "30", "--seeds", "2", "--out", str(tmp_path)]) == 0
-    table = capsys.readouterr().out.split("\n\n")[0]
+    table = capsys.readouterr().out.split("\n\nResults")[0]
     summary = (tmp_path / "summary.csv").read_bytes()
     for name in ("summary.csv", "comparison.png", "regret.png"):
         (tmp_path / name).unlink()
@@ -79,7 +79,7 @@ def test_report_rebuilds_what_run_made(team: Any, tmp_path: Path, capsys: Any) -
 def test_report_makes_a_page_vector_figures_and_latex(team: Any, tmp_path: Path, capsys: Any) -> None:
     out, page = tmp_path / "a & b", tmp_path / "page.html"
     assert cli.main(["run", "digits", "--steps", "30", "--seeds", "3", "--out", str(out)]) == 0
-    table = capsys.readouterr().out.split("\n\n")[0]
+    table = capsys.readouterr().out.split("\n\nResults")[0]
     assert cli.main(["report", str(out), "--html", str(page), "--format", "svg", "--latex"]) == 0
     latex, text = capsys.readouterr().out, page.read_text(encoding="utf-8")
     assert files(out) == BANDIT_FILES | {"comparison.svg", "regret.svg"}

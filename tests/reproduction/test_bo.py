@@ -42,7 +42,7 @@ def test_run_fills_the_folder_and_report_rebuilds_it(tmp_path: Path, capsys: Any
     for name in ("summary.csv", "progress.png", "time.png"):
         (tmp_path / name).unlink()
     assert cli.main(["report", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.strip() == printed.split("\n\n")[0].strip()
+    assert capsys.readouterr().out.strip() == printed.split("\n\nResults")[0].strip()
     assert {path.name for path in tmp_path.iterdir() if path.name != ".lock"} == FILES
 
 

@@ -50,7 +50,7 @@ def test_days_add_up_and_everything_is_marked_synthetic(small: None, tmp_path: P
     for name in ("summary.csv", "daily.csv", "daily.png"):
         (tmp_path / name).unlink()
     assert cli.main(["report", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.strip() == printed.split("\n\n")[0].strip()
+    assert capsys.readouterr().out.strip() == printed.split("\n\nResults")[0].strip()
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "summary.csv", index_col="agent"), summary)
 
 
