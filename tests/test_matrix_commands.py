@@ -140,7 +140,7 @@ class Tracing:
         return Program(function)
 
 
-def programs(agent: Any, env: Any, names: Any, keys: Any, params: Any, mesh: Any) -> Any:
+def programs(agent: Any, env: Any, names: Any, keys: Any, params: Any, mesh: Any, tell: Any) -> Any:
     """Those of a run, traced."""
     start = Program(jax.vmap(functools.partial(device._start, agent, env), (0, None)))
 

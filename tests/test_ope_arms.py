@@ -134,7 +134,7 @@ def test_what_cannot_be_compared_is_refused() -> None:
         (log.replace(estimated=True), {}, "exact propensities"),
         (log.replace(logging=None), {}, "probabilities of all actions"),
         (log.replace(reward=2 * log.reward), {}, "range of possible rewards"),
-        (log, {"baseline": "z"}, "no arm of the log"),
+        (log, {"baseline": "z"}, "is not an arm of the log"),
         (log, {"by": ["x"]}, "by must name the group of each row"),
         (log[:0], {}, "needs rows"),
     ):

@@ -70,4 +70,5 @@ def test_the_command_runs_the_tables_and_rebuilds_its_report(home: Path, tmp_pat
     assert json.loads((out / "manifest.json").read_text())["experiment"] == "tabular"
     (out / "summary.csv").unlink()
     assert cli.main(["report", str(out)]) == 0
-    assert capsys.readouterr().out.strip() == printed.split("\n\nResults")[0].strip() and (out / "summary.csv").is_file()
+    assert capsys.readouterr().out.strip() == printed.split("\n\nResults")[0].strip()
+    assert (out / "summary.csv").is_file()
