@@ -23,7 +23,7 @@ from seqdec.bo.trials import Entry, Outputs, Record
 from seqdec.persistence import check_arrays_name, check_format, read_arrays, versions, write_arrays
 from seqdec.states import as_array, as_leaf, named_leaves
 
-_FORMAT = "seqdec optimizer 6"
+_FORMAT = "seqdec optimizer 7"
 _DIMENSIONS = (Real, Integer, Ordinal, Categorical, Constant)
 _PARTS = (Space, Condition, Linear, Search, Optimum, Directions, Grid, Earlier, Warp, Forecast)
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (*_DIMENSIONS, *_PARTS)}

@@ -5,6 +5,7 @@ What is random follows from the seed and the number of known points.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -120,8 +121,10 @@ def suggest(
     """
     uses_earlier = int(fitted.trials.answered) > np.sum(fitting.inliers(fitted.warps, known.responses))
     is_blind = known.trials % 2 == 1 and fitting.estimated_noise(method.model, fitted.state) > _UNEXPLAINED
-    is_new = is_blind or _is_new_region(method, known, fitted.warps)
-    if (known.trials < method.initial and not uses_earlier) or is_new:
+    if is_blind:
+        with suppress(Exhausted):  # a finite space may have points that the sequence does not reach
+            return design(method, known, fixed, is_noisy)
+    if (known.trials < method.initial and not uses_earlier) or _is_new_region(method, known, fitted.warps):
         return design(method, known, fixed, is_noisy)
     if not fixed and (point := to_complete(method.model, known, fitted)) is not None:
         return point

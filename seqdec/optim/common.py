@@ -53,6 +53,7 @@ def widened(tree: PyTree) -> PyTree:
 
 
 _LARGE = 2**21
+"""Bytes of gradient and state."""
 
 
 def each(function: Callable[..., Any], statics: Sequence[Any], *operands: Sequence[PyTree]) -> list[Any]:
