@@ -81,7 +81,11 @@ BAD = {
     "unknown label": ("mushroom", rewrite("agaricus-lepiota.data", lambda t: "q" + t[1:]), "line 1, column 1: 'q'"),
     "unknown class": ("statlog", rewrite("shuttle.trn", lambda t: t.replace(" 7\n", " 8\n")), "classes 1 to 7"),
     "no occupation": ("census", rewrite("USCensus1990.data.txt", lambda t: t.replace("dOccup", "x")), "no column dOcc"),
-    "no array": ("jester", lambda folder: (folder / "jester_data_40jokes_19181users.npy").write_text("x"), "not an array"),
+    "no array": (
+        "jester",
+        lambda folder: (folder / "jester_data_40jokes_19181users.npy").write_text("x"),
+        "not an array",
+    ),
 }
 
 
