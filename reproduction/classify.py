@@ -1,6 +1,6 @@
 """Online classification of images with full information.
 
-Accuracy is one-step-ahead: that of the guesses, each before its label is shown.
+Accuracy is one-step-ahead: the agent guesses each label before it is shown.
 
 DIR/manifest.json, runs/       options; all steps of each agent
 DIR/summary.csv                accuracy over all steps and over the last ones, with 95% intervals, and times
@@ -45,13 +45,13 @@ _TERMS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Classification(Options):
-    """Options of online classification, whose feedback is the label."""
+    """Options of online classification: the feedback is the label."""
 
     name: ClassVar[str] = "classification"
 
     policy: str | None = "greedy"
     ranks: str = ""
-    """Ranks, separated by commas: every filter that has a rank and names none runs with each of them."""
+    """Ranks, separated by commas, for each filter without a rank in its name."""
     error_bounds: bool = False
     """Also record the terms of the filters' error bounds at every step."""
 
@@ -106,7 +106,12 @@ class Classification(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class Classify(Classification):
-    """Online classification: each label is shown once the agent has guessed it; reports one-step-ahead accuracy."""
+    """Online classification: each label is shown after the agent has guessed it; reports one-step-ahead accuracy.
+
+    MNIST and Fashion-MNIST are downloaded if missing. With rank 50, 10,000 images take 2 minutes with hilofi and 6
+    with lofi, on one core.
+    Example: seqdec run classify --agents hilofi,lrkf --steps 10000
+    """
 
     name: ClassVar[str] = "classify"
     choices: ClassVar[Mapping[str, Choice]] = {**Classification.choices, "dataset": Choice("dataset", DATASETS)}
@@ -146,7 +151,7 @@ class Classify(Classification):
         },
         "adamw": {"learning_rate": 1e-4, "inner_steps": 1},
     }  # fmt: skip
-    """The paper states the ranks; covariances, process noise and jitter are those of its code, AdamW's rate that of the
+    """The ranks are the paper's, covariances, process noise and jitter as in its code, and AdamW's rate as in the
     bandit."""
     published_options: ClassVar[Mapping[str, Any]] = {
         "agents": "hilofi,hilofi.published,lolofi,lolofi.published,lrkf,lrkf.published,lofi.published,adamw.published"
@@ -155,7 +160,7 @@ class Classify(Classification):
     dataset: str = "mnist"
     """Images to classify: digits, mnist or fashion-mnist."""
     published: bool = False
-    """Agents with the settings of the paper beside ours: moments of the softmax for every filter."""
+    """Add agents with the paper's settings: moments of the softmax for every filter."""
     agents: str = "hilofi,hilofi.rehearsal,lolofi,lrkf,lofi,replay_adamw"
     steps: int = 60_000
     seeds: int = 1

@@ -1,4 +1,4 @@
-"""Bandits on images: MNIST, Fashion-MNIST, and what the experiments with several data sets share."""
+"""Bandits on images: MNIST, Fashion-MNIST, and options of experiments with several data sets."""
 
 import math
 from collections.abc import Mapping
@@ -104,7 +104,12 @@ def laplace_muon(
 
 @dataclass(frozen=True, kw_only=True)
 class MNIST(Bandit):
-    """Bandit on the 60,000 images of MNIST with LeNet5: ten arms, reward 1 for the right one."""
+    """Bandit on the 60,000 images of MNIST with LeNet5: ten arms, reward 1 for the right one.
+
+    MNIST is downloaded if missing. On one core, 1,000 steps take about 3 seconds with most agents, 30 with lofi,
+    100 with last_layer_laplace.
+    Example: seqdec run mnist --agents auto,hilofi,replay_adamw --steps 10000 --seeds 3
+    """
 
     name: ClassVar[str] = "mnist"
     quick_options: ClassVar[Mapping[str, Any]] = {"steps": 500, "seeds": 1}
@@ -126,8 +131,8 @@ class MNIST(Bandit):
 
     agents: str = "auto,hilofi,lolofi,lrkf,lofi,last_layer_laplace,replay_adamw"
     published: bool = False
-    """As in the paper and its code: agents with its settings beside ours, an image drawn at random in each step, pixels
-    read as signed bytes."""
+    """As in the paper and its code: add agents with its settings, draw images at random, read pixels as signed
+    bytes."""
     steps: int = 5000
     seeds: int = 1
     out: Path = Path("results/mnist")
@@ -143,7 +148,11 @@ class MNIST(Bandit):
 
 @dataclass(frozen=True, kw_only=True)
 class FashionMNIST(Bandit):
-    """Bandit on the 60,000 images of Fashion-MNIST with LeNet5, with the settings of `mnist`."""
+    """Bandit on the 60,000 images of Fashion-MNIST with LeNet5, with the settings of `mnist`.
+
+    Fashion-MNIST is downloaded if missing.
+    Example: seqdec run fashion-mnist --agents auto,hilofi
+    """
 
     name: ClassVar[str] = "fashion-mnist"
     quick_options: ClassVar[Mapping[str, Any]] = MNIST.quick_options
@@ -171,7 +180,7 @@ class Images(Bandit):
     choices: ClassVar[Mapping[str, Choice]] = {**Bandit.choices, "dataset": Choice("dataset", DATASETS)}
 
     dataset: str = "mnist"
-    """Images: digits, mnist or fashion-mnist."""
+    """Data set: digits, mnist or fashion-mnist."""
 
     def plain(self) -> Environment:
         """The bandit on the images."""

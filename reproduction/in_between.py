@@ -82,11 +82,11 @@ class Data(NamedTuple):
     """(n,) inputs to learn from, in their order"""
     y: np.ndarray
     held_out: tuple[np.ndarray, np.ndarray]
-    """inputs and responses that are not learned from, where there are data"""
+    """inputs and responses among the data, not learned from"""
     gap: tuple[np.ndarray, np.ndarray]
-    """likewise, where there are none"""
+    """inputs and responses in the gap, not learned from"""
     grid: np.ndarray
-    """inputs of the figures, beyond the data by two thirds of their width at either end"""
+    """inputs of the figures, extending two thirds of the data's width beyond either end"""
     noise: float
     """variance R of the observations"""
 
@@ -137,7 +137,11 @@ def rice(x: np.ndarray, y: np.ndarray) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class InBetween(Located):
-    """In-between uncertainty: what filters predict between and outside one-dimensional data, after a single pass."""
+    """In-between uncertainty: predictions of filters between and outside one-dimensional data, after a single pass.
+
+    snelson must be fetched by hand, the error says from where; clusters is generated.
+    Example: seqdec run in-between --data clusters --filters hilofi:1,hilofi:50
+    """
 
     name: ClassVar[str] = "in-between"
     choices: ClassVar[Mapping[str, Choice]] = {
@@ -148,10 +152,10 @@ class InBetween(Located):
     data: str = "snelson,clusters"
     """Data sets, separated by commas: snelson, from $SEQDEC_DATA/snelson; clusters, generated."""
     filters: str = "hilofi:1,hilofi:10,hilofi:50,lrkf:1,lrkf:10,lrkf:50,lrkf:200"
-    """Filters with their ranks, separated by commas: hilofi, whose rank is that of the hidden layers, and lrkf;
-    hilofi:50.published has the settings of the paper. vbll is a variational last layer trained in many epochs."""
+    """Filters with their ranks, separated by commas: hilofi (rank of the hidden layers) and lrkf; hilofi:50.published
+    has the paper's settings. vbll is a variational last layer trained in many epochs."""
     published: bool = False
-    """Filters with the settings of the paper beside ours."""
+    """Add filters with the paper's settings."""
     seeds: int = 5
     """Runs of each filter, with seeds SEED, SEED + 1, ... of the weights, the order and the held-out points."""
     seed: int = 0
@@ -159,7 +163,7 @@ class InBetween(Located):
     out: Path = Path("results/in-between")
     """Folder for the bands, the table and the figures."""
     quick: bool = False
-    """A small run for two cores: other defaults, named at the top of this help."""
+    """A small run for two cores; its defaults are at the top of this help."""
     quick_options: ClassVar[Mapping[str, Any]] = {"filters": "hilofi:1,hilofi:50,lrkf:50", "seeds": 2}
     published_options: ClassVar[Mapping[str, Any]] = {
         "filters": "hilofi:50,hilofi:1.published,hilofi:50.published,lrkf:10.published,lrkf:50.published,"
@@ -250,14 +254,14 @@ Stages = Iterator[tuple[int, int, Any]]
 
 
 class Programs(NamedTuple):
-    """A filter: its compiled functions, and what it is given."""
+    """A filter's compiled functions and how its inputs are scaled."""
 
     stages: Callable[[Any, np.ndarray, np.ndarray, float], Stages]
     """(key, x (n,), y (n,), R) -> the beliefs to record"""
     predict: Callable[..., Any]
     """(belief, inputs (n,), R) -> mean, epistemic variance and variance of the noise, (n,) each"""
     published: bool
-    """whether inputs are given as they are, and R = 0"""
+    """whether inputs are unscaled, and R = 0"""
 
 
 def programs(name: str) -> Programs:

@@ -1,4 +1,4 @@
-"""A bandit on images whose labels are permuted again and again: who recovers fastest.
+"""A bandit on images whose labels are permuted repeatedly: which agent recovers fastest.
 
 DIR/manifest.json, runs/       options; all steps of each agent
 DIR/summary.csv                rewards, and the steps to recover, with 95% intervals over seeds
@@ -32,7 +32,11 @@ _LEVEL = 0.9
 
 @dataclass(frozen=True, kw_only=True)
 class Nonstationary(Images):
-    """Bandit on images whose ten labels are permuted every PERIOD steps: who recovers fastest."""
+    """Bandit on images whose ten labels are permuted every PERIOD steps: which agent recovers fastest.
+
+    Images other than digits are downloaded if missing.
+    Example: seqdec run nonstationary --dataset digits --steps 8000 --period 2000
+    """
 
     name: ClassVar[str] = "nonstationary"
     quick_options: ClassVar[Mapping[str, Any]] = {"dataset": "digits", "steps": 1500, "period": 500, "seeds": 5}
@@ -40,7 +44,7 @@ class Nonstationary(Images):
     agents: str = "auto,hilofi,lolofi,lrkf,replay_adamw"
     steps: int = 20_000
     period: int = 5000
-    """Steps between two changes."""
+    """Steps between changes."""
     seeds: int = 3
     out: Path = Path("results/nonstationary")
 

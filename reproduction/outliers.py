@@ -1,7 +1,7 @@
-"""A bandit on images, some of whose rewards are reported as their opposite: what that costs each agent.
+"""A bandit on images, some of whose rewards are reported as their opposite: how much that costs each agent.
 
-Every agent plays two streams with the same contexts: the clean one, as the run AGENT.clean, and the one with outliers.
-Rewards are the reported ones; regret is that of the true ones in both.
+Every agent plays two streams with the same contexts: a clean one, as the run AGENT.clean, and one with outliers.
+Rewards are the reported ones; regret is computed from the true ones in both.
 
 DIR/manifest.json, runs/       options; all steps of each agent on each stream
 DIR/summary.csv                true rewards on both streams and their paired difference, with 95% intervals over seeds
@@ -33,7 +33,11 @@ _CLEAN = ".clean"
 
 @dataclass(frozen=True, kw_only=True)
 class Outliers(Images):
-    """Bandit on images with and without flipped rewards: how much true reward each agent loses to outliers."""
+    """Bandit on images with and without flipped rewards: how much true reward each agent loses to outliers.
+
+    Images other than digits are downloaded if missing.
+    Example: seqdec run outliers --dataset digits --steps 2000
+    """
 
     name: ClassVar[str] = "outliers"
     quick_options: ClassVar[Mapping[str, Any]] = {"dataset": "digits", "steps": 600, "seeds": 5}

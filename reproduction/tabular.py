@@ -1,7 +1,7 @@
-"""Tables as bandits: regret of neural and linear agents in percent of that of uniform play.
+"""Tables as bandits: regret of neural and linear agents in percent of the regret of uniform play.
 
 DIR/manifest.json          options
-DIR/TABLE/...              runs, summary.csv and figures of one table, as of every bandit
+DIR/TABLE/...              runs, summary.csv and figures of one table, as for any bandit
 DIR/summary.parquet, .csv  regret in percent of uniform play's on the same contexts, with 95% intervals over seeds
 DIR/regret.png             the same as a figure
 """
@@ -96,7 +96,11 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in envs.tables(
 
 @dataclass(frozen=True, kw_only=True)
 class Tabular(Located):
-    """Tables as bandits: mushroom, statlog, adult, financial and others; regret in percent of uniform play's."""
+    """Tables as bandits: mushroom, statlog, adult, financial and others; regret in percent of uniform play's.
+
+    Tables are downloaded if missing.
+    Example: seqdec run tabular --tables statlog,mushroom --agents auto,linear
+    """
 
     name: ClassVar[str] = "tabular"
     choices: ClassVar[Mapping[str, Choice]] = {
@@ -109,7 +113,7 @@ class Tabular(Located):
     agents: str = "auto,hilofi,linear,neural-epsilon-greedy,neural-greedy"
     """Agents, separated by commas; also lolofi and lrkf."""
     steps: int | None = None
-    """Steps of each run; None is one pass, 50,000 for mushroom, and at most 50,000."""
+    """Steps of each run; default: one pass of at most 50,000 steps, 50,000 for mushroom."""
     seeds: int = 5
     """Runs of each agent, with seeds SEED, SEED + 1, ..."""
     seed: int = 0
@@ -117,10 +121,9 @@ class Tabular(Located):
     out: Path = Path("results/tabular")
     """Folder for the runs, the tables and the figures."""
     checkpoint_every: int | None = None
-    """Steps between two checkpoints of the run in progress, from the last of which --resume OUT continues it; without
-    them it starts again, and only finished runs are kept."""
+    """Steps between checkpoints of a run, for --resume OUT; by default only finished runs are kept."""
     quick: bool = False
-    """A small run for two cores: other defaults, named at the top of this help."""
+    """A small run for two cores; its defaults are at the top of this help."""
     quick_options: ClassVar[Mapping[str, Any]] = {"tables": "statlog,mushroom", "steps": 1000, "seeds": 2}
 
     def check(self) -> None:

@@ -42,9 +42,9 @@ files and folders that a command reads name "module:function", which imports and
 
 @dataclass(frozen=True)
 class Run:
-    """Run an experiment: prints a table, fills a folder with runs, figures and a summary.
+    """Run an experiment; print a table, and save runs, figures and a summary in a folder.
 
-    The experiments of the papers are found in the working directory, where that is a clone of the source.
+    The papers' experiments are available in a clone of the source, as the working directory.
     """
 
 
@@ -58,7 +58,7 @@ class Report:
     """Rebuild table and figures from the runs saved in a folder."""
 
     directory: tyro.conf.Positional[Path]
-    """Folder that `seqdec run` or another command filled."""
+    """Results folder of `seqdec run` or another command."""
     html: Path | None = None
     """Also write one page of HTML with tables, figures, options and versions to this file."""
     format: Literal["svg", "pdf"] | None = None
@@ -163,7 +163,7 @@ def _resumed(arguments: list[str], folder: Path) -> Experiment:
         raise ValueError(str(error)) from error
     if arguments not in ([], ["run"], ["run", name], [name]):
         raise ValueError(
-            f"--resume continues the {name} of {folder} with the options that it was started with: "
+            f"--resume continues the {name} in {folder} with its original options; "
             f"leave out {' '.join(arguments[1:] or arguments)!r}"
         )
     return resumed(commands.EVERY[name], folder)  # pyright: ignore[reportArgumentType] (a class)
@@ -323,7 +323,7 @@ def _line(registry: Registry[Any], name: str) -> str:
 
 
 def _output_error() -> OSError | None:
-    """Why standard output takes nothing; None if it does."""
+    """The error of writing to standard output, or None."""
     try:
         print(flush=True)
     except OSError as error:

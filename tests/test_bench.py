@@ -111,8 +111,8 @@ def test_lenet5_without_boxes() -> None:
     [
         (["--filters", "lrkf,ekf"], "unknown filter 'ekf': "),
         (["--filters", "lrkf,lrkf"], "filters must differ from each other; got 'lrkf,lrkf'"),
-        (["--sizes", "100"], "sizes must be one number or more, each at least 1035; got (100,)"),
-        (["--ranks", "0"], "ranks must be one number or more, each at least 1; got (0,)"),
+        (["--sizes", "100"], "sizes must be one or more numbers of at least 1035; got (100,)"),
+        (["--ranks", "0"], "ranks must be one or more numbers of at least 1; got (0,)"),
     ],
 )
 def test_impossible_options(arguments: list[str], message: str, tmp_path: Path, capsys: Any) -> None:

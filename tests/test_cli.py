@@ -159,9 +159,9 @@ def test_a_foreign_manifest_is_not_replaced(team: Any, tmp_path: Path, capsys: A
 
 def test_report_of_nothing(tmp_path: Path, capsys: Any) -> None:
     assert cli.main(["report", str(tmp_path / "nowhere")]) == 2
-    assert "holds no experiment: there is no such folder; give the folder that" in one_line(capsys)
+    assert "No such folder: " in one_line(capsys)
     assert cli.main(["report", str(tmp_path)]) == 2
-    assert "holds no experiment: there is no manifest.json in it; give" in one_line(capsys)
+    assert "No manifest.json in " in one_line(capsys)
     (tmp_path / "manifest.json").write_text("{")
     assert cli.main(["report", str(tmp_path)]) == 1
     assert "damaged" in one_line(capsys)

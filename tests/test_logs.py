@@ -802,10 +802,13 @@ def test_the_picture_says_that_propensities_are_estimated(tmp_path: Path, monkey
     [
         ("bandit.csv --context age,citi", "context: HERE/bandit.csv has no column 'citi'; it has user, age"),
         ("bandit.csv --time at", "time: HERE/bandit.csv has no column 'at'"),
-        ("open-bandit --reward clicked", "reward: open-bandit is not a table; got 'clicked': leave the option out"),
-        ("log.vw --reward-default 0", "reward_default: HERE/log.vw is not a table; got 0.0: leave the option out"),
-        ("decisions.sqlite --context age", "context: HERE/decisions.sqlite is not a table"),
-        ("log.vw --time at", "time: HERE/log.vw is not a table"),
+        ("open-bandit --reward clicked", "--reward clicked does not apply to open-bandit, which is not a table"),
+        ("log.vw --reward-default 0", "--reward-default 0.0 does not apply to HERE/log.vw, which is not a table"),
+        (
+            "decisions.sqlite --context age",
+            "--context age does not apply to HERE/decisions.sqlite, which is not a table",
+        ),
+        ("log.vw --time at", "--time at does not apply to HERE/log.vw, which is not a table"),
     ],
 )
 def test_the_command_refuses_columns_that_are_not_there(

@@ -357,7 +357,7 @@ def test_every_value_of_every_option(name: str, line: list[str], traced: Path, c
     code = cli.main(words(name, line))
     err = capsys.readouterr().err
     if name == "tune" and code:  # the one command that does not fit all experiments and agents
-        assert code == 2 and ("is no bandit" in err or "has no setting" in err), err
+        assert code == 2 and ("is not a bandit" in err or "has no settings" in err), err
     else:
         assert code == 0 and "seqdec: " not in err, f"seqdec {' '.join(words(name, line))}: {err}"
 

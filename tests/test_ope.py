@@ -796,7 +796,7 @@ def test_the_command_reads_the_log_of_an_online_agent_and_leaves_it_alone(tmp_pa
         code, said = report(path)
         assert code == 0 and "41 rows" in said
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == files
-    refused = f"seqdec: actions: {folder} has 2 actions; got 3: leave the option out\n"
+    refused = f"seqdec: actions: {folder} has 2 actions; got 3; leave the option out\n"
     assert report(folder, "--actions", "3") == (1, refused)
     sqlite3.connect(tmp_path / "other.db").executescript("CREATE TABLE sales (price REAL)").close()
     code, said = report(tmp_path / "other.db")
@@ -820,9 +820,9 @@ def test_the_command_tells_of_missing_support(tmp_path: Path, capsys: Any) -> No
     [
         (["log.parquet", "--policy", "gredy"], 2, "'greedy'"),
         (["log.parquet", "--folds", "1"], 2, "folds must be 0"),
-        (["nowhere.parquet"], 2, "log: there is no HERE/nowhere.parquet"),
-        (["log.parquet", "--policy", "bts"], 2, "for the log open-bandit only"),
-        (["log.parquet", "--policy", "nowhere.csv"], 2, "policy: there is no HERE/nowhere.csv"),
+        (["nowhere.parquet"], 2, "log: no such file or folder: HERE/nowhere.parquet"),
+        (["log.parquet", "--policy", "bts"], 2, "available only for open-bandit"),
+        (["log.parquet", "--policy", "nowhere.csv"], 2, "policy: no such file or folder: HERE/nowhere.csv"),
     ],
 )
 def test_the_command_complains(

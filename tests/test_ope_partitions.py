@@ -176,17 +176,17 @@ def test_the_command_compares_a_folder(
     assert expected.verdict[:14] in said and "2,500 rows" in said and "snips" in said
     assert {"difference.png", "estimates.csv"} <= {path.name for path in (tmp_path / "out").iterdir()}
     for options, message in (
-        ([], "of a folder of parquet files it is uniform or columns; got greedy"),
-        (["--policy", "uniform", "--anytime"], "--anytime is not for"),
-        (["--policy", "uniform", "--propensity", "none"], "--propensity is not for"),
-        (["--policy", "uniform", "--address", "auto"], "--address belongs to --backend ray"),
+        ([], "must be uniform or columns for a folder of parquet files; got greedy"),
+        (["--policy", "uniform", "--anytime"], "--anytime does not apply to"),
+        (["--policy", "uniform", "--propensity", "none"], "--propensity does not apply to"),
+        (["--policy", "uniform", "--address", "auto"], "--address requires --backend ray"),
     ):
         assert cli.main([*start, *options]) == 2
         assert message in capsys.readouterr().err
     single = ["ope", str(tmp_path / "log" / "0.parquet"), *start[2:], "--policy"]
     for options, message in (
-        (["columns"], "it is uniform or columns"),
-        (["uniform", "--workers", "2"], "--workers is not"),
+        (["columns"], "policy columns requires a folder of parquet files"),
+        (["uniform", "--workers", "2"], "--workers does not apply to"),
     ):
         assert cli.main([*single, *options]) == 2
         assert message in capsys.readouterr().err

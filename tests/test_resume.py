@@ -126,7 +126,7 @@ def test_options_that_do_not_go_with_resuming_are_refused(tmp_path: Path, capsys
     for arguments, message in (
         (["run", "--resume", str(out), "--steps", "200"], "leave out '--steps 200'"),
         (["run", "classify", "--resume", str(out)], "digits"),
-        (["run", "--resume", str(tmp_path / "nowhere")], "holds no experiment"),
+        (["run", "--resume", str(tmp_path / "nowhere")], "No such folder: "),
     ):
         assert main(arguments) == 2
         assert message in capsys.readouterr().err

@@ -220,10 +220,10 @@ def test_a_wrong_configuration_is_refused_before_any_work(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["none.toml"], "there is no configuration "),
+        (["none.toml"], "no such file: "),
         (["c.toml", "--backend", "rai"], "unknown backend 'rai': did you mean 'ray'"),
         (["c.toml", "--workers", "0"], "workers must be at least 1"),
-        (["c.toml", "--address", "auto"], "--address belongs to --backend ray"),
+        (["c.toml", "--address", "auto"], "--address requires --backend ray"),
     ],
 )
 def test_wrong_options_are_refused(

@@ -57,8 +57,8 @@ def test_an_experiment_takes_the_settings_and_names_them(tuned, tmp_path, capsys
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["tabular", "--agent", "hilofi"], "'tabular' is no bandit with agents that could be tuned"),
-        (["digits", "--agent", "hilofi", "--seed", "3"], "seed must be above those that the experiment reports; got 3"),
+        (["tabular", "--agent", "hilofi"], "'tabular' is not a bandit, so its agents cannot be tuned"),
+        (["digits", "--agent", "hilofi", "--seed", "3"], "seed must be larger than the experiment's seeds; got 3"),
         (["digits", "--agent", "hilofi", "--budget", "0"], "budget must be at least 1; got 0"),
         (["digits", "--agent", "hilofy"], "did you mean 'hilofi'"),
         (["digits", "--agent", "hilofi,lrkf"], "one agent"),
@@ -70,9 +70,9 @@ def test_wrong_options_are_usage_errors(arguments, message, capsys, tmp_path):
 
 
 def test_settings_of_another_experiment_are_refused(tuned):
-    with pytest.raises(ValueError, match="holds settings for 'digits', not for 'mnist'"):
+    with pytest.raises(ValueError, match="has settings for 'digits', not for 'mnist'"):
         read_settings(tuned[0] / "settings.json", "mnist")
-    with pytest.raises(ValueError, match="is not a file of settings"):
+    with pytest.raises(ValueError, match="is not a settings file"):
         read_settings(tuned[0] / "manifest.json", "digits")
 
 

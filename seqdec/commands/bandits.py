@@ -39,7 +39,7 @@ class Plan(NamedTuple):
     agents: Mapping[str, Agent]
     steps: int
     days: "pd.DataFrame | None" = None
-    """day of every step in the column `period`, for a log with dates"""
+    """column `period`: the day of each step, for a log with dates"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +50,9 @@ class Options(Located):
     quick_options: ClassVar[Mapping[str, Any]] = {"seeds": 1}
     """Options under --quick, unless given."""
     captions: ClassVar[Mapping[str, str]] = {}
-    """Contents of the paper's figures, by file name."""
+    """What the paper's figures show, by file name."""
     tuned: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Settings of agents here."""
+    """Settings of agents in this experiment."""
     paper: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Settings of AGENT.published."""
     model: ClassVar[nn.Module | None] = None
@@ -64,11 +64,12 @@ class Options(Located):
     }
 
     agents: str
-    """Agents, separated by commas; hilofi:20+greedy has a rank and a policy, hilofi.rehearsal an AdamW step of 1e-3 on
-    32 of 20,000 kept observations after each update, hilofi.published the paper's settings. Names: seqdec list.
+    """Agents, separated by commas; `seqdec list` shows the names. hilofi:20+greedy sets rank and policy;
+    hilofi.published has the paper's settings; after each update, hilofi.rehearsal takes an AdamW step of 1e-3 on 32 of
+    20,000 stored observations.
     """
     policy: str | None = None
-    """Policy of the agents with uncertainty that name none."""
+    """Policy for agents that support one and do not specify it."""
     steps: int
     """Steps of each run."""
     seeds: int
@@ -82,13 +83,13 @@ class Options(Located):
     checkpoint_every: int | None = None
     """Steps between checkpoints of a run, for --resume OUT; by default only finished runs are kept."""
     quick: bool = False
-    """A small run for two cores; its defaults are named at the top of this help."""
+    """A small run for two cores; its defaults are at the top of this help."""
     rank: int | None = None
     """Rank of the low-rank covariances."""
     process_noise: float | None = None
     """Process noise variance of each parameter and step."""
     settings: Path | None = None
-    """Settings of agents, before the experiment's own: a settings.json of `seqdec tune`."""
+    """A settings.json of `seqdec tune`, which overrides the experiment's settings of agents."""
 
     def environment(self) -> Environment:
         return envs.make(self.name)
@@ -147,8 +148,8 @@ class Options(Located):
         """Keywords of an agent in the paper. Raises ValueError if unknown."""
         del env
         if kind not in self.paper:
-            remedy = f"but those of {', '.join(self.paper)}" if self.paper else f"nor of any other agent: take {kind}"
-            raise ValueError(f"{kind}.published: the paper states no settings of {kind} in {self.name}, {remedy}")
+            remedy = f"the paper has settings for {', '.join(self.paper)}" if self.paper else f"use {kind}"
+            raise ValueError(f"{kind}.published: no published settings in {self.name}; {remedy}")
         return dict(self.paper[kind])
 
     def found(self) -> dict[str, dict[str, Any]]:
@@ -210,7 +211,7 @@ class Bandit(Options):
     """A bandit: feedback is the action's reward."""
 
     noise_variance: float | None = None
-    """Observation noise variance of filter agents."""
+    """Variance of the observation noise, for filter agents."""
 
     def response(self) -> dict[str, Any]:
         return {} if self.noise_variance is None else {"noise_variance": self.noise_variance}

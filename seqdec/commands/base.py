@@ -1,5 +1,6 @@
 """The contract of experiments."""
 
+import inspect
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from seqdec import executors
 from seqdec.boundary import checks
 from seqdec.persistence import located
 
-_FLAGS = {"published": "the settings of the paper", "quick": "a small run for two cores"}
+_FLAGS = {"published": "the paper's settings", "quick": "a small run for two cores"}
 
 
 class Choice(NamedTuple):
@@ -40,24 +41,24 @@ class Located:
 
 @dataclass(frozen=True, kw_only=True)
 class Distributed(Located):
-    """Options of what runs in processes or on a cluster."""
+    """Options of commands that run in processes or on a cluster."""
 
     backend: str = "local"
     """local: processes on this machine; ray: a Ray cluster (pip install 'seqdec[ray]')."""
     address: str | None = None
-    """Address of the Ray cluster, such as auto or ray://head:10001; by default one is started here."""
+    """Address of the Ray cluster, such as auto or ray://head:10001; by default, start one on this machine."""
     workers: int | None = None
     """Processes on this machine; by default one per core."""
 
     def check_backend(self) -> None:
-        """Raises ValueError for options that do not go together, ImportError without Ray."""
+        """Raises ValueError for incompatible options, ImportError without Ray."""
         check_minimum(self, workers=1)
         if self.backend == "ray":
             executors.check_ray()
         elif self.address is not None:
-            raise ValueError(f"--address belongs to --backend ray; got {self.address!r} with --backend {self.backend}")
+            raise ValueError(f"--address requires --backend ray; got {self.address!r} with --backend {self.backend}")
         if self.address is not None and self.workers is not None:
-            raise ValueError("--workers is for a cluster that is started here; leave it out with --address")
+            raise ValueError("--workers has no effect on the cluster at --address; leave it out")
 
     def executor(self) -> executors.Local | executors.Ray:
         return executors.Ray(self.address, self.workers) if self.backend == "ray" else executors.Local(self.workers)
@@ -135,7 +136,7 @@ def preset(options: Any) -> dict[str, Any]:
 
 def description(experiment: Any) -> str:
     """The help of an experiment, with --published and --quick."""
-    paragraphs = [experiment.__doc__]
+    paragraphs = [inspect.getdoc(experiment)]
     for flag, title in _FLAGS.items():
         changed = getattr(experiment, f"{flag}_options", {})
         listed = ", ".join(f"{name.replace('_', '-')} {value}" for name, value in changed.items())
@@ -144,9 +145,9 @@ def description(experiment: Any) -> str:
 
 
 def split_names(kind: str, text: str) -> list[str]:
-    """Comma-separated names. Raises ValueError for a duplicate, TypeError for no text."""
+    """Comma-separated names. Raises ValueError for a duplicate, TypeError unless `text` is a str."""
     if not isinstance(text, str):
-        raise TypeError(f"{kind}s must be a text of names separated by commas; got {text!r}")
+        raise TypeError(f"{kind}s must be a str of comma-separated names; got {text!r}")
     names = [name.strip() for name in text.split(",")]
     if len(set(names)) < len(names):
         raise ValueError(f"{kind}s must differ from each other; got {text!r}")
@@ -184,7 +185,7 @@ def check_seeds(seed: int, seeds: int = 1) -> None:
 def check_path(option: str, path: str | Path) -> None:
     """Raises ValueError for a path that does not exist."""
     if not Path(path).exists():
-        raise ValueError(f"{option}: there is no {path}")
+        raise ValueError(f"{option}: no such file or folder: {path}")
 
 
 def check_minimum(options: Any, **minimum: int) -> None:

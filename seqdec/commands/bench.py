@@ -1,6 +1,6 @@
-"""Time and memory of the filters and of their algorithm boxes as printed.
+"""Time and memory of the filters and of the paper's algorithms as printed.
 
-A step: moments of all arms, a draw, an update with the chosen arm's outcome. Inputs are random.
+A step computes the moments of all arms, draws, and updates with the chosen arm's outcome. Inputs are random.
 
 DIR/manifest.json              options
 DIR/filters.parquet, .md, .png measurements, table and figure
@@ -43,7 +43,7 @@ _LONG = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Bench(Located):
-    """Measure time and memory on this machine: prints a table, fills a folder with it and a figure."""
+    """Measure time and memory on this machine; print a table and save it with a figure."""
 
     name: ClassVar[str] = "bench"
     choices: ClassVar[Mapping[str, Choice]] = {
@@ -52,11 +52,11 @@ class Bench(Located):
     }
 
     what: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="{filters}")]
-    """filters: the filters against their algorithm boxes as printed."""
+    """filters: compare the filters with the paper's algorithms as printed."""
     filters: str = "lrkf,lolofi,hilofi"
     """Filters, separated by commas."""
     sizes: tuple[int, ...] = (0, 40_000, 400_000, 2_000_000)
-    """Parameters of the networks; 0: LeNet5 (43,902 with ten arms)."""
+    """Numbers of parameters of the networks; 0 is LeNet5 (43,902 with ten arms)."""
     ranks: tuple[int, ...] = (10, 50, 200)
     """Ranks d of the hidden layers' covariance."""
     rank_last: int = 50
@@ -64,9 +64,9 @@ class Bench(Located):
     arms: int = 10
     """Outputs of the network."""
     boxes: bool = True
-    """Measure the boxes too."""
+    """Also measure the algorithms as printed."""
     repeats: int = 5
-    """Measurements of each figure; their median is reported."""
+    """Repetitions of each measurement; the median is reported."""
     out: Path = Path("results/bench")
     """Folder for filters.parquet, filters.md and filters.png."""
 
@@ -76,7 +76,7 @@ class Bench(Located):
         for name, values, least in (("sizes", self.sizes, _mlp_size(1, self.arms)), ("ranks", self.ranks, 1)):
             wrong = [value for value in values if value < least and not (name == "sizes" and value == 0)]
             if wrong or not values:
-                raise ValueError(f"{name} must be one number or more, each at least {least}; got {values}")
+                raise ValueError(f"{name} must be one or more numbers of at least {least}; got {values}")
 
     def play(self, plan: None, finished: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         copied = copy_bandwidth()
@@ -301,12 +301,12 @@ COLUMNS = {
     "ms": "milliseconds a step",
     "ms_jacobian": "of which the Jacobian of all arms",
     "ms_products": "of which the products with the basis",
-    "ms_rest": "of which all else: small algebra, buffer, last layer",
-    "ms_boxes": "milliseconds a step of the boxes",
+    "ms_rest": "of which the rest: small algebra, buffer, last layer",
+    "ms_boxes": "milliseconds a step of the algorithms as printed",
     "ratio": "ms_boxes / ms",
     "bandwidth": "the basis twice a step, over the bandwidth of a large copy",
-    "mb": "peak of the compiled step's memory, in MB",
-    "mb_boxes": "that of the boxes",
+    "mb": "peak memory of the compiled step, in MB",
+    "mb_boxes": "peak memory of the algorithms as printed, in MB",
     "gb_per_s_copy": "bandwidth of a large copy, read and written",
 }
 

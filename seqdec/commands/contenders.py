@@ -33,7 +33,7 @@ class Contender(NamedTuple):
 def split(name: str, known: Collection[str]) -> Contender:
     """The parts of a name; a kind may contain "+" (koala++), or be "module:function".
 
-    Raises ValueError for a rank that is no integer, or a kind without rank or policy.
+    Raises ValueError for a rank that is not an integer, or a kind without rank or policy.
     """
     variant = next((variant for variant in _VARIANTS if name.endswith(f".{variant}")), "")
     name = name.removesuffix(f".{variant}")

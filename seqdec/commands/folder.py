@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 @contextmanager
 def opened(folder: Path) -> Iterator[None]:
-    """Make and lock `folder`; remove remains of killed processes.
+    """Make and lock `folder`; remove temporary files of killed processes.
 
     Raises FileExistsError if in use or with a foreign manifest, OSError if not writable.
     """
@@ -60,14 +60,17 @@ def opened(folder: Path) -> Iterator[None]:
 
 
 def resumed(kind: type[T], folder: Path) -> T:
-    """The options, of class `kind`, of the experiment in `folder`.
+    """The options of the experiment in `folder`, as a `kind`.
 
     Raises as `read_manifest`, and ValueError for another version's options.
     """
     saved = read_manifest(folder)["options"]
     known = {field.name: get_type_hints(kind)[field.name] for field in fields(kind)}  # pyright: ignore (a dataclass)
     if saved.keys() != known.keys():
-        raise ValueError(f"{folder} was started with other options, {', '.join(saved.keys() ^ known.keys())}")
+        raise ValueError(
+            f"{folder} is from another version of seqdec, whose options differ: "
+            f"{', '.join(sorted(saved.keys() ^ known.keys()))}"
+        )
     values = {name: _typed(value, known[name]) for name, value in saved.items()}
     moved = {
         name: folder / value.relative_to(values["out"])
@@ -138,13 +141,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest. Raises FileNotFoundError if missing, ValueError if invalid."""
     path = folder / "manifest.json"
     if not path.is_file():
-        reason = "there is no manifest.json in it" if folder.is_dir() else "there is no such folder"
-        raise FileNotFoundError(
-            f"{folder} holds no experiment: {reason}; give the folder that `seqdec run` or `seqdec sweep` filled"
-        )
+        reason = "No manifest.json in" if folder.is_dir() else "No such folder:"
+        raise FileNotFoundError(f"{reason} {folder}. Pass a results folder written by `seqdec run` or `seqdec sweep`.")
     manifest = read_json(path)
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise ValueError(f"{path} is not the manifest of a {FORMAT!r}")
+        raise ValueError(f"{path} is not a manifest of the format {FORMAT!r}")
     return manifest
 
 
@@ -162,7 +163,7 @@ def load_runs(folder: Path) -> dict[str, Run]:
     """The runs, in order. Raises as `Run.load` and `read_manifest`; ValueError for none."""
     paths = runs_of(folder)
     if not paths:
-        raise ValueError(f"{folder} holds no finished run yet")
+        raise ValueError(f"{folder} has no finished run yet")
     return {path.name: Run.load(path) for path in paths}
 
 
@@ -189,7 +190,7 @@ _UNDATED: Mapping[str, dict[str, None]] = {"png": {}, "svg": {"Date": None}, "pd
 
 @contextmanager
 def reporting(*formats: str) -> Iterator[Reported]:
-    """Collects files of `save_table` and `save_figure`, with figures in further formats."""
+    """Collect the files of `save_table` and `save_figure`; save figures in further `formats` too."""
     reported = Reported(formats, {}, {})
     token = _REPORTED.set(reported)
     try:
@@ -239,16 +240,16 @@ SETTINGS = "seqdec settings 1"
 def read_settings(path: Path, experiment: str) -> dict[str, dict[str, Any]]:
     """Settings by agent. Raises ValueError for an invalid file."""
     if not path.is_file():
-        raise ValueError(f"settings: there is no file {path}")
+        raise ValueError(f"settings: no such file: {path}")
     content = read_json(path)
     if not isinstance(content, dict) or content.get("format") != SETTINGS:
-        raise ValueError(f"{path} is not a file of settings, as `seqdec tune` writes them")
+        raise ValueError(f"{path} is not a settings file of `seqdec tune`")
     if content.get("experiment") != experiment:
-        raise ValueError(f"{path} holds settings for {content.get('experiment')!r}, not for {experiment!r}")
+        raise ValueError(f"{path} has settings for {content.get('experiment')!r}, not for {experiment!r}")
     found = content.get("agents")
     entries = found.values() if isinstance(found, dict) else [None]
     if not all(isinstance(entry, dict) and isinstance(entry.get("settings"), dict) for entry in entries):
-        raise ValueError(f"{path} is damaged: agents must be a table of settings by agent; make it anew")
+        raise ValueError(f"{path} is damaged: 'agents' must map agents to their settings; create the file again")
     for entry in content["agents"].values():
         for name, value in entry["settings"].items():
             check_registered(f"{path}: {name}", value)

@@ -16,7 +16,7 @@ from seqdec.persistence import read_any_table, unpacked_name
 from seqdec.service.logs import is_database, read_log
 
 ESTIMATED, NONE = "estimated", "none"
-"""Propensities that are in no column."""
+"""Propensities that are not read from a column."""
 CAMPAIGNS: Mapping[str, str] = MappingProxyType(
     {"open-bandit": "all", "open-bandit-men": "men", "open-bandit-women": "women"}
 )
@@ -32,11 +32,11 @@ def read(options: Any) -> Log:
         log = read_log(path)
         if not isinstance(log, Log):
             raise ValueError(
-                f"{path} has points of a Box as actions: evaluate a target's density in Python, "
+                f"the actions of {path} are points of a Box; evaluate the density of a policy in Python, "
                 "seqdec.ope.evaluate(seqdec.service.read_log(folder), density, seed=0)"
             )
         if size not in (None, log.num_actions):
-            raise ValueError(f"actions: {path} has {log.num_actions} actions; got {size}: leave the option out")
+            raise ValueError(f"actions: {path} has {log.num_actions} actions; got {size}; leave the option out")
         return log
     table, _ = read_any_table(Path(path))
     try:
@@ -67,7 +67,7 @@ def as_log(shown: data.OpenBandit) -> Log:
 
 
 def is_folder(path: str) -> bool:
-    """Whether it has parquet files, and is not of an OnlineAgent."""
+    """Whether `path` is a folder with parquet files, but not of an OnlineAgent."""
     here = path not in CAMPAIGNS and Path(path).is_dir() and not is_database(path)
     return here and next(Path(path).rglob("*.parquet"), None) is not None
 
@@ -98,10 +98,10 @@ def read_policy(path: str, log: Log) -> tuple[np.ndarray, np.ndarray | None]:
     try:
         found = [table[group].to_numpy(np.float64) for group in groups if group[0] in table]
     except ValueError as error:
-        raise ValueError(f"{path} must hold numbers: {error}") from error
+        raise ValueError(f"the columns of {path} must be numbers: {error}") from error
     return found[0], found[1] if len(found) > 1 else None
 
 
 def is_vowpal_wabbit(path: str) -> bool:
-    """By the name."""
+    """Whether the file's name is one of Vowpal Wabbit."""
     return unpacked_name(Path(path)).endswith((".vw", ".dsjson"))

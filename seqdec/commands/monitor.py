@@ -32,7 +32,7 @@ _REPORT = "report"
 
 @dataclass(frozen=True, kw_only=True)
 class Monitor(Located):
-    """Look at the log of an OnlineAgent, also while it is in use: prints tables, fills a folder with a page."""
+    """Summarize the log of an OnlineAgent, even while it is in use; print tables and save them as a page."""
 
     name: ClassVar[str] = "monitor"
     choices: ClassVar[Mapping[str, Choice]] = {}
@@ -40,11 +40,11 @@ class Monitor(Located):
     folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FOLDER")]
     """Folder of an OnlineAgent, or its decisions.sqlite."""
     periods: int = 20
-    """Parts of equally many decisions."""
+    """Number of periods, each with equally many decisions."""
     reward_range: str | None = None
-    """Least and largest possible reward, separated by a comma; by default 0,1 if no other rewards occur."""
+    """Smallest and largest possible reward, separated by a comma; default: 0,1 if no other rewards occur."""
     anytime: bool = False
-    """Also say which arm is best and what the agent has earned over its control group, as often as the log is read."""
+    """Also report the best arm and the gain over the control group, however often the log is read."""
     out: Path = Path("results/monitor")
     """Folder for the tables, the figure and the page."""
 

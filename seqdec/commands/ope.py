@@ -1,4 +1,4 @@
-"""Comparison of a policy with what is done now, from a log.
+"""Comparison of a policy with the policy that wrote a log.
 
 DIR/manifest.json                 options, comparison, overlap of the two policies, mean rewards
 DIR/windows.parquet, .csv         difference in parts of the log
@@ -73,7 +73,7 @@ _TOLD = ("verdict", "decision", "difference", "target", "baseline", "estimator")
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation(Distributed):
-    """Compare a policy with what is done now, from its log: prints a verdict, fills a folder with tables, figures."""
+    """Compare a policy with the one that wrote a log; print a verdict and save tables and figures."""
 
     name: ClassVar[str] = "ope"
     choices: ClassVar[Mapping[str, Choice]] = {
@@ -84,57 +84,54 @@ class Evaluation(Distributed):
 
     log: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="LOG")]
     """Parquet or CSV file with the columns timestamp, action, reward, propensity, context_0, ..., or those named below;
-    a folder of such parquet files, evaluated by sums on all cores or a cluster, for logs of any size; a .vw or .dsjson
-    file of Vowpal Wabbit, perhaps compressed; an OnlineAgent's folder or decisions.sqlite; or open-bandit,
-    open-bandit-men or open-bandit-women.
+    a folder of such parquet files, for logs of any size, read on all cores or a cluster; a .vw or .dsjson file of
+    Vowpal Wabbit, optionally compressed; an OnlineAgent's folder or decisions.sqlite; or open-bandit, open-bandit-men
+    or open-bandit-women.
     """
     policy: str = "greedy"
-    """Policy to value: one of `seqdec list`, acting on the model's belief; uniform; bts, for open-bandit; or a file
-    (parquet, or CSV, also compressed) with the columns probability_0, probability_1, ..., and for predicted rewards,
-    made without a row's own, predicted_0, predicted_1, ...; or columns: these, in the files of a folder.
+    """Policy to evaluate: a name of `seqdec list`, applied to the model's belief; uniform; bts, for open-bandit; a
+    parquet or CSV file with the columns probability_0, probability_1, ..., and optionally out-of-sample predicted
+    rewards, predicted_0, predicted_1, ...; or "columns", for these columns in the files of a folder.
     """
     baseline: str = "logged"
-    """What the policy is compared with: logged, the mean reward of the log; uniform; or a file, as of the policy."""
+    """Comparison: logged, the mean reward of the log; uniform; or a file, as for the policy."""
     model: str | None = None
     """Filter of the policy: linear, hilofi, lolofi or lrkf, all but linear with a hidden layer of 32 units. With folds,
-    rewards are predicted by it or by scikit-learn, whichever has the higher held-out likelihood. By default hilofi, and
-    for uniform, bts and files none: they are compared by weights alone.
+    rewards are predicted by it or by scikit-learn, whichever has the higher held-out likelihood. Default: hilofi, but
+    no model for uniform, bts and files, which are compared by weights alone.
     """
     folds: int = 5
-    """Folds of the cross-fitting; 0: prequential, each row from those before it."""
+    """Folds for cross-fitting; 0 predicts each row from the rows before it."""
     context: str | None = None
-    """Columns of the contexts, separated by commas: numbers, text, dates, encoded as by seqdec.features.Encoder.fit."""
+    """Context columns, separated by commas: numbers, text or dates, encoded by seqdec.features.Encoder.fit."""
     action: str = "action"
-    """Column of the actions: numbers from 0, or names."""
+    """Column of the actions: integers from 0, or names."""
     reward: str = "reward"
     """Column of the rewards."""
     reward_default: float | None = None
-    """Reward of rows without one in a table, such as 0 where only clicks are written; by default such rows are refused.
-    """
+    """Reward of rows without one, such as 0 if only clicks are logged; by default such rows are an error."""
     propensity: str = "propensity"
-    """Column of the propensities; estimated: by a calibrated classifier; none: for the direct method only."""
+    """Column of the propensities; or estimated, by a calibrated classifier; or none, for the direct method only."""
     time: str | None = None
-    """Column of the times; by default timestamp, or the order of the rows."""
+    """Column of the times; default: timestamp, or the order of the rows."""
     actions: int | None = None
-    """Number of actions, for a log without masks, names and features of actions."""
+    """Number of actions; needed only if the log does not define it."""
     estimators: str | None = None
-    """Estimators and settings of the table, separated by commas: "auto, snips, dr(shrinkage=slope)"."""
+    """Estimators in the table, with settings, separated by commas: "auto, snips, dr(shrinkage=slope)"."""
     groups: str | None = None
-    """Column of groups, such as users, whose rows depend on each other."""
+    """Column of groups of dependent rows, such as users."""
     window: str | None = None
-    """Parts of the log in which the difference is watched: a number of rows, or of dates a time, such as 7D. By default
-    five.
-    """
+    """Windows in which the difference is shown: a number of rows, or a time such as 7D; default: a fifth of the log."""
     reward_range: str | None = None
-    """Least and largest possible reward, separated by a comma; by default 0,1 if no other rewards occur."""
+    """Smallest and largest possible reward, separated by a comma; default: 0,1 if no other rewards occur."""
     anytime: bool = False
-    """Make the interval of the difference hold however often the growing log is read, also for a policy that learns."""
+    """Make the interval of the difference valid at every reading of a growing log, also for a policy that learns."""
     samples: int = 1000
     """Bootstrap samples."""
     seed: int = 0
     """Seed of folds, beliefs, bootstrap and replay."""
     out: Path = Path("results/ope")
-    """Folder for the table and the figure."""
+    """Folder for the tables and figures."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -168,7 +165,7 @@ class Evaluation(Distributed):
         self.check_backend()
         self._check_folder()
         if self.policy == "bts" and self.log not in CAMPAIGNS:
-            raise ValueError(f"the policy bts is known for the log open-bandit only; got {self.log}")
+            raise ValueError(f"the policy bts is available only for open-bandit; got {self.log}")
         if self.estimators is not None:
             for one in parsed(self.estimators):
                 if one.log is not Log:
@@ -176,20 +173,19 @@ class Evaluation(Distributed):
         self._check_columns()
 
     def _check_folder(self) -> None:
-        """Raises ValueError for what a folder has not, or only a folder has."""
+        """Raises ValueError for options without effect on the log: a folder, or not."""
         here = is_folder(self.log)
         names = _OF_ROWS if here else ("backend", "address", "workers")
         given = [name for name in names if getattr(self, name) != getattr(type(self), name)]
         given += ["propensity"] * (here and self.propensity in (ESTIMATED, NONE))
         if given:
             raise ValueError(
-                f"--{given[0].replace('_', '-')} is not for {self.log}, which is {'a' if here else 'no'} "
-                f"folder of parquet files: leave it out"
+                f"--{given[0].replace('_', '-')} does not apply to {self.log}, which is {'a' if here else 'not a'} "
+                f"folder of parquet files; leave it out"
             )
         if here is not (self.policy in (_UNIFORM, _COLUMNS)) and (here or self.policy == _COLUMNS):
-            raise ValueError(
-                f"policy: of a folder of parquet files it is uniform or columns; got {self.policy} for {self.log}"
-            )
+            need = "must be uniform or columns for" if here else "columns requires"
+            raise ValueError(f"policy {need} a folder of parquet files; got {self.policy} for {self.log}")
 
     def _check_columns(self) -> None:
         given = {name: getattr(self, name) for name in _OF_TABLES}
@@ -200,7 +196,7 @@ class Evaluation(Distributed):
             return
         if self.log in CAMPAIGNS or is_vowpal_wabbit(self.log) or is_database(self.log):
             name, value = next(iter(named.items()))
-            raise ValueError(f"{name}: {self.log} is not a table; got {value!r}: leave the option out")
+            raise ValueError(f"--{name.replace('_', '-')} {value} does not apply to {self.log}, which is not a table")
         named.pop("reward_default", None)
         known = list(map(str, read_any_table(Path(self.log))[0].columns))
         for name, value in named.items():
@@ -268,7 +264,7 @@ class Result(NamedTuple):
     known: tuple[float, float] | None
     """(mean, standard error) of the policy's own log, or None"""
     weights: np.ndarray | None
-    """(n,), NaN where propensities are unknown; None of a folder"""
+    """(n,), NaN where propensities are unknown; None for a folder"""
 
 
 def evaluate(options: Evaluation) -> Result:

@@ -58,11 +58,11 @@ class Serve:
     file: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE")] = Path("seqdec.toml")
     """Settings, in TOML."""
     port: int | None = None
-    """Listen on this port, not on that of the settings: of several servers on one machine."""
+    """Port, instead of the one in the settings; for several servers on one machine."""
     init: bool = False
-    """Write FILE, an example with two deployments, and end."""
+    """Write an example with two deployments to FILE, and exit."""
     new_key: bool = False
-    """Print an API key, and its SHA-256 for the settings, and end."""
+    """Print an API key and its SHA-256 for the settings, and exit."""
 
     def execute(self, *, trust: bool = False) -> None:
         """Raises ValueError for settings that cannot be served, OSError."""
@@ -70,13 +70,13 @@ class Serve:
         if self.init:
             if file.exists():
                 raise FileExistsError(
-                    f"{file} is there already: give another name, or start it: seqdec serve {self.file}"
+                    f"{file} exists already; choose another name, or start it with seqdec serve {self.file}"
                 )
             file.write_text(_EXAMPLE, encoding="utf-8")
-            return print(f"{file} is an example with two deployments. Start it: seqdec serve {self.file}")
+            return print(f"{file} is an example with two deployments. Start it with seqdec serve {self.file}")
         if not self.new_key and not file.is_file():
-            what = f"{file} is a folder" if file.is_dir() else f"there is no file {file}"
-            raise FileNotFoundError(f"{what}: give a file of settings; seqdec serve --init shop.toml writes an example")
+            what = f"{file} is a folder" if file.is_dir() else f"no such file: {file}"
+            raise FileNotFoundError(f"{what}. Pass a file of settings; seqdec serve --init shop.toml writes an example")
         from seqdec import serve
         from seqdec.serve.access import new_key
 

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Init:
-    """Make the tables of a log, or those of this version of seqdec, and let a role of servers use them."""
+    """Create or upgrade the tables of a log, and grant a role access to them."""
 
     url: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="URL")]
-    """postgresql://user:password@host/database, of a role that may make schemas."""
+    """postgresql://user:password@host/database, of a role that may create schemas."""
     schema: str
-    """Schema of the log, made if it is not there; seqdec_NAME for the deployment NAME of servers."""
+    """Schema of the log, created if missing; seqdec_NAME for the deployment NAME of servers."""
     role: str | None = None
-    """Role that servers use: it may read and write rows, and make no tables."""
+    """Role of the servers, which may read and write rows but not create tables."""
 
     def execute(self) -> None:
         from seqdec.service.postgres import Postgres, check_role, grant, prepare
@@ -37,15 +37,15 @@ class Init:
                 grant(place, self.role)
             print(f"{place} is ready{'' if self.role is None else f' for the role {self.role!r}'}")
         if not shared and self.schema != SERVERS:
-            print(f"Servers of seqdec serve do not look there: for their deployment NAME it is {SERVERS}_NAME")
+            print(f"seqdec serve does not use this schema: for its deployment NAME it is {SERVERS}_NAME")
 
 
 @dataclass(frozen=True)
 class Copy:
     """Copy a log that is not in use from a folder to PostgreSQL, or back; tokens stay valid.
 
-    What a server keeps of a deployment goes with its log: FOLDER/deployments/NAME/agent to or from the schema
-    seqdec_NAME.
+    For a deployment of a server, copy FOLDER/deployments/NAME/agent to or from the schema seqdec_NAME; this includes
+    the server's own records.
     """
 
     source: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="FROM")]
@@ -62,14 +62,14 @@ class Copy:
         source, to = self._place(self.source), self._place(self.to)
         name = deployment_of(source) if isinstance(source, Path) else None
         if name is not None and self.schema != f"{SERVERS}_{name}":
-            raise ValueError(f"servers look for the deployment {name} elsewhere: use --schema {SERVERS}_{name}")
+            raise ValueError(f"the deployment {name} needs --schema {SERVERS}_{name}; got {self.schema}")
         counts = copy(source, to)
         print(*(f"{table}: {count:,}" for table, count in counts.items() if count), sep="\n")
         if self.schema.startswith(f"{SERVERS}_"):
             from seqdec.serve.kept import carry  # which needs what a server needs
 
             if name := carry(source, to):
-                print(f"the deployment {name} goes on in {to}")
+                print(f"the deployment {name} continues in {to}")
 
     def _place(self, text: str) -> "Path | Postgres":
         from seqdec.service.postgres import Postgres
@@ -81,7 +81,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class Store:
-    """Logs in PostgreSQL, of several servers: make their tables, or copy a log there or back."""
+    """Logs in PostgreSQL, for several servers: create their tables, or copy a log there or back."""
 
     call: Annotated[Init, tyro.conf.subcommand("init")] | Annotated[Copy, tyro.conf.subcommand("copy")]
 

@@ -1,8 +1,8 @@
 """Agents x environments x settings x seeds.
 
-DIR/config.toml           the configuration; its form is in docs/sweeps.md
+DIR/config.toml           the configuration, see docs/sweeps.md
 DIR/cells/KEY.parquet     a finished cell, a row for each seed; KEY is a digest of all that determines it
-DIR/sweep.parquet         all finished cells, sorted: the same bytes whatever computed them, in whatever order
+DIR/sweep.parquet         all finished cells, sorted; the same bytes in whatever order and wherever they were computed
 DIR/summary.csv, DIR/rewards.png
 """
 
@@ -91,14 +91,14 @@ class Cell(NamedTuple):
 class Sweep(Distributed):
     """Run agents x environments x settings of a TOML file, on all cores or a Ray cluster.
 
-    Finished cells in the folder are kept: the same command, or --resume, computes the others.
+    The same command, or --resume, keeps finished cells in the folder and computes the others.
     """
 
     name: ClassVar[str] = "sweep"
     choices: ClassVar[Mapping[str, Choice]] = {"backend": Choice("backend", ("local", "ray"))}
 
     config: tyro.conf.Positional[Path]
-    """TOML file with steps, seeds, environments and agents; its form is in docs/sweeps.md."""
+    """TOML file with steps, seeds, environments and agents, see docs/sweeps.md."""
     out: Path = Path("results/sweep")
     """Folder of the results."""
 
@@ -154,7 +154,7 @@ class Sweep(Distributed):
         planned = read_manifest(folder).get("cells", [])
         files = [path for path in (_file(folder, key) for key in planned) if path.is_file()]
         if not files:
-            raise ValueError(f"{folder} holds no finished cell yet")
+            raise ValueError(f"{folder} has no finished cell yet")
         table = pd.concat([read_table(path)[0] for path in files])
         table = table.sort_values([*CELL, "seed"], ignore_index=True)
         write_table(folder / "sweep.parquet", table)
@@ -213,7 +213,7 @@ def read_cells(path: Path) -> list[Cell]:
     try:
         text = read_text(path)
     except FileNotFoundError as error:
-        raise ValueError(f"there is no configuration {path}") from error
+        raise ValueError(f"no such file: {path}") from error
     try:
         config = tomllib.loads(text)
     except ValueError as error:

@@ -69,17 +69,17 @@ class Tune(Located):
     }
 
     experiment: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="EXPERIMENT")]
-    """A bandit among the experiments of `seqdec list`."""
+    """An experiment of `seqdec list` that is a bandit."""
     agent: str
-    """Agent, as in --agents of the experiment: hilofi, or hilofi+greedy."""
+    """Agent, such as hilofi or hilofi+greedy, as in the experiment's --agents."""
     budget: int = 20
-    """Trials, the first with the present settings."""
+    """Number of trials; the first has the current settings."""
     steps: int = 1000
-    """Steps of a trial, the first of the stream."""
+    """Steps of each trial."""
     seed: int = 1000
-    """Seed of the data's order, not one that is reported."""
+    """Seed for shuffling the data; must exceed the experiment's seeds."""
     seeds: int = 1
-    """Orders of a trial, SEED, SEED + 1, ..., whose mean counts."""
+    """Runs of each trial, with seeds SEED, SEED + 1, ...; the mean counts."""
     out: Path = Path("results/tune")
     """Folder for settings, trials and the figure, shared by several agents."""
 
@@ -88,16 +88,16 @@ class Tune(Located):
         check_seeds(self.seed, self.seeds)
         chosen = _experiment(self.experiment)
         if Bandit not in chosen.__mro__:
-            raise ValueError(f"{self.experiment!r} is no bandit with agents that could be tuned")
+            raise ValueError(f"{self.experiment!r} is not a bandit, so its agents cannot be tuned")
         options = chosen(agents=self.agent)
         if self.seed < options.seed + options.seeds:
-            raise ValueError(f"seed must be above those that the experiment reports; got {self.seed}")
+            raise ValueError(f"seed must be larger than the experiment's seeds; got {self.seed}")
         names = options.names()
         if len(names) > 1:
             raise ValueError(f"tune takes one agent at a time; got {self.agent!r}")
         name = names[0]
         if name.endswith(".published"):
-            raise ValueError(f"{name} has the settings of the paper; tune {name.removesuffix('.published')}")
+            raise ValueError(f"{name} has fixed settings, the paper's; tune {name.removesuffix('.published')}")
         kind = options.kind(name)
         present = {key: one.default for key, one in inspect.signature(agents.REGISTRY[kind]).parameters.items()}
         present |= options.presets(kind) | options.found().get(kind, {}).get("settings", {})
@@ -108,7 +108,7 @@ class Tune(Located):
         make = functools.partial(agents.make, kind, env, **fixed)
         limits = {key: limit for key, limit in ranges(kind, present).items() if _takes(make, key, limit)}
         if not limits:
-            raise ValueError(f"{kind} has no setting that could be tuned; seqdec.agents.ranges lists those that can")
+            raise ValueError(f"{kind} has no settings to tune; seqdec.agents.ranges lists those of each agent")
         start = {key: min(max(float(present[key]), low), high) for key, (low, high) in limits.items()}
         reward = _objective(functools.partial(options.agent, name, env, **fixed), env, self)
         return Plan(kind, start, [bo.Real(*limit, log=True) for limit in limits.values()], reward)

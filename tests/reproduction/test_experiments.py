@@ -60,9 +60,9 @@ def test_a_preset_changes_defaults_only_and_the_help_says_which(name: str, flag:
 @pytest.mark.parametrize("name", ["mnist", "classify", "cifar"])
 def test_published_agents_are_those_of_the_paper(name: str) -> None:
     chosen: Any = commands.REGISTRY[name]
-    with pytest.raises(ValueError, match=f"the paper states no settings of random in {name}, but those of "):
+    with pytest.raises(ValueError, match=f"no published settings in {name}; the paper has settings for "):
         chosen(agents="random.published").check()
-    with pytest.raises(ValueError, match="states no settings of lrkf in digits, nor of any other agent: take lrkf"):
+    with pytest.raises(ValueError, match="no published settings in digits; use lrkf"):
         Digits(agents="lrkf.published").check()
     every = ",".join(f"{kind}.published" for kind in chosen.paper)
     team = chosen(agents=every).check().agents

@@ -79,7 +79,7 @@ def test_published_agents_have_the_settings_of_the_paper(small: None) -> None:
     stated = options.of_paper("last_layer_laplace", env)
     assert (stated["buffer"], stated["inner_steps"]) == (10, 50)
     with pytest.raises(
-        ValueError, match=r"the paper states no settings of adamw in kuairec, but those of hilofi, last"
+        ValueError, match=r"adamw\.published: no published settings in kuairec; the paper has settings for hilofi, last"
     ):
         kuairec.KuaiRec(agents="adamw.published").check()
 

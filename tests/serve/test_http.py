@@ -520,12 +520,12 @@ def test_a_port_in_use_is_refused_before_anything_is_opened(served: Running, tmp
 def test_a_missing_file_of_settings_names_the_remedy(tmp_path: Path) -> None:
     from seqdec.commands.serve import Serve
 
-    with pytest.raises(FileNotFoundError, match=r"no file .*shop.toml: .* --init shop.toml writes an example"):
+    with pytest.raises(FileNotFoundError, match=r"no such file: .*shop.toml. .* --init shop.toml writes an example"):
         Serve(tmp_path / "shop.toml").execute()
     with pytest.raises(FileNotFoundError, match="is a folder: give a file"):
         Serve(tmp_path).execute()
     (tmp_path / "shop.toml").touch()
-    with pytest.raises(FileExistsError, match="is there already"):
+    with pytest.raises(FileExistsError, match="exists already"):
         Serve(tmp_path / "shop.toml", init=True).execute()
 
 
