@@ -3,7 +3,7 @@
     auto                        the default
     linear                      rewards linear in contexts or features: a tenth of the time of auto
     pooled                      the same for hundreds of actions and more, which learn from each other
-    hashed                      the same for contexts of 100,000 hashed numbers and more, in time of those not zero
+    hashed                      the same for 100,000 hashed numbers and more; only the nonzero ones cost time
     hilofi, lrkf, lolofi, lofi  networks learned by one Kalman step per reward, without a memory of observations
     ekf                         the same with a full covariance, for small models; process_noise follows a drift
     subspace                    a Kalman filter in a random subspace of the weights
@@ -18,12 +18,12 @@ Baselines of the papers, trained on a memory:
     neural_linear               the same by Bayesian linear regression
     vbll, on_vbll               the same by variational inference, on a memory and online
     ensemble                    networks trained on bootstrap samples
-    gp                          a Gaussian process on the last observations: few, expensive decisions
+    gp                          a Gaussian process on the last observations, for few, expensive decisions
 
-`capabilities(name)` lists the spaces of each. `agent` builds one of any `seqdec.core.Learner` and policy,
-`from_filter` of a filter, `neural` of a network and an optimizer. `exploring` gives any of them a floor of its
-propensities that falls with time, `guarded` a least and a largest share of each arm, `conservative` a least share of
-what a control arm would have earned.
+`capabilities(name)` lists the spaces of each. `agent` builds one from any `seqdec.core.Learner` and policy,
+`from_filter` from a filter, `neural` from a network and an optimizer. Wrappers for any of them: `exploring` adds a
+propensity floor that falls with time, `guarded` bounds each arm's share, `conservative` guarantees a share of a control
+arm's reward.
 """
 
 if __name__ != "seqdec.agents":

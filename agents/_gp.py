@@ -63,10 +63,10 @@ def gp(
     Args:
         spaces: with observation_space and action_space; a Dict of candidates with numbers only.
         policy: name or acquisition of `seqdec.policies`.
-        buffer: B, observations kept.
+        buffer: B, number of observations kept.
         length_scale: l, in units of the observation.
         scale: prior variance s of an expected response.
-        noise_variance: v.
+        noise_variance: observation variance v.
         num_candidates: points per decision, for Box actions only; None is 256.
 
     Raises TypeError or ValueError for row numbers of a table, other spaces, and a setting out of range.

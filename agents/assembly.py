@@ -37,22 +37,22 @@ def agent(
     num_candidates: int | None = None,
     refine: bool = False,
 ) -> Agent:
-    """Learner x policy.
+    """An agent from a learner and a policy.
 
-    Scalar feedback is the response of the action, a vector that of every action. For an action out of range, or
-    feedback not finite or as large as 1e15, the learner gets NaN and rejects it.
+    Scalar feedback is the action's response, a vector has one for every action. For an action out of range, or
+    feedback that is not finite or at least 1e15, the learner gets NaN and rejects it.
 
     Args:
-        learner: of one response per Discrete action, per candidate of a Dict, or, for Box actions, per concatenated
+        learner: one response per Discrete action, per candidate of a Dict, or, for Box actions, per concatenated
             row of observation and action.
         policy: name or acquisition of `seqdec.policies`.
         spaces: with observation_space and action_space.
         name: shown in tables and figures.
         settings: recorded in the manifest of a run; the policy's name is added where missing.
         num_candidates: points per decision, for Box actions only; None is 256.
-        refine: for Box actions, offer as many points again near the best; there is no `act_batch` then.
+        refine: for Box actions, try as many points again near the best; without `act_batch`.
 
-    Raises TypeError or ValueError for other spaces, and for a policy that needs uncertainty where the learner has none.
+        Raises TypeError or ValueError for other spaces, or a policy that needs uncertainty if the learner has none.
     """
     acquisition, called = policies.resolve(policy)
     if acquisition.needs != "mean" and not learner.uncertain:
@@ -121,7 +121,7 @@ def means_only(mean: Callable[[PyTree], Array]) -> Posterior:
 
 
 def decide(key: Key, acquisition: Acquisition, question: Posterior, choices: Choices, observation: PyTree) -> Action:
-    """Play by the law of the acquisition; see `Action.propensity` for what has none."""
+    """Draw from the law of the acquisition; `Action.propensity` says when it is unknown."""
     obs, mask = _unmasked(observation)
     offer, play = jax.random.split(key)
     candidates, spread = choices.candidates(offer, obs), choices.spread

@@ -152,7 +152,7 @@ def _of_box(
 
 
 def near_best(choices: Choices, question: Posterior, space: gym_spaces.Box) -> Choices:
-    """`choices` with as many points near the best of the mean, within a tenth, then a hundredth of the box."""
+    """`choices` with as many points again near the best mean, within a tenth, then a hundredth of the box."""
     low, high = (bound.ravel()[None] for bound in limits(space))
     whole, size = not np.issubdtype(space.dtype, np.floating), low.size
     if not size:

@@ -66,15 +66,14 @@ def hilofi(
         model: flax module or `seqdec.models.Network` with one output per action; None is LeNet5 for 28 x 28 images,
             `seqdec.agents.scorer` for candidates, else an MLP with two hidden layers of 50 units. The output layer is
             detected, or a Network's `is_last`.
-        likelihood: of `seqdec.likelihoods`; None is gaussian(noise_variance).
+        likelihood: observation model, from `seqdec.likelihoods`; None is gaussian(noise_variance).
         noise_variance: observation variance R.
         num_candidates: points per decision, for Box actions only; None is 256.
-        rehearsal: of past observations; None: none.
-        average: decay a in [0, 1) of the moving average of means, by which it acts (`seqdec.agents.averaging`); 0:
-            none.
-        standardize: contexts of at most 256 numbers, numbers of candidates, and Box actions in standard units
+        rehearsal: a `seqdec.agents.Rehearsal` of past observations, or None.
+        average: act by a moving average of means with decay a in [0, 1) (`seqdec.agents.averaging`); 0: no average.
+        standardize: whether contexts of at most 256 numbers, candidates' numbers and Box actions are in standard units
             (`seqdec.agents.wrappers.standard`).
-        rank: and all others, as in `seqdec.filters.hilofi`.
+        rank, others: as in `seqdec.filters.hilofi`.
 
     Raises:
         ValueError, TypeError: a setting or a space does not fit.
@@ -211,7 +210,7 @@ def subspace(
     initial_std_table: TableStd = 1.0,
     numerics: Numerics = Numerics(),
 ) -> Agent:
-    """Subspace EKF: a dense belief over d random directions of parameter space, all others are fixed.
+    """Subspace EKF: a dense belief over d random directions of parameter space; the others are fixed.
 
     Arguments up to `standardize` as in `seqdec.agents.hilofi`, others as in `seqdec.filters.subspace`.
     """
@@ -219,7 +218,7 @@ def subspace(
 
 
 class FromFilter:
-    """What `from_filter` returns: (spaces, *, keywords) -> agent."""
+    """Result of `from_filter`: (spaces, *, keywords) -> agent."""
 
     def __init__(self, make_filter: Callable[..., Filter], policy: str, presets: Mapping[str, Any]) -> None:
         self.filter, self.policy, self.presets = make_filter, policy, presets
@@ -262,8 +261,8 @@ def from_filter(factory: Callable[..., Filter] | str, policy: str, **presets: An
     Args:
         factory: (network, likelihood, *, keywords) -> Filter, or "module:function". With a keyword `numerics`, acting
             and learning share the linearization if the policy linearizes too.
-        policy: the default.
-        **presets: values of the filter's keywords.
+        policy: default policy of the agents.
+        **presets: defaults of the filter's keywords.
     """
     return FromFilter(load(factory) if isinstance(factory, str) else factory, policy, presets)
 

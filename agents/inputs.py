@@ -14,10 +14,10 @@ from seqdec.runtime import alike, check_process
 
 
 def refuse_unused(factory: Callable[..., Any], given: Mapping[str, Any], where: str) -> None:
-    """Refuse keywords without effect that differ from their default.
+    """Raise TypeError for keywords without effect that differ from their default.
 
     Args:
-        factory: with the defaults.
+        factory: function whose signature has the defaults.
         given: values of the keywords.
         where: when they have no effect, such as "with a likelihood".
 

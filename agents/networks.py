@@ -64,16 +64,15 @@ def scorer(
     """The network of a bandit with candidates: embeddings of their integer entries, and a module on top.
 
     Args:
-        spaces: anything whose observation_space is a Dict with a row per candidate; integers are row numbers of a
-            table, from 0.
+        spaces: observation_space is a Dict with a row per candidate; integers are row numbers of a table, from 0.
         module: flax module of the dict of a candidate, embeddings and features, with one output. A `models.Score` or
             `models.Linear` gets all floats as one vector, "features". None is `models.Score` with intercepts, the
             product of the embeddings, a direct path of the features, and a hidden layer of 20 units.
         tables: names of the entries with embeddings; None is all integers. Other integers are left out.
         width: numbers in an embedding.
-        std: of the initial embeddings; intercepts start at zero.
+        std: standard deviation of the initial embeddings; intercepts start at zero.
 
-    Raises TypeError for other observations, and for a table whose entry is not a row number per candidate.
+        Raises TypeError for other observations, or a table whose entry is not a row number per candidate.
     """
     parts = spaces_of(spaces).observation_space
     if not isinstance(parts, gym_spaces.Dict):

@@ -1,4 +1,4 @@
-"""Search ranges of the settings in which agents are tuned, by keyword, on a logarithmic scale."""
+"""Search ranges of agents' settings, by keyword, on a logarithmic scale."""
 
 from collections.abc import Mapping
 
@@ -29,7 +29,7 @@ def ranges(kind: str, defaults: Mapping[str, object]) -> dict[str, tuple[float, 
 
     Args:
         kind: name of the agent.
-        defaults: of its keywords; 0 stays 0, others than numbers are left out.
+        defaults: values of its keywords; 0 stays 0, values other than numbers are left out.
     """
     known = {**RANGES, **_OWN.get(kind, {})}
     numbers = [name for name, value in defaults.items() if isinstance(value, float | int) and value > 0]

@@ -1,4 +1,4 @@
-"""Baselines: random play, and for candidates popularity."""
+"""Baselines: random play, and popularity for candidates."""
 
 from typing import NamedTuple
 
@@ -67,15 +67,15 @@ def random(spaces: HasSpaces) -> Agent:
 def popularity(
     spaces: HasSpaces, *, item: str = "video", prior_plays: float = 1.0, policy: str | Acquisition = "greedy"
 ) -> Agent:
-    """The candidate with the best running mean reward, whoever the user is.
+    """The candidate with the best running mean reward, the same for all users.
 
     The mean of an item is (its rewards + prior_plays * m) / (its plays + prior_plays), m the mean of all rewards.
 
     Args:
-        spaces: observations that are a Dict with row numbers of items.
-        item: their name in it.
-        prior_plays: average plays each item starts with, > 0.
-        policy: of `seqdec.policies`, one that needs only the expected responses.
+        spaces: observations are a Dict with row numbers of items.
+        item: name of the row numbers in it.
+        prior_plays: number of plays with mean reward m that each item starts with, > 0.
+        policy: a policy of `seqdec.policies` that needs only the expected responses.
 
     Raises TypeError without such row numbers, ValueError for other settings.
     """

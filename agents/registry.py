@@ -9,7 +9,7 @@ from seqdec.registry import Outside, Registry, keywords
 
 
 class Capabilities(NamedTuple):
-    """What an agent is, and which keywords it has."""
+    """The kind, spaces and keywords of an agent."""
 
     kind: str
     """"filter"; "network", trained by an optimizer, without uncertainty; "head", a trained network with a belief about
@@ -101,7 +101,7 @@ def names() -> tuple[str, ...]:
 
 
 def make(name: str, spaces: HasSpaces, **options: Any) -> Agent:
-    """The agent called `name`; `options` go to the function of that name in `seqdec.agents`.
+    """The agent called `name`, for an environment or other `spaces`; `options` go to its function in `seqdec.agents`.
 
     Raises:
         ValueError: unknown name, with a suggestion.

@@ -27,7 +27,7 @@ def adamw(
     inner_steps: int = 5,
     num_candidates: int | None = None,
 ) -> Agent:
-    """Network trained by AdamW on the newest observation; arguments as in `seqdec.agents.neural`."""
+    """Network trained by AdamW on the newest observation; arguments as in `replay_adamw`."""
     return _trained("adamw", optax.adamw, **locals())
 
 
@@ -41,7 +41,7 @@ def muon(
     inner_steps: int = 1,
     num_candidates: int | None = None,
 ) -> Agent:
-    """Network trained by Muon on the newest observation; arguments as in `seqdec.agents.neural`."""
+    """Network trained by Muon on the newest observation; arguments as in `replay_adamw`."""
     return _trained("muon", contrib.muon, **locals())
 
 
@@ -55,7 +55,7 @@ def koala_plus_plus(
     inner_steps: int = 5,
     num_candidates: int | None = None,
 ) -> Agent:
-    """Network trained by KOALA++ on the newest observation; arguments as in `seqdec.agents.neural`.
+    """Network trained by KOALA++ on the newest observation; arguments as in `replay_adamw`.
 
     Defaults are the best of ten settings on the digits bandit.
     """
@@ -78,10 +78,10 @@ def replay_adamw(
 
     Args:
         spaces: with observation_space and action_space.
-        policy: of `seqdec.policies`, one that needs only the expected responses.
+        policy: a policy of `seqdec.policies` that needs only the expected responses.
         model: as in `seqdec.agents.hilofi`.
         head: loss and belief of a network, as in `seqdec.agents.neural`; None: no uncertainty.
-        learning_rate: of the optimizer.
+        learning_rate: learning rate of the optimizer.
         inner_steps: gradient steps per observation.
         batch_size: rows of a minibatch with the newest; None is the whole memory.
         capacity: rows of the reservoir, a uniform sample of all observations.

@@ -30,17 +30,17 @@ _TOLERANCE = 1e-4
 
 
 def check(env: Environment, *, steps: int = 16, seed: int = 0) -> None:
-    """Check that a functional environment keeps its contract over `steps` random actions, compiled.
+    """Check that a functional environment satisfies its contract over `steps` random actions, compiled.
 
     Observations must fit the space; they and the state must keep shapes and dtypes. Reward and regret are single
     numbers, regret at least 0 or NaN, the end of an episode a bool; equal keys give equal results.
 
     Raises:
-        TypeError: not a functional environment, or of spaces that no agent takes.
-        ValueError: it breaks the contract; the message says where and how to mend it.
+        TypeError: not a functional environment, or spaces that no agent supports.
+        ValueError: it violates the contract; the message says where and how to fix it.
 
     Warns:
-        UserWarning: arrays that belong into `params` are constants of the compiled program, or no reward is known.
+        UserWarning: arrays that belong in `params` are constants of the compiled program, or no reward is known.
     """
     if isinstance(env, Env):
         raise TypeError(f"{env} is a gymnasium.Env: check it with gymnasium.utils.env_checker.check_env")

@@ -45,8 +45,8 @@ def nonstationary(
     kind="drift": expected rewards (of linear arms: weights) take a Gaussian step of standard deviation `drift_std`, by
     default 0.1; where the params are data, two random actions are exchanged instead.
 
-    Regret is that of the current regime. Raises TypeError unless the actions are Discrete, and ValueError for change
-    points that do not increase from 1 on or a `drift_std` that is negative or has nothing to act on.
+    Regret refers to the current regime. Raises TypeError unless the actions are Discrete, and ValueError for change
+    points that do not increase from 1 on or a `drift_std` that is negative or without effect.
     """
     if not isinstance(env.action_space, Discrete) or env.action_space.n < 2:
         raise TypeError(f"only environments with two or more Discrete actions can change; got {env.action_space}")
@@ -85,7 +85,7 @@ def nonstationary(
 def permuted(
     env: Environment | str = "digits", *, change_points: Sequence[int] = (1_000, 2_000, 3_000, 4_000), **options: Any
 ) -> Environment:
-    """A bandit whose actions are all permuted at each change point; `options` are those of a named `env`."""
+    """A bandit whose actions are all permuted at each change point; `options` belong to a named `env`."""
     return nonstationary(resolve(env, options), change_points)
 
 
@@ -98,7 +98,7 @@ def drifting(
 ) -> Environment:
     """A bandit that changes a little at each change point.
 
-    As kind="drift" of `nonstationary`; `options` are those of a named `env`.
+    As kind="drift" of `nonstationary`; `options` belong to a named `env`.
     """
     return nonstationary(resolve(env, options), change_points, kind="drift", drift_std=drift_std)
 
@@ -112,8 +112,8 @@ class Corrupted(NamedTuple):
 def outliers(env: Environment | str = "digits", *, share: float = 0.05, **options: Any) -> Environment:
     """A bandit with rewards in [0, 1] that a step reports as 1 - reward with probability `share`.
 
-    Outliers are independent; under full information all outcomes of a step are flipped. Regret is that of the true
-    rewards. `options` are those of a named `env`.
+    Outliers are independent; under full information all outcomes of a step are flipped. Regret refers to the true
+    rewards. `options` belong to a named `env`.
     """
     env = resolve(env, options)
     params = Corrupted(env.params, checks.array("share", share, 0, 0.0, 1.0))

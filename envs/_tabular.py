@@ -42,7 +42,7 @@ class State(NamedTuple):
 
 
 def tables() -> tuple[str, ...]:
-    """Names of the environments of tables."""
+    """Names of the environments made from tables."""
     return ("adult", "census", "covertype", "financial", "jester", "mushroom", "statlog")
 
 

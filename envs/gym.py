@@ -1,7 +1,7 @@
 """Functional environments behind gymnasium's interface, one at a time or vectorized, and their registered ids.
 
-A functional environment continues with the next episode; the adapters hold it back until `reset`. The final observation
-of an episode repeats the context of the last action, and the end counts as terminated.
+A functional environment continues with the next episode; the adapters wait for `reset`. The final observation of an
+episode repeats the context of the last action, and the end counts as terminated.
 """
 
 import inspect

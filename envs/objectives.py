@@ -205,11 +205,11 @@ class QueryParams(NamedTuple):
 
 
 def query(objective: Objective, *, horizon: int = 100) -> Environment:
-    """The environment in which a step is a query of `objective`: actions are points of its box.
+    """The environment in which each step evaluates `objective` at an action, a point (d,) of its box.
 
-    The reward is minus the value observed, with noise; the regret the value without noise minus the minimum. Both are
-    NaN where the query fails or the point lies outside the box. The observation is the constant 1. An episode ends
-    after `horizon` queries. Raises ValueError for horizon < 1.
+    The reward is minus the noisy value; the regret is the noiseless value minus the minimum. Both are NaN where the
+    query fails or the point lies outside the box. The observation is the constant 1. An episode ends after `horizon`
+    queries. Raises ValueError for horizon < 1.
     """
     horizon = checks.count("horizon", horizon, 1)
     low, high = objective.bounds.T.astype(np.float32)

@@ -8,7 +8,7 @@ from seqdec.core import Array
 def reward_and_regret(action: Array, expected: Array, reward: Array, mask: Array | None = None) -> tuple[Array, Array]:
     """(reward, regret) of `action` (); regret = best allowed of `expected` (n,) - expected[action].
 
-    `reward` () is that of an allowed action. Both are NaN if it is out of range or not in `mask` (n,) bool.
+    `reward` () belongs to an allowed action. Both are NaN if the action is out of range or not in `mask` (n,) bool.
     """
     allowed = jnp.ones_like(expected, bool) if mask is None else mask
     index = in_range(action, expected.shape[0])

@@ -53,10 +53,10 @@ class State(NamedTuple):
 def recommender_log(
     log: RecommenderLog, *, order: str = "chronological", standardize: bool = True, horizon: int | None = None
 ) -> Environment:
-    """The blocks of `log` in turn; an action is the place of a candidate, the reward that of the log.
+    """Replay the blocks of `log`: an action is the place of a candidate, its reward is in the log.
 
-    The regret is the best reward of the block minus that of the action. An episode is `horizon` blocks, by default all,
-    and begins a new pass. `order`: "chronological", or "shuffled", random for each seed and the same for every agent.
+    The regret is the best reward of the block minus the action's. An episode is `horizon` blocks, by default all, and
+    begins a new pass. `order`: "chronological", or "shuffled", random for each seed and the same for every agent.
     `standardize` gives each feature mean 0 and deviation 1 over the candidates of the first day, or the first tenth.
 
     Raises ValueError for a log that cannot be replayed (`seqdec.data.check_log`) or an unknown order.

@@ -94,7 +94,7 @@ def names() -> tuple[str, ...]:
 
 
 def make(name: str, **options: Any) -> Environment:
-    """The environment called `name`; `options` go to the function of that name in `seqdec.envs`.
+    """The environment called `name`; `options` go to its function in `seqdec.envs`.
 
     >>> import seqdec
     >>> env = seqdec.envs.make("linear", noise_std=0.1)
@@ -103,7 +103,7 @@ def make(name: str, **options: Any) -> Environment:
 
     For an objective, `options` go to its function and `horizon` to `seqdec.envs.query`.
 
-    Raises ValueError, with a suggestion, for an unknown name, and whatever that function raises.
+    Raises ValueError, with a suggestion, for an unknown name, and what that function raises.
     """
     check_process()
     return REGISTRY.make(name, **options)
@@ -112,7 +112,7 @@ def make(name: str, **options: Any) -> Environment:
 def resolve(env: Environment | str, options: Mapping[str, Any]) -> Environment:
     """`env`, or the environment of that name with these options.
 
-    Raises TypeError for options beside an environment, and whatever `make` raises.
+    Raises TypeError for options beside an environment, and what `make` raises.
     """
     if isinstance(env, str):
         return make(env, **options)

@@ -1,1 +1,1 @@
-"""Networks trained by an optimizer on a memory, without a belief or with one over their last layer."""
+"""Networks trained by an optimizer on a memory, optionally with a belief over the last layer."""

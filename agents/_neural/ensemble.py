@@ -11,7 +11,7 @@ A draw of the posterior is a random member; mean and covariance are those of the
 
 where g_m is an untrained network of the same form with last weights N(0, beta^2 / F).
 
-Cost of an update: that of the network times the members.
+Cost of an update: the network's times the number of members.
 
 Sources: Osband, Blundell, Pritzel, Van Roy, "Deep exploration via bootstrapped DQN", 2016; Osband, Aslanides, Cassirer,
 "Randomized prior functions for deep reinforcement learning", 2018.
@@ -43,7 +43,7 @@ def members_head(
     Args:
         members: number of networks.
         bootstrap: "poisson", "bernoulli", or "none" for weights of 1.
-        prior_scale: beta of the randomized priors; 0: none.
+        prior_scale: beta, scale of the randomized priors; 0: none.
         noise_variance: observation variance of predictive distributions.
 
     Raises TypeError or ValueError for a setting out of range.

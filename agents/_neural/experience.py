@@ -1,7 +1,7 @@
 """Observations as rows of a `seqdec.memory.Memory`: inputs of the network and observed responses.
 
     Discrete actions                    x the context, y (n,) one response per action
-    Box actions, and Dict candidates    x (1, ...) the row played, y (1,)
+    Box actions, and Dict candidates    x (1, ...) the chosen row, y (1,)
 
 Rows of the first kind have a mask: one entry for a scalar reward, all under full information. Full information on a
 Dict of n candidates is n rows of the second kind.
@@ -108,7 +108,7 @@ class Batch(NamedTuple):
 
 
 def minibatch(memory: Memory, key: Key, state: MemoryState, newest: PyTree, size: int | None) -> Batch:
-    """The newest rows (k, ...), filled up to b = `size` with draws from the memory, which lacks them, and the newest.
+    """The newest rows (k, ...), filled up to b = `size` with draws from the newest and the memory without them.
 
     `size` None: the newest and the whole memory.
     """

@@ -107,10 +107,10 @@ def last_layer_laplace(
         policy: name or acquisition of `seqdec.policies`.
         model: as in `seqdec.agents.hilofi`.
         optimizer: any optax transformation, such as `optax.contrib.muon(1e-4)`; None is AdamW.
-        learning_rate: of AdamW.
-        inner_steps: gradient steps per observation, each on the newest and all of the buffer.
-        buffer: observations kept.
-        prior_std: and noise_variance, over, as in `laplace`.
+        learning_rate: learning rate of AdamW.
+        inner_steps: gradient steps per observation, each on the newest and the whole buffer.
+        buffer: number of observations kept.
+        prior_std, noise_variance, over: as in `laplace`.
         num_candidates: points per decision, for Box actions only; None is 256.
 
     Raises TypeError or ValueError for a space or a setting that does not fit.

@@ -110,10 +110,10 @@ def neural(
     name: str = "neural",
     settings: Mapping[str, Any] | None = None,
 ) -> Agent:
-    """Network x optimizer x memory.
+    """An agent from a network, an optimizer and a memory.
 
-    Optimizers that need the loss get it as the extra argument `value`. The time of an update is constant in the size
-    of the memory, unless `batch_size` is None.
+    Optimizers that need the loss get it as the extra argument `value`. The time of an update does not depend on the
+    size of the memory, unless `batch_size` is None.
 
     Args:
         spaces: with observation_space and action_space.
@@ -121,14 +121,14 @@ def neural(
         head: (network) -> loss and belief, such as `seqdec.agents.laplace`; None: no uncertainty.
         policy: name or acquisition of `seqdec.policies`; without a head, one that needs only the expected responses.
         model: a flax module or `seqdec.models.Network`; None as in `seqdec.agents.hilofi`.
-        memory: of `seqdec.memory`, for the observations before the newest; None is `memory.last(1)`.
+        memory: stores the observations before the newest (`seqdec.memory`); None is `memory.last(1)`.
         batch_size: rows of a minibatch with the newest; None is the newest and the whole memory.
         inner_steps: gradient steps per observation, each on its own minibatch.
         num_candidates: points per decision, for Box actions only; None is 256.
         name: shown in tables and figures.
-        settings: of optimizer and head, recorded in the manifest of a run.
+        settings: settings of optimizer and head, for the manifest of a run.
 
-    Raises TypeError or ValueError for other spaces, a setting out of range, or a policy without what it needs.
+        Raises TypeError or ValueError for other spaces, a setting out of range, or a policy that needs a head.
     """
     inner_steps = count("inner_steps", inner_steps)
     if batch_size is not None:

@@ -1,23 +1,23 @@
 r"""Default agent: a mixture of Bayesian regressions on raw and learned features, in standard units.
 
-Members. Each is a regression with an estimated noise variance (`seqdec.agents.regression.conjugate`), weighted by
+Members. Each is a regression with estimated noise variance (`seqdec.agents.regression.conjugate`), weighted by
 `seqdec.agents.regression.mixture`: for contexts with a weight vector per action, for candidates and Box actions with
 one for all rows. With z features in standard units (`seqdec.agents.regression.features`), members have (r z, 3), with
 r = 1 and r = 10; with the second features of rows r = 1 and 3, with the third r = 1; without covariances r = 1 and 0.3.
-The last has the hidden units h of a network, ((z, h(z), 1) / sqrt(10), 3). Beside those with z or h and the smallest r
-are members that forget with half-lives of 32, 128, 512 and 2,048 steps, the shorter ones only where they have fewer
-weights than steps, and two with z learn rewards minus their running mean. For contexts of at most 256 numbers one more
-is linear for the logarithms of rewards (`seqdec.agents.regression.logs`), for longer ones for few of their columns
+The last has the hidden units h of a network, ((z, h(z), 1) / sqrt(10), 3). Those with z or h and the smallest r have
+copies that forget with half-lives of 32, 128, 512 and 2,048 steps, the shorter ones only with fewer weights than steps,
+and two with z learn rewards minus their running mean. For contexts of at most 256 numbers one more member is linear in
+the logarithms of rewards (`seqdec.agents.regression.logs`), for longer ones in few of their columns
 (`seqdec.agents.regression.sparse`).
 
 Network. Each step takes one step of Adam on half the squared error, over the newest row and a minibatch of the memory.
-Parameters shrink by learning_rate min(1, 1000 / t) a step. Features are those of the average of the parameters over the
-last 100 steps (`seqdec.agents.averaging`), renewed at t = 16, 32, 48, ..., later every t / 10 steps: members with them,
-those with further features of rows, of columns that matter and of logarithms are recomputed from the memory, in the
-units of that time. In between each reward updates them exactly.
+Parameters shrink by learning_rate min(1, 1000 / t) a step. The features come from the average of the parameters over
+the last 100 steps (`seqdec.agents.averaging`), renewed at t = 16, 32, 48, ..., later every t / 10 steps: members with
+learned features, further row features, selected columns or logarithms are then recomputed from the memory, in the
+current units. In between each reward updates them exactly.
 
-More than 300 actions of contexts have no such mixture, but `seqdec.agents.regression.pooled`, and contexts of a
-`seqdec.features.SparseBox` `seqdec.agents.regression.hashed`.
+Contexts with more than 300 actions use `seqdec.agents.regression.pooled` instead, and contexts of a
+`seqdec.features.SparseBox` use `seqdec.agents.regression.hashed`.
 
 Cost of a step, for n actions or rows, F features and b rows in a minibatch: O(n F^2) to act, for draws on rows O(n F),
 O(F^2) and b gradients to learn, and O(n F^3) in every fourth of a half-life. Renewal costs a forward pass and O(n F^2)
@@ -122,6 +122,13 @@ def auto(
 ) -> Agent:
     """The default agent, without tuning for scale, noise or linearity of rewards.
 
+    The default policy is
+
+        candidates, Box actions                 thompson(scale=0.5)
+        row numbers of more than 256 rows       tempered_sampling(20)
+        contexts of at most two numbers         epistemic_sampling
+        other contexts                          tempered_sampling with the number of entries that vary, at most 20
+
     >>> import seqdec
     >>> env = seqdec.envs.linear()
     >>> agent = seqdec.agents.auto(env)
@@ -130,19 +137,17 @@ def auto(
 
     Args:
         spaces: with observation_space and action_space.
-        policy: name or acquisition of `seqdec.policies`. None is thompson(scale=0.5) for candidates and Box actions,
-            epistemic_sampling for contexts of at most two numbers, else tempered_sampling with neglect the number of
-            these that ever differ, at most 20; 20 for candidates that are row numbers of tables of more than 256 rows.
+        policy: name or acquisition of `seqdec.policies`. None: the default above.
         model: a flax module or `seqdec.models.Network` with a dense output layer and one output per action; None is
-            an MLP with two hidden layers of 50 units whose output layer sees its input too, for images LeNet5, for
-            candidates `seqdec.agents.scorer`, and for more than 300 actions of contexts of at most 256 numbers none:
-            `seqdec.agents.pooled`. For candidates and Box actions as in `seqdec.agents.hilofi`.
-        learning_rate: of Adam, with decoupled shrinkage.
+            an MLP with two hidden layers of 50 units whose output layer also sees the input, for images LeNet5, for
+            candidates `seqdec.agents.scorer`, and for more than 300 actions in contexts of at most 256 numbers no
+            network: `seqdec.agents.pooled`. For candidates and Box actions as in `seqdec.agents.hilofi`.
+        learning_rate: learning rate of Adam, with decoupled shrinkage.
         batch_size: rows of a minibatch with the newest.
         capacity: rows of the memory, a uniform sample of all observations.
-        half_lives: of the members that forget, in steps; those below 2,048 are left out where a member has more weights
-            than steps. (): for rewards that never change.
-        num_candidates: points drawn per decision, for Box actions only, and as many again near the best; None is 256.
+        half_lives: half-lives of the members that forget, in steps; those below 2,048 need at most as many weights as
+            steps. (): for rewards that never change.
+        num_candidates: points per decision, for Box actions only, and as many again near the best; None is 256.
 
     Raises TypeError or ValueError for a space or a setting that does not fit.
     """

@@ -3,9 +3,9 @@ r"""Bayesian linear regression with a weight vector and a noise variance for eac
     y_j = w_j^T phi(x) + e        e ~ N(0, sigma_j^2)        w_j | sigma_j^2 ~ N(mu_j, sigma_j^2 I)
 
 The last feature is 3. Usually mu_j = (0, m / 3): an action never played has expected reward m, the mean of all rewards,
-and three standard deviations of the noise. The covariance is sigma_j^2 C_j, C_j = T_j T_j^T; w_j is kept for mu = 0, so
-that mu may move: the posterior mean is w_j + C_j mu_j. An observation (x, y) of response j, with p = T_j^T phi,
-s = 1 + p^T p and e = y - w_j^T phi, gives (Potter's form)
+with standard deviation 3 sigma_j. The covariance is sigma_j^2 C_j, C_j = T_j T_j^T; w_j is kept for mu = 0, so that mu
+may move: the posterior mean is w_j + C_j mu_j. An observation (x, y) of response j, with p = T_j^T phi, s = 1 + p^T p
+and e = y - w_j^T phi, gives (Potter's form)
 
     w_j += T_j p e / s        T_j -= T_j p p^T / (s + sqrt(s))
 
@@ -45,7 +45,7 @@ _FEW, _MOST_NEGLECT = 2, 20
 
 
 def usual_policy(numbers: int) -> Acquisition:
-    """Default for contexts of so many numbers."""
+    """Default policy for contexts of `numbers` numbers."""
     if numbers <= _FEW:
         return policies.epistemic_sampling()
     return policies.tempered_sampling(neglect=float(min(numbers, _MOST_NEGLECT)))
@@ -67,7 +67,7 @@ class Noise(NamedTuple):
         return jnp.maximum(jnp.maximum(own, shared), _SMALLEST)
 
     def observed(self, error: Array, s: Array, index: Array, accept: Array) -> tuple["Noise", Array]:
-        """After an error of response `index`, and its log density; unchanged and 0 unless `accept`."""
+        """The noise after an error of response `index`, and its log density; unchanged and 0 unless `accept`."""
         freedom = _PRIOR_COUNT + self.counts[index]
         square = jnp.maximum(self.variance[index] * s, jnp.finfo(s.dtype).tiny ** 0.5)
         normalizer = gammaln((freedom + 1) / 2) - gammaln(freedom / 2) - 0.5 * jnp.log(freedom * jnp.pi * square)

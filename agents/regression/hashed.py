@@ -1,10 +1,10 @@
 r"""Linear Thompson sampling of contexts with very many numbers, nearly all zero, as hashed words and levels are.
 
 Each action has a regression of `seqdec.agents.regression.conjugate` on (r z, 3), with the variance of each weight in
-place of covariances. z are the numbers of the context that are not zero, divided by the root mean square of the lengths
-of contexts, but no longer than five times that. The weights of those alone are read and written: a step takes O(n b),
-for n actions and b such numbers, whatever the size. r is one of three values, all of which learn; that with the largest
-log density of past rewards, which decays by one in 1,000 a step, acts.
+place of covariances. z are the nonzero numbers of the context, divided by the root mean square length of contexts, and
+cut off at five times that. Only their weights are read and written: a step takes O(n b), for n actions and b such
+numbers, whatever the size. r is one of three values, all of which learn; the one with the largest log density of past
+rewards, which decays by 1 / 1,000 a step, acts.
 
 Source: Crammer, Kulesza, Dredze, "Adaptive regularization of weight vectors", NeurIPS 2009, for the diagonal;
 Weinberger, Dasgupta, Langford, Smola, Attenberg, "Feature hashing for large scale multitask learning", ICML 2009.
@@ -56,9 +56,9 @@ class HashedState(NamedTuple):
 
 
 def hashed(spaces: HasSpaces, *, policy: str | Acquisition | None = None) -> Agent:
-    """Linear regressions of contexts of a `seqdec.features.SparseBox`, in time of the numbers that are not zero.
+    """Linear regressions on contexts of a `seqdec.features.SparseBox`; time depends only on the nonzero numbers.
 
-    A state has 24 n bytes for each of `size` numbers, for n actions.
+    The state takes 24 n bytes per number of the context, for n actions.
 
     Args:
         spaces: with observation_space, a SparseBox, and action_space, Discrete.

@@ -78,10 +78,10 @@ def linear(
         spaces: with observation_space and action_space.
         policy: as in `seqdec.agents.auto`.
         half_life: for contexts, steps after which an observation counts half; None: all count alike.
-        intercepts: for candidates, whether each row of a table has a number of its own beside the weights of the
-            features, with the prior standard deviation `initial_std_table`; None is True.
-        likelihood: and all others, for candidates and Box actions, as in `seqdec.agents.ekf`, which this is then, of a
-            linear model; None is its default.
+        intercepts: for candidates, whether each row of a table has an intercept beside the weights of the features,
+            with prior standard deviation `initial_std_table`; None is True.
+        likelihood, others: for candidates and Box actions, as in `seqdec.agents.ekf`, here with a linear model; None is
+            its default.
 
     Raises TypeError or ValueError for a space or an option that does not fit.
     """

@@ -6,17 +6,17 @@ is learned (fixed share),
 
     w_hk <- w_hk p_k(reward) exp(-price_k)        w_hk <- (1 - h) w_hk + h share_k sum_j w_hj        sum_hk w_hk = 1
 
-Half of the weights of a response are by all rewards, half by its own, where p_k = 1 and no price while it is not
+Half of a response's weights come from all rewards, half from its own, with p_k = 1 and no price while it is not
 observed: then a change becomes likelier.
 
 A member that forgets pays 0.005 nats a step, others nothing; those that do not forget share 0.96 of the prior. The
-prior mean of its weights is the mean of the member that differs in the half-life only: what is known of an action that
-is not played now becomes less certain, but is not lost. Noise is estimated from all rewards in all members: otherwise
-short memories win by following it. A member with a level learns rewards minus their running mean, of half-life 32, and
-so what moves all rewards alike.
+prior mean of its weights is the mean of the member that differs only in the half-life: what is known of an action that
+is not played becomes less certain, but is not lost. All members estimate the noise from all rewards: otherwise
+short memories win by following it. A member with a level learns rewards minus their running mean of half-life 32, to
+follow what moves all rewards alike.
 
-Mean and noise of a reward are weighted means of the members', the variance that of their variances plus that of their
-means.
+Mean and noise of a reward are weighted means of the members', its variance the weighted mean of their variances plus
+the variance of their means.
 
 Source: Herbster, Warmuth, "Tracking the best expert", 1998; Koolen, de Rooij, "Combining expert advice efficiently",
 2008, for the hazards; Russac, Vernade, Cappe, "Weighted linear bandits for non-stationary environments", NeurIPS 2019,

@@ -1,4 +1,4 @@
-r"""Linear Thompson sampling of many actions: the weights of an action deviate from those that all have in common.
+r"""Linear Thompson sampling of many actions: each action's weights deviate from common weights.
 
     y_a = (w + u_a)^T phi(x) + e        w ~ N(0, sigma^2 I)        u_a ~ N(0, sigma^2 r^2 I)        e ~ N(0, sigma^2)
 
@@ -15,8 +15,8 @@ t^T t, gives
     m += T t (e - m^T q) / S     T -= T t t^T / (S + sqrt(s S))
 
 in O(F^2), for F - 1 numbers and any number of actions; a decision takes O(n F^2). Each action has a noise variance as
-in `seqdec.agents.regression.conjugate`. r is one of seven values, all of which learn; that with the largest log density
-of past rewards, which decays by one in 1,000 a step, acts.
+in `seqdec.agents.regression.conjugate`. r is one of seven values, all of which learn; the one with the largest log
+density of past rewards, which decays by 1 / 1,000 a step, acts.
 
 Source: Lindley, Smith, "Bayes estimates for the linear model", JRSS B 1972, for the model; Li, Chu, Langford, Schapire,
 "A contextual-bandit approach to personalized news article recommendation", WWW 2010, for shared and own weights.

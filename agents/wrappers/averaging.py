@@ -38,8 +38,8 @@ def averaging(
     """`learner` with the posterior of its averaged parameters.
 
     Args:
-        learner: any with parameters.
-        decay: a in [0, 1), else ValueError; the average reaches over the last 1 / (1 - a) updates.
+        learner: learner with parameters.
+        decay: a in [0, 1), else ValueError; averages the last 1 / (1 - a) updates or so.
         get: (state of the learner) -> theta.
         put: (state of the learner, theta) -> state with these parameters.
     """

@@ -62,7 +62,7 @@ class Account(NamedTuple):
 
 
 class Conservative(NamedTuple):
-    """State of an agent, and what it has earned beyond the bound."""
+    """State of an agent, and its reward beyond the bound."""
 
     state: Any
     """of the agent"""
@@ -89,13 +89,13 @@ def conservative(
     'linear-conservative'
 
     Args:
-        agent: with a finite number of actions, whose probabilities it can tell (`Agent.assess`).
+        agent: agent with finitely many actions and `Agent.assess`.
         control: index of the control arm. Where it is not allowed the agent decides, and control counts with its mean.
         loss: share of the control arm's rewards that may be lost, in (0, 1).
-        share: of the decisions that the control arm keeps, by which it is measured; in (0, 1 - loss).
-        late: most decisions, at any time, whose reward has not been learned, beside the present one. When a reward is
-            learned may depend on anything but the reward: collect rewards for a fixed time if large ones come early.
-        largest_reward: that is possible. The least is 0; what is beyond counts as the ends.
+        share: share of decisions kept for the control arm, to measure it; in (0, 1 - loss).
+        late: largest number of earlier decisions whose reward has not been learned. When a reward is learned may depend
+            on anything but the reward: collect rewards for a fixed time if large ones come early.
+        largest_reward: largest possible reward. The smallest is 0; rewards beyond are clipped.
         level: probability with which the bound holds at all times together.
 
     Raises ValueError for a setting out of range, or an agent without probabilities.

@@ -31,16 +31,16 @@ class Exploring(NamedTuple):
 
 
 def exploring(agent: Agent, *, share: float = 1.0, power: float = 0.24) -> Agent:
-    """`agent` with a floor of its propensities that falls with the number of rewards.
+    """`agent` with a propensity floor that falls with the number of rewards.
 
     >>> from seqdec import agents, envs
     >>> agents.exploring(agents.linear(envs.linear()), share=0.5).name
     'linear-exploring'
 
     Args:
-        agent: with a finite number of actions, whose probabilities it can tell (`Agent.assess`).
-        share: f_1, the share of uniform decisions at first, in [0, 1].
-        power: of the fall, at least 0; 0 keeps the share.
+        agent: agent with finitely many actions and `Agent.assess`.
+        share: f_1, initial share of uniform decisions, in [0, 1].
+        power: exponent of the decrease, at least 0; 0 keeps the share.
 
     Raises ValueError for a share or power out of range, or an agent without probabilities.
     """

@@ -2,8 +2,8 @@ r"""Guarded: an agent that keeps the share of each arm between a floor and a cei
 
     p(a) = min(max(tau q(a), floor_a), ceiling_a),    sum_a p(a) = 1
 
-with q the agent's own probabilities of the allowed actions, all of which have one of at least 1e-6 / n before. Actions
-are drawn from p itself, so that propensities are exact.
+with q the agent's own probabilities of the n allowed actions, raised to at least 1e-6 / n. Actions are drawn from p
+itself, so that propensities are exact.
 """
 
 from typing import Any
@@ -31,12 +31,11 @@ def guarded(agent: Agent, *, floor: Any = 0.0, ceiling: Any = 1.0) -> Agent:
     'linear-guarded'
 
     Args:
-        agent: with a finite number of actions, whose probabilities it can tell (`Agent.assess`).
-        floor: least probability of an allowed action: a number, or one for each of the first actions and 0 for others.
-        ceiling: largest probability likewise, 1 for others. Where the allowed actions may not reach 1 together, it does
-            not count.
+        agent: agent with finitely many actions and `Agent.assess`.
+        floor: smallest probability of an allowed action: a number, or one for each of the first actions, 0 for others.
+        ceiling: largest probability likewise, 1 for others; ignored where the allowed actions cannot reach 1 together.
 
-    Raises ValueError for floors or ceilings that no probabilities keep, or an agent without probabilities.
+        Raises ValueError for floors or ceilings that no distribution satisfies, or an agent without probabilities.
     """
     low, high = _bounds("floor", floor), _bounds("ceiling", ceiling)
     known = agent.spaces is not None and isinstance(agent.spaces.action_space, spaces.Discrete)

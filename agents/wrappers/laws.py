@@ -14,9 +14,9 @@ Law = Callable[[Any, Array, Array], Array]
 
 
 def redrawn(agent: Agent, law: Law, called: str, inner: Callable[[Any], Any] = lambda state: state) -> Agent:
-    """`agent`, which plays from a law; `inner(state)` is its own state.
+    """`agent`, drawing actions from `law`; `inner(state)` is its own state.
 
-    Raises ValueError for an agent without probabilities of a finite number of actions, or that counts its own law.
+    Raises ValueError for an agent without probabilities of finitely many actions, or that depends on its own law.
     """
     assess = agent.assess
     if agent.weighted:

@@ -1,4 +1,4 @@
-r"""Rehearsal: a filter shown past observations again, from a bounded memory.
+r"""Rehearsal: a filter learns past observations again, from a bounded memory.
 
 After the update with the newest observation, whose row (x, y) enters the memory, each step takes
 
@@ -8,8 +8,8 @@ After the update with the newest observation, whose row (x, y) enters the memory
 with f the expected response. The k rows are one joint update, `Filter.update_batch`, or sequential where the filter has
 none; process noise arrives once. The minibatch is the newest observation and others drawn.
 
-After k replays a step the belief is that of a filter with R / (1 + k): standard deviations too small by sqrt(1 + k).
-The minibatch step moves the mean alone.
+With k replays a step the belief corresponds to R / (1 + k): standard deviations too small by a factor sqrt(1 + k).
+The minibatch step only moves the mean.
 """
 
 from typing import Any, NamedTuple
@@ -55,13 +55,13 @@ class RehearsalState(NamedTuple):
 
 
 def rehearsing(learner: Learner, flt: Filter, rehearsal: Rehearsal, spaces: HasSpaces) -> Learner:
-    """`learner` with rehearsal after each update; a rejected one is not stored, and teaches nothing.
+    """`learner` with rehearsal after each update; a rejected observation is not stored and triggers no rehearsal.
 
     Args:
-        learner: whose state is the belief of `flt`, as of `seqdec.filters.learner`.
+        learner: learner whose state is the belief of `flt`, as from `seqdec.filters.learner`.
         flt: its filter.
-        rehearsal: ValueError or TypeError where it does not fit the filter.
-        spaces: in which it learns.
+        rehearsal: what to rehearse; ValueError or TypeError if the filter cannot.
+        spaces: spaces of the environment.
     """
     rehearsal = _checked(flt, rehearsal)
     record, memory = rows_of(spaces), rehearsal.memory

@@ -1,11 +1,11 @@
-r"""Standard units: a learner that sees numbers by their means and standard deviations.
+r"""Standard units: a learner that sees standardized numbers.
 
     contexts, vectors or single numbers     (x - mean) / std, running (`seqdec.agents.regression.units`), cut off at 5
     numbers of candidates, likewise         each column over all candidates allowed
     Box actions                             (a - middle) / std of a uniform point of the box
 
-Arrays of two and more axes or of more than 256 numbers, Discrete observations and row numbers stay. The units are those
-of all contexts learned from, the newest included; they move as 1 / n.
+Arrays of two and more axes or more than 256 numbers, Discrete observations and row numbers are unchanged. The units
+include the newest context; they move as 1 / n.
 """
 
 import functools
@@ -37,7 +37,7 @@ class Standardized(NamedTuple):
 
     @property
     def params(self) -> PyTree:
-        """Those of the learner."""
+        """Parameters of the learner."""
         return self.state.params
 
 
@@ -116,7 +116,7 @@ def standardized(learner: Learner, spaces: HasSpaces) -> Learner:
 
 
 def on_inputs(posterior: Posterior, change: Callable[[PyTree], PyTree]) -> Posterior:
-    """The posterior with `change` before `posterior`."""
+    """`posterior` with `change` applied to its inputs."""
     marginals, parts = posterior.marginals, posterior.parts
 
     def draw(key):
