@@ -63,5 +63,5 @@ def refuse(name: str, wrong: Any, values: np.ndarray, remedy: str) -> None:
     """Raise ValueError for the first row where `wrong` (n,)."""
     if wrong.any():
         row = int(np.argmax(wrong))
-        more = f" (and {int(wrong.sum()) - 1} more rows)" if wrong.sum() > 1 else ""
-        raise ValueError(f"column {name}, row {row}: {values[row]}{more}: {remedy}")
+        more = f" and {int(wrong.sum()) - 1:,} other rows" if wrong.sum() > 1 else ""
+        raise ValueError(f"column {name} is {values[row]} in row {row}{more}: {remedy}")

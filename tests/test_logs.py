@@ -86,8 +86,8 @@ def test_named_columns_of_numbers_are_taken_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"context": ["visits", "city"]}, r"column city, row 0: .* not a number: encode the columns, context=Encoder"),
-        ({"context": ["age"]}, r"column age, row 5: nan: fill it, or encode"),
+        ({"context": ["visits", "city"]}, r"column city is .* in row 0.* number: encode the columns, context=Encoder"),
+        ({"context": ["age"]}, r"column age is nan in row 5: fill it, or encode"),
         ({"context": ["visitz"]}, "there is no column visitz; the table has user, age"),
         ({"context": "age"}, "context must be an Encoder or a list of columns; got 'age'"),
         ({"context": ["visits", "clicked"]}, "column clicked of the context is the reward, .* not known before"),
@@ -100,10 +100,10 @@ def test_named_columns_of_numbers_are_taken_as_they_are() -> None:
             r"there is no column reward; .*reward=\.\.\., or add one, a weighted sum of reward\[a\], reward\[b b\]",
         ),
         ({"time": "timestamp"}, "there is no column timestamp"),
-        ({"reward": "offer"}, r"column offer, row 0: .* it is not a number: convert it, as with table\['offer'\]\.map"),
+        ({"reward": "offer"}, r"column offer is .* not a number: convert it, as with table\['offer'\]\.map"),
         (
             {"action_names": ["banner", "mail"]},
-            "column action, row 2: none .*it is not an action; they are banner, mail",
+            "column action is none in row 2 .*it is not an action; they are banner, mail",
         ),
         ({"action_names": ["mail", "mail"]}, "action_names must differ"),
         ({"action_names": "mail"}, "action_names must be a list of texts or integers"),
@@ -111,13 +111,13 @@ def test_named_columns_of_numbers_are_taken_as_they_are() -> None:
         ({"action_names": [1.5, "mail"]}, "action_names must be a list of texts or integers; got"),
         (
             {"table": TABLE.assign(offer=1.5)},
-            r"column action, row 0: 1.5 .*: actions must be integers, or names",
+            r"column action is 1.5 in row 0.*: actions must be integers, or names",
         ),
         ({"num_actions": 5}, r"count different numbers of actions: \[3, 5\]"),
-        ({"table": TABLE.assign(offer=[*OFFERS[:-1], None])}, "row 59: .*: it is not the name of an action"),
-        ({"table": TABLE.assign(offer=[7, *OFFERS[1:]])}, "row 0: 7: it is not the name of an action"),
+        ({"table": TABLE.assign(offer=[*OFFERS[:-1], None])}, "in row 59.*: it is not the name of an action"),
+        ({"table": TABLE.assign(offer=[7, *OFFERS[1:]])}, "is 7 in row 0.*: it is not the name of an action"),
         ({"table": pd.concat([TABLE, TABLE[["offer"]]], axis=1)}, "the column offer occurs twice"),
-        ({"table": TABLE[::-1]}, "column timestamp, row 2: .* sort the log by time"),
+        ({"table": TABLE[::-1]}, "column timestamp is .* in row 2.* sort the log by time"),
     ],
 )
 def test_what_makes_no_log_is_refused_with_a_remedy(changes: Any, message: str) -> None:
@@ -188,7 +188,7 @@ def test_integers_are_labels_unless_they_count_from_0(actions: Any, options: Any
 
 
 def test_an_index_out_of_range_is_no_label() -> None:
-    with pytest.raises(ValueError, match="row 1: 7: actions count from 0 to 2"):
+    with pytest.raises(ValueError, match="is 7 in row 1: actions count from 0 to 2"):
         make_log(action=[0, 7, 1], reward=[0] * 3, propensity=None, mask=np.ones((3, 3)))
     with pytest.raises(ValueError, match=r"count different numbers of actions: \[2, 3\]"):
         make_log(action=[4, 7, 4], reward=[0] * 3, propensity=None, num_actions=3)
@@ -269,7 +269,7 @@ def test_a_sparse_target_has_the_estimates_of_an_array() -> None:
     for wrong, message in (
         (target * 2, "target, row 0: the probabilities do not sum to 1"),
         (np.eye(4)[np.full(90, 3)], "row 0: .* masked out a positive probability"),
-        (target - [[0.7, 0, -0.7, 0]], "row .* not >= 0"),
+        (target - [[0.7, 0, -0.7, 0]], "row .* not all >= 0"),
         (target[:5], r"all actions, \(90, 4\); got \(5, 4\)"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -427,9 +427,9 @@ def test_a_row_that_is_taken_twice_has_no_key_and_what_is_saved_is_loaded(may: L
         assert_equal(Log.load(file), found)
     log[[0, 0, 1]].save(file)
     for wrong, message in (
-        (log[::-1], r"row 1: 298 .*: it is earlier than the row before: .* log\[numpy.argsort\(log.timestamp\)\]"),
+        (log[::-1], r"is 298 in row 1 .*: it is earlier than the row before; .* log\[numpy.argsort\(log.timestamp\)\]"),
         (log[:0], "a log needs at least one row"),
-        (log.replace(key=np.array([1, "1"] * 150, object)), r"row 1: 1 .*: a row before has this key"),
+        (log.replace(key=np.array([1, "1"] * 150, object)), r"is 1 in row 1 .*: an earlier row has this key"),
     ):
         with pytest.raises(ValueError, match=message):
             wrong.save(file)
@@ -577,22 +577,25 @@ def test_the_whole_logging_law_gives_propensities_and_travels(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"logging": LAW * 0.9}, "column logging, row 0: 0.9.*: the sum of the probabilities must be 1"),
-        ({"logging": LAW - [0.3, 0, -0.3]}, "column logging, row 0: .*: a probability must be >= 0"),
+        ({"logging": LAW * 0.9}, "column logging is 0.9.* in row 0.*: the sum of the probabilities must be 1"),
+        ({"logging": LAW - [0.3, 0, -0.3]}, "column logging is .* in row 0.*: a probability must be >= 0"),
         (
             {"logging": LAW * [[1, 1, 1], [1, np.nan, 1], [1, 1, 1]]},
-            "column logging, row 1: .*: a probability must be >= 0",
+            "column logging is .* in row 1.*: a probability must be >= 0",
         ),
-        ({"propensity": [0.5, 0.5, 0.3]}, "column logging, row 2: 0.2: .* must be its propensity"),
-        ({"mask": np.array([[False, True, True]] * 2 + [[True] * 3])}, "row 0: 0.2: an action that is masked out"),
+        ({"propensity": [0.5, 0.5, 0.3]}, "column logging is 0.2 in row 2: .* must equal its propensity"),
+        (
+            {"mask": np.array([[False, True, True]] * 2 + [[True] * 3])},
+            "is 0.2 in row 0.*: an action that is masked out",
+        ),
         ({"logging": LAW[:2]}, r"logging must have shape \(3, 3\); got \(2, 3\)"),
         ({"logging": LAW[:, :2] / LAW[:, :2].sum(1)[:, None]}, r"logging count different numbers .*\[2, 3\]"),
         (
             {"logging": pd.DataFrame(LAW, columns=list("abd"))},
             "logging must have a column for each action, 'a', 'b', 'c'",
         ),
-        ({"key": [1, 2, 1]}, "column key, row 2: 1: a row before has this key: .*drop_duplicates"),
-        ({"key": ["a", None, "b"]}, "column key, row 1: None: a decision has no key"),
+        ({"key": [1, 2, 1]}, "column key is 1 in row 2: an earlier row has this key; .*drop_duplicates"),
+        ({"key": ["a", None, "b"]}, "column key is None in row 1: a decision has no key"),
         ({"key": [1, 2]}, r"key must have shape \(3,\); got \(2,\)"),
     ],
 )
@@ -606,7 +609,7 @@ def test_a_key_is_a_column_of_any_name_also_in_batches(tmp_path: Path) -> None:
     log = Log.from_pandas(table.head(4), key="id")
     assert log.key is not None and log.key.tolist() == [4, 5, 6, 7] and Log.from_pandas(table).key is None
     table.to_parquet(tmp_path / "log.parquet")
-    with pytest.raises(ValueError, match="rows 0 to 5: column key, row 4: 4: a row before has this key"):
+    with pytest.raises(ValueError, match="rows 0 to 5: column key is 4 in row 4: an earlier row has this key"):
         ope.evaluate(
             ope.scan_log(tmp_path / "log.parquet", key="id", batch_size=3),
             lambda log: np.full((len(log), 2), 0.5),
@@ -853,10 +856,10 @@ def test_a_log_reports_what_it_holds() -> None:
 
 @pytest.mark.parametrize(
     ("chance", "remedy"),
-    [(50.0, "divide percentages by 100"), (np.log(0.5), "logarithms of probabilities go through numpy.exp")],
+    [(50.0, "divide percentages by 100"), (np.log(0.5), "convert logarithms of probabilities with numpy.exp")],
 )
 def test_propensities_on_another_scale_are_refused_with_the_remedy(chance: float, remedy: str) -> None:
-    with pytest.raises(ValueError, match=rf"column propensity, row 0: .* must lie in \(0, 1\]: {remedy}"):
+    with pytest.raises(ValueError, match=rf"column propensity is .* in row 0.* must lie in \(0, 1\]; {remedy}"):
         make_log(action=[0, 1], reward=[0, 1], propensity=[chance] * 2)
 
 

@@ -444,7 +444,7 @@ def test_probabilities_may_be_rounded(off: float) -> None:
 
 
 def test_probabilities_that_are_off_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"row 0: 1\.00002: a propensity must lie in \(0, 1\]"):
+    with pytest.raises(ValueError, match=r"is 1\.00002 in row 0.*: a propensity must lie in \(0, 1\]"):
         make_log(action=[0, 1], reward=[1.0, 0.0], propensity=[1.00002, 0.5])
     log = make_log(action=[0, 1], reward=[1.0, 0.0], propensity=[0.5, 0.5])
     for row in ([1.00002, 0.0], [1.00002, -0.00002]):
@@ -479,8 +479,8 @@ MASKED = six(mask=np.array([[1, 1, 0]] + [[1, 1, 1]] * 5, bool))
         (None, TypeError, "got NoneType"),
         ([[0.5, 0.5], [1.0]], ValueError, "rows of equal lengths"),
         (np.ones(6), ValueError, r"for one action in each row, pass np\.eye\(3\)\[actions\]"),
-        (TARGET[:, :2], ValueError, r"must hold the probabilities of all actions, \(6, 3\); got \(6, 2\)"),
-        (np.where(np.eye(6, 3, -2, bool), -0.1, TARGET), ValueError, "row 2: .* not >= 0"),
+        (TARGET[:, :2], ValueError, r"must have the probabilities of all actions, \(6, 3\); got \(6, 2\)"),
+        (np.where(np.eye(6, 3, -2, bool), -0.1, TARGET), ValueError, "row 2: .* not all >= 0"),
         (TARGET * [[1], [1], [1], [0.5], [1], [1]], ValueError, "row 3: .* do not sum to 1"),
         (np.where(np.eye(6, 3, dtype=bool), np.nan, TARGET), ValueError, "row 0"),
         (TARGET[[0, 0, 0, 0, 0, 0]], ValueError, "row 0: .* masked out"),
@@ -602,20 +602,20 @@ def change(column: str, row: int, value: Any) -> Any:
 BAD = {
     "missing column": (lambda t: t.drop(columns="propensity"), "there is no column propensity"),
     "missing number": (lambda t: t.drop(columns="context_0"), "no column context_0, but there is context_1"),
-    "propensity 0": (change("propensity", 3, 0.0), r"column propensity, row 3: 0.0: .*in \(0, 1\]"),
-    "propensity above 1": (change("propensity", 2, 1.5), r"column propensity, row 2: 1.5: .*in \(0, 1\]"),
-    "propensity unknown": (change("propensity", 2, np.nan), "column propensity, row 2: nan"),
-    "reward unknown": (change("reward", 1, np.nan), "column reward, row 1: nan: .*drop rows"),
-    "reward a word": (change("reward", 1, "yes"), "column reward, row 1: yes: it is not a number"),
-    "unsorted time": (lambda t: t.iloc[[0, 2, 1, 3, 4, 5]], "column timestamp, row 2: .* sort the log"),
-    "no date": (change("timestamp", 4, "noon"), "column timestamp, row 4: noon: .*ISO 8601"),
-    "half an action": (change("action", 0, 0.5), "column action, row 0: 0.5: .*integers"),
-    "negative action": (change("action", 0, -1), "column action, row 0: -1: actions count from 0"),
-    "unknown action": (change("action", 0, 3), "column action, row 0: 3: actions count from 0 to 2"),
-    "forbidden action": (change("mask_0", 0, False), "column action, row 0: 0: the mask forbids it"),
-    "mask unknown": (change("mask_0", 4, np.nan), "column mask, row 4: nan"),
-    "context unknown": (change("context_1", 5, np.inf), "column context, row 5: inf: .*finite"),
-    "feature unknown": (change("action_2_feature_1", 5, np.nan), "column action features, row 5: nan"),
+    "propensity 0": (change("propensity", 3, 0.0), r"column propensity is 0.0 in row 3: .*in \(0, 1\]"),
+    "propensity above 1": (change("propensity", 2, 1.5), r"column propensity is 1.5 in row 2: .*in \(0, 1\]"),
+    "propensity unknown": (change("propensity", 2, np.nan), "column propensity is nan in row 2"),
+    "reward unknown": (change("reward", 1, np.nan), "column reward is nan in row 1: .*drop rows"),
+    "reward a word": (change("reward", 1, "yes"), "column reward is yes in row 1: it is not a number"),
+    "unsorted time": (lambda t: t.iloc[[0, 2, 1, 3, 4, 5]], "column timestamp is .* in row 2.* sort the log"),
+    "no date": (change("timestamp", 4, "noon"), "column timestamp is noon in row 4: .*ISO 8601"),
+    "half an action": (change("action", 0, 0.5), "column action is 0.5 in row 0: .*integers"),
+    "negative action": (change("action", 0, -1), "column action is -1 in row 0: actions count from 0"),
+    "unknown action": (change("action", 0, 3), "column action is 3 in row 0: actions count from 0 to 2"),
+    "forbidden action": (change("mask_0", 0, False), "column action is 0 in row 0: the mask forbids it"),
+    "mask unknown": (change("mask_0", 4, np.nan), "column mask is nan in row 4"),
+    "context unknown": (change("context_1", 5, np.inf), "column context is inf in row 5: .*finite"),
+    "feature unknown": (change("action_2_feature_1", 5, np.nan), "column action features is nan in row 5"),
     "no rows": (lambda t: t.iloc[:0], "at least one row"),
 }
 
@@ -680,7 +680,7 @@ def test_runs_that_leave_no_log() -> None:
     run = seqdec.run(toy_agent(), toy_env(), 20, seed=0, diagnostics=("observation",), progress=False)
     with pytest.raises(ValueError, match="one of the seeds"):
         run.log(7)
-    with pytest.raises(ValueError, match="column reward, row 6: nan"):
+    with pytest.raises(ValueError, match="column reward is nan in row 6"):
         run.log(0)
 
 

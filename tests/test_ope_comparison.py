@@ -321,5 +321,5 @@ def test_an_agent_is_no_policy_of_a_log(tmp_path: Path) -> None:
     for kind in (log, numbers, ope.EpisodeLog(log, np.arange(20)), ope.scan_log(tmp_path / "log.parquet")):
         with pytest.raises(TypeError, match=r"pass seqdec\.ope\.target_of\(agent, log, seed=0\)"):
             ope.compare(kind, agent, seed=0)
-    with pytest.raises(TypeError, match="baseline must hold what a policy plays in each row"):
+    with pytest.raises(TypeError, match="baseline must be a policy's actions or probabilities in each row"):
         ope.compare(log, repeated(LAW, log), baseline=agent, seed=0)

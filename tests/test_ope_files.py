@@ -105,7 +105,7 @@ def spoil(column: str, row: int | slice, value: Any) -> Any:
 
 
 BAD = {
-    "reward": (spoil("reward", 1402, np.nan), r"log\.parquet, rows 1,400 to 2,099: column reward, row 2: nan"),
+    "reward": (spoil("reward", 1402, np.nan), r"log\.parquet, rows 1,400 to 2,099: column reward is nan in row 2"),
     "order": (spoil("timestamp", slice(700, 1399), 1), "rows 700 to 1,399: the first is earlier than the row before"),
     "unknown in a batch": (spoil("propensity", slice(700, 1399), np.nan), "rows 700 to 1,399: propensities are known"),
     "missing": (lambda table: table.drop(columns="action"), "no column action; the table has timestamp, reward"),

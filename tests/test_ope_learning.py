@@ -395,7 +395,7 @@ def test_missing_rewards_of_a_table_are_those_told() -> None:
     table = LOG[:4].to_pandas().assign(reward=[1.0, np.nan, 2.0, None])
     read = ope.Log.from_pandas(table, reward_default=-0.5, num_actions=3)
     assert read.reward.tolist() == [1.0, -0.5, 2.0, -0.5]
-    with pytest.raises(ValueError, match=r"column reward, row 1: nan.*reward_default"):
+    with pytest.raises(ValueError, match=r"column reward is nan in row 1.*reward_default"):
         ope.Log.from_pandas(table, num_actions=3)
     for wrong in (np.nan, np.inf):
         with pytest.raises(ValueError, match="reward_default must lie in"):

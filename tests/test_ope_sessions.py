@@ -136,8 +136,13 @@ TABLE = pd.DataFrame(
 @pytest.mark.parametrize(
     ("table", "options", "error", "message"),
     [
-        (TABLE.assign(step=[0, 0, 0]), {}, ValueError, "column step, row 1: 0: its session has two decisions"),
-        (TABLE.assign(session=["a", None, "b"]), {}, ValueError, "column session, row 1: .*must belong to a session"),
+        (TABLE.assign(step=[0, 0, 0]), {}, ValueError, "column step is 0 in row 1: its session has two decisions"),
+        (
+            TABLE.assign(session=["a", None, "b"]),
+            {},
+            ValueError,
+            "column session is .* in row 1.*must belong to a session",
+        ),
         (TABLE.drop(columns="step"), {}, ValueError, "there is no column step.*step="),
         (TABLE.assign(reward=[1, 2, np.nan]), {}, ValueError, "column reward, row 2"),
         (TABLE, {"time": "step"}, TypeError, "ordered by step"),

@@ -121,7 +121,7 @@ class Evaluation(Distributed):
     groups: str | None = None
     """Column of groups of dependent rows, such as users."""
     window: str | None = None
-    """Windows in which the difference is shown: a number of rows, or a time such as 7D; default: a fifth of the log."""
+    """Windows for which the difference is shown: a number of rows, or a time such as 7D; default: a fifth of all."""
     reward_range: str | None = None
     """Smallest and largest possible reward, separated by a comma; default: 0,1 if no other rewards occur."""
     anytime: bool = False

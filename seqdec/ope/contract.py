@@ -222,14 +222,14 @@ def policy(name: str, log: Log, target: Any) -> Target:
     law = _of_allowed(log, given)
     rest = abs(given - law).max(axis=1)
     for wrong, reason in (
-        (~(_dense(given.min(axis=1)) >= -checks.TOLERANCE), "hold a probability that is not >= 0"),
+        (~(_dense(given.min(axis=1)) >= -checks.TOLERANCE), "are not all >= 0"),
         (np.abs(given.sum(axis=1) - 1) > checks.TOLERANCE, "do not sum to 1"),
         (_dense(rest) > checks.TOLERANCE, "give an action that is masked out a positive probability"),
     ):
         if wrong.any():
             row = int(np.argmax(wrong))
             shown = np.round(_dense(given[[row]])[0], 6).tolist()
-            raise ValueError(f"{name}, row {row}: the probabilities {reason}: {shown!s:.200}")
+            raise ValueError(f"{name}, row {row}: the probabilities {reason}; got {shown!s:.200}")
     return Target(law, _of_logged(log, law) / log.propensity)
 
 
@@ -255,8 +255,8 @@ def refuse_agent(name: str, given: Any) -> None:
     """Raises TypeError, with the remedy, for an agent in the place of what it plays."""
     if isinstance(given, Agent):
         raise TypeError(
-            f"{name} must hold what a policy plays in each row; got the agent {given.name}: pass "
-            "seqdec.ope.target_of(agent, log, seed=0), for a log in batches as a function of a batch"
+            f"{name} must be a policy's actions or probabilities in each row; got the agent {given.name}: pass "
+            "seqdec.ope.target_of(agent, log, seed=0), or a function of a batch for a log in batches"
         )
 
 
@@ -302,8 +302,8 @@ def _of_all_actions(name: str, what: str, log: Log, given: Any) -> Any:
     if array.shape != shape:
         remedy = f"; for one action in each row, pass np.eye({shape[1]})[actions]" * (array.shape == shape[:1])
         if array.shape[:1] == shape[:1] and all(isinstance(label, int) for label in log.action_names or ()):
-            remedy = remedy or ": if it has all actions, make the log with num_actions"
-        raise ValueError(f"{name} must hold the {what} of all actions, {shape}; got {array.shape}{remedy}")
+            remedy = remedy or ": if these are all actions, make the log with num_actions"
+        raise ValueError(f"{name} must have the {what} of all actions, {shape}; got {array.shape}{remedy}")
     return array
 
 

@@ -31,7 +31,7 @@ def check_rows(log: "Log") -> None:
     if log.context_names is not None:
         check_names("context_names", log.context_names, log.context.shape[1])
     for name, array in rewards.items():
-        remedy = "a reward must be known: drop rows without one, or pass Log.from_pandas(reward_default=0.0)"
+        remedy = "a reward must be known; drop rows without one, or pass Log.from_pandas(reward_default=0.0)"
         refuse(name, ~np.isfinite(array), array, remedy)
     chance, moments = log.propensity, log.timestamp
     if log.logging is not None:
@@ -40,16 +40,16 @@ def check_rows(log: "Log") -> None:
         "propensity",
         ~((chance > 0) & (chance <= 1 + checks.TOLERANCE)) & ~np.isnan(chance).all(),
         chance,
-        f"a propensity must lie in (0, 1]: {_remedy(chance)}",
+        f"a propensity must lie in (0, 1]; {_remedy(chance)}",
     )
-    forbidden = "the mask forbids it: allow it in column mask_<action>, or drop the row"
+    forbidden = "the mask forbids it; allow it in column mask_<action>, or drop the row"
     refuse("action", ~log.mask[rows, log.action], log.action, forbidden)
     for name, array in (("context", log.context), ("action features", log.action_features)):
         if array is not None and array.size:
             flat = (array[:1] if is_view(array) else array).reshape(-1, math.prod(array.shape[1:]))
             wrong = ~np.isfinite(flat)
             values = flat[np.arange(len(flat)), wrong.argmax(axis=1)]
-            refuse(name, wrong.any(axis=1), values, "features must be finite: fill what is missing")
+            refuse(name, wrong.any(axis=1), values, "features must be finite; fill in missing values")
     if log.key is not None:
         check_keys(log.key)
     unknown_times = np.asarray(np.isnat(moments) if moments.dtype.kind == "M" else ~np.isfinite(moments))
@@ -59,7 +59,7 @@ def check_rows(log: "Log") -> None:
         "timestamp",
         early,
         moments,
-        "it is earlier than the row before: sort the log by time, as log[numpy.argsort(log.timestamp)]",
+        "it is earlier than the row before; sort the log by time, as log[numpy.argsort(log.timestamp)]",
     )
 
 
@@ -70,7 +70,7 @@ def _check_law(log: "Log", law: np.ndarray) -> None:
     above = np.abs(law * ~log.mask).max(axis=1)
     refuse("logging", above > checks.TOLERANCE, above, "an action that is masked out must have probability 0")
     if log.known_propensities and not log.estimated:
-        remedy = "the probability of the logged action must be its propensity: both are of the policy that drew it"
+        remedy = "the probability of the logged action must equal its propensity; both are of the policy that drew it"
         refuse("logging", known & ~(np.abs(own - log.propensity) <= checks.TOLERANCE), own, remedy)
 
 
@@ -80,14 +80,14 @@ def check_keys(key: np.ndarray) -> None:
     if not all(isinstance(one, str | int) for one in listed):
         import pandas as pd
 
-        refuse("key", np.asarray(pd.isna(key)), key, "a decision has no key: fill it in, or drop the row")
+        refuse("key", np.asarray(pd.isna(key)), key, "a decision has no key; fill it in, or drop the row")
     twice = np.array([rows.setdefault(str(one), row) != row for row, one in enumerate(listed)], bool)
-    refuse("key", twice, key, "a row before has this key: keep one row of a decision, as drop_duplicates does")
+    refuse("key", twice, key, "an earlier row has this key; keep one row of each decision, as drop_duplicates does")
 
 
 def _remedy(propensity: np.ndarray) -> str:
     if (propensity <= 0).all():
-        return "logarithms of probabilities go through numpy.exp"
+        return "convert logarithms of probabilities with numpy.exp"
     if (propensity > 1).any() and (propensity > 0).all() and propensity.max() <= 100:
         return "divide percentages by 100"
     return "log the probability with which the action was drawn, or drop the row"

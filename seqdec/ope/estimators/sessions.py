@@ -116,7 +116,7 @@ class EpisodeLog:
         same = (np.diff(member[order]) == 0) & (moments[order][1:] == moments[order][:-1])
         twice = np.zeros(len(rows), bool)
         twice[order[1:][same]] = True
-        remedy = "its session has two decisions at this step: step=None keeps the order of the table"
+        remedy = "its session has two decisions at this step; step=None keeps the order of the table"
         refuse(str(step), twice, np.asarray(moments), remedy)
         return cls(log, member[order].astype(np.int64))
 
