@@ -112,7 +112,7 @@ def _check_numbers(spaces: HasSpaces) -> None:
         for name, part in spaces.observation_space.items():
             if not np.issubdtype(part.dtype, np.floating):
                 raise TypeError(
-                    f"a Gaussian process has no distance between row numbers, and {name!r} of the candidates holds "
+                    f"a Gaussian process has no distance between row numbers, and the candidates' {name!r} is "
                     f"{part.dtype}; use an agent with a network"
                 )
 

@@ -57,7 +57,7 @@ def agent(
     acquisition, called = policies.resolve(policy)
     if acquisition.needs != "mean" and not learner.uncertain:
         raise ValueError(
-            f"{name} has no uncertainty, and the policy needs {acquisition.needs!r} of it; use greedy or epsilon_greedy"
+            f"{name} has no uncertainty, but the policy needs {acquisition.needs!r} of it; use greedy or epsilon_greedy"
         )
     if isinstance(spaces.observation_space, SparseBox) and not learner.sparse:
         raise TypeError(f"{name} takes no contexts of a {spaces.observation_space}: use hashed or auto")

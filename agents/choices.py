@@ -54,7 +54,7 @@ def choices_for(spaces: HasSpaces, num_candidates: int | None = None) -> Choices
         num_candidates = count("num_candidates", num_candidates)
         if isinstance(actions, gym_spaces.Discrete):
             raise ValueError(
-                f"num_candidates={num_candidates} has no effect on {actions}, of which all are scored: leave it out"
+                f"num_candidates={num_candidates} has no effect on {actions}, which are all scored: leave it out"
             )
     if isinstance(spaces.observation_space, gym_spaces.Dict) and isinstance(actions, gym_spaces.Discrete):
         check_candidates(spaces)

@@ -312,7 +312,7 @@ def _of_filter(
         told["rehearsal"] = {**rehearsal._asdict(), "memory": rehearsal.memory.capacity}
     if average != 0:
         if flt.recenter is None:
-            raise ValueError(f"the belief of {name} has no mean that could be moved: leave out average={average}")
+            raise ValueError(f"the belief of {name} has no mean to average: leave out average={average}")
         learner = averaging(learner, average, *_mean_of(flt, rehearsal is not None))
         told["average"] = average
     if standardize:

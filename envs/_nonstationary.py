@@ -53,7 +53,7 @@ def nonstationary(
     checks.choice("kind", kind, ("permute", "drift"))
     walks = kind == "drift" and hasattr(env.params, "drift")
     if drift_std is not None and not walks:
-        raise ValueError(f"drift_std={drift_std} has nothing to act on: kind={kind!r} moves actions of {env.name}")
+        raise ValueError(f"drift_std={drift_std} has no effect: kind={kind!r} permutes actions of {env.name}")
     params = Changing(
         env.params,
         jnp.asarray(_check_change_points(change_points)),

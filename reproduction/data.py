@@ -41,7 +41,7 @@ def load_cifar10(root: str | os.PathLike[str] | None = None) -> Dataset:
         return Dataset(whole, _read(found[_TEST]))
     if _EXCERPT in found:
         return _excerpt(found[_EXCERPT])
-    raise FileNotFoundError(f"{folder} holds no CIFAR-10: unpack {_URL} there")
+    raise FileNotFoundError(f"{folder} has no CIFAR-10: unpack {_URL} there")
 
 
 def _read(path: Path) -> Split:

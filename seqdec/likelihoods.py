@@ -42,7 +42,7 @@ def _covariance(name: str, value: Any, max_ndim: int = 2) -> Any:
         kinds = ("a scalar", "one variance per output", "or a square covariance")[: max_ndim + 1]
         raise ValueError(f"{name} must be {', '.join(kinds)}; got shape {shape}")
     if 0 in shape:
-        raise ValueError(f"{name} holds no variance; got {value!r}")
+        raise ValueError(f"{name} has no variance; got {value!r}")
     if array is None:
         return given
     if not np.all(np.isfinite(array)) or np.any((np.diagonal(array) if array.ndim == 2 else array) < 0):

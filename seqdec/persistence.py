@@ -93,7 +93,7 @@ def located(path: str | os.PathLike[str]) -> Path:
     if not text:
         raise ValueError("a path must not be empty; '.' is the working directory")
     if "\0" in text:
-        raise ValueError(f"a path must not hold a null character; got {text!r:.80}")
+        raise ValueError(f"a path must not contain a null character; got {text!r:.80}")
     if _URL.match(text):
         shown = re.sub("/.*@", "//", text).partition("?")[0]  # without a password
         raise ValueError(
@@ -212,7 +212,7 @@ def read_any_table(path: Path) -> "tuple[pd.DataFrame, dict[str, Any]]":
     """
     _check_present(path)
     if not path.stat().st_size:
-        raise ValueError(f"{path} is empty: write the table anew")
+        raise ValueError(f"{path} is empty: write the table again")
     if is_text_table(path):
         return _read_text_table(path), {}
     with path.open("rb") as file:
@@ -357,11 +357,11 @@ def _check_present(path: Path) -> None:
     if path.exists() and not path.is_file():
         raise ValueError(f"{path} is {_kind(path)}; give the path of a file{' in it' if path.is_dir() else ''}")
     if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
+        raise FileNotFoundError(f"no such file: {path}")
 
 
 @contextmanager
-def reading(path: Path, remedy: str = "restore it from a copy or make it anew") -> Iterator[None]:
+def reading(path: Path, remedy: str = "restore it from a copy or create it again") -> Iterator[None]:
     """Errors of parsers become ValueErrors with file and remedy; OSErrors such as permission stay."""
     try:
         yield
@@ -380,7 +380,7 @@ def check_format(path: Path, manifest: Mapping[str, Any], known: str) -> None:
     if isinstance(found, str) and found.rpartition(" ")[0] == known.rpartition(" ")[0]:
         writer = manifest.get("versions", {}).get("seqdec", "unknown")
         raise ValueError(f"{path} has the format {found!r}, not {known!r}; read it with the seqdec of version {writer}")
-    raise ValueError(f"{path} is no {known!r}: its manifest says {found!r}")
+    raise ValueError(f"{path} is not a {known!r}: its manifest says {found!r}")
 
 
 def read_json(path: Path) -> Any:
@@ -497,7 +497,7 @@ def _acquired(lock: "FileLock", patience: float) -> bool:
         pass
     except (OSError, NotImplementedError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise OSError(f"cannot lock {place}: {reason}; choose a place on a file system that has locks") from error
+        raise OSError(f"cannot lock {place}: {reason}; choose a place on a file system with locks") from error
     return lock.is_locked
 
 

@@ -85,7 +85,7 @@ class Registry(Generic[T]):
             plugins.check_source(name)
         found = plugins.load_declared(points, self.kind) if points else load(name)
         if not self._outside.fits(found):
-            raise ValueError(f"{name!r} is no {self.kind}, but {found!r:.80}: it must be {self._outside.form}")
+            raise ValueError(f"{name!r} is not a valid {self.kind}, but {found!r:.80}: it must be {self._outside.form}")
         return found
 
     def _points(self, name: Any) -> tuple[plugins.Declared, ...]:

@@ -188,7 +188,7 @@ class Run:
         """Read what `save` wrote. Raises FileNotFoundError without a run, ValueError for a damaged one."""
         path = located(directory) / _TABLE
         if not path.is_file():
-            raise FileNotFoundError(f"{path.parent} holds no saved run: {_TABLE} is expected in it")
+            raise FileNotFoundError(f"{path.parent} has no saved run: {_TABLE} is missing")
         table, manifest = read_table(path)
         check_format(path, manifest, _FORMAT)
         return _restore(table, manifest)

@@ -347,7 +347,7 @@ def test_optimizers_that_ask_for_the_loss_get_it():
 
 
 def test_a_network_without_uncertainty_refuses_a_policy_that_needs_it():
-    with pytest.raises(ValueError, match="has no uncertainty, and the policy needs 'joint' of it"):
+    with pytest.raises(ValueError, match="has no uncertainty, but the policy needs 'joint' of it"):
         agents.neural(ARMS, optimizer=optax.sgd(0.1), policy=policies.ucb(1.0))
     with pytest.raises(ValueError, match=r"inner_steps must be .*; got 0"):
         agents.neural(ARMS, optimizer=optax.sgd(0.1), inner_steps=0)

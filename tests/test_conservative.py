@@ -140,5 +140,5 @@ def test_bad_settings_are_refused(options, message) -> None:
 
 
 def test_no_wrapper_changes_its_law() -> None:
-    with pytest.raises(ValueError, match="has to be the last: wrap the agent inside"):
+    with pytest.raises(ValueError, match="whose probabilities may not change: wrap the inner agent"):
         agents.guarded(agents.conservative(agents.linear(ARMS)), floor=0.05)

@@ -79,7 +79,7 @@ ZIPPED = gzip.compress(GOOD * 100, mtime=0)  # else the names of tests hold the 
         (ZIPPED[:-20], "truncated or damaged"),
         (ZIPPED[:-8] + bytes(8), "truncated or damaged"),
         (b"", "it starts with nothing"),
-        (b"\0\0\x0a\x01" + bytes(8), "no idx file"),
+        (b"\0\0\x0a\x01" + bytes(8), "not an idx file"),
         (GOOD[:7], "header of 12 bytes ends after 7"),
         (GOOD[:-1], r"shape \(2, 3\) needs 6 bytes; it holds 5"),
         (pack(8, "B", (2**32 - 1, 2**32 - 1), []), "needs 18446744065119617025 bytes; it holds 0"),
@@ -150,7 +150,7 @@ def test_real_mnist() -> None:
 def test_other_data_under_the_name_are_refused(folder: Path, monkeypatch, load, name: str) -> None:
     with pytest.raises(ValueError, match=rf"is not {name}: train images must be \(60000, 28, 28\); got \(3, 2, 2\)"):
         load(folder)
-    with pytest.raises(FileNotFoundError, match=r"no folder .*nowhere; put train-images"):
+    with pytest.raises(FileNotFoundError, match=r"no such folder: .*nowhere; put train-images"):
         load(folder / "nowhere")
     monkeypatch.setattr(mnist, "_download", None)  # a folder that is there is taken, or refused
     monkeypatch.setenv("SEQDEC_DATA", str(folder / "home"))

@@ -485,12 +485,12 @@ def drifting(name: str, **options: Any) -> Environment:
         (lambda: envs.classification(IMAGES, LABELS, num_classes=3), ValueError, "num_classes .* at least 4; got 3"),
         (lambda: envs.classification(IMAGES, LABELS, peak=16), ValueError, "peak=16 must be the largest"),
         (lambda: envs.classification(IMAGES, LABELS, pixels="signd"), ValueError, "did you mean 'signed'"),
-        (lambda: envs.idx("/nowhere"), FileNotFoundError, "no folder /nowhere"),
+        (lambda: envs.idx("/nowhere"), FileNotFoundError, "no such folder: /nowhere"),
         (lambda: envs.nonstationary(build("digits"), []), ValueError, r"increase from 1 on; got \[\]"),
         (lambda: envs.nonstationary(build("digits"), [5, 5]), ValueError, r"increase from 1 on; got \[5, 5\]"),
         (lambda: envs.nonstationary(build("digits"), [2.5]), TypeError, "change_points must hold integers"),
-        (lambda: drifting("digits", drift_std=0.1), ValueError, "drift_std=0.1 has nothing to act on"),
-        (lambda: envs.nonstationary(build("gaussian"), [5], drift_std=0.1), ValueError, "has nothing to act on"),
+        (lambda: drifting("digits", drift_std=0.1), ValueError, "drift_std=0.1 has no effect"),
+        (lambda: envs.nonstationary(build("gaussian"), [5], drift_std=0.1), ValueError, "has no effect"),
         (lambda: drifting("gaussian", drift_std=-1.0), ValueError, "drift_std must be finite numbers from 0.0"),
         (lambda: envs.outliers("digits", share=1.5), ValueError, "share must be finite numbers .* got 1.5"),
         (lambda: envs.outliers(build("digits"), order="shuffle"), TypeError, "order: options go with the name"),
@@ -552,7 +552,7 @@ def test_features_are_standardized_by_the_first_day() -> None:
 
 def test_a_bad_log_never_becomes_an_environment() -> None:
     log = small_log()
-    with pytest.raises(ValueError, match="block 0 holds no candidate"):
+    with pytest.raises(ValueError, match="block 0 has no candidate"):
         envs.recommender_log(log._replace(candidates=np.zeros_like(log.candidates)))
     with pytest.raises(ValueError, match="unknown order"):
         envs.recommender_log(log, order="random")

@@ -87,7 +87,7 @@ def test_candidates_are_rows_of_one_process():
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(TypeError, match="no distance between row numbers, and 'extra' of the candidates holds int64"):
+    with pytest.raises(TypeError, match="no distance between row numbers, and the candidates' 'extra' is int64"):
         agents.make("gp", Spaces(candidates(np.int64), spaces.Discrete(4)))
     for wrong in ({"length_scale": 0.0}, {"scale": -1.0}, {"noise_variance": 0.0}):
         with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be positive"):

@@ -113,7 +113,7 @@ def test_gaps_and_repetitions_are_left_out_and_counted(folder: Path) -> None:
 
 
 BAD = [
-    (1, "watch_ratio", "ratio", r"line 1: there is no column watch_ratio; it holds user_id, .*published"),
+    (1, "watch_ratio", "ratio", r"line 1: there is no column watch_ratio; it has user_id, .*published"),
     (5, "0.2", "NaN", "line 5, column watch_ratio: not a finite number from 0 on. Remove the line"),
     (4, "14,9,", "14,77,", "line 4, column video_id: a video that has no features on any day. Remove"),
     (6, "14,8,", "14,eight,", "line 6, column video_id: .*'eight'.* Correct or remove"),
@@ -137,7 +137,7 @@ def test_other_bad_files_are_refused(folder: Path) -> None:
     whole = path.read_text()
     for content, message in (
         (whole.replace(",", ";"), "line 1: its columns are separated by ';'; separate them by commas"),
-        (whole.splitlines()[0] + "\n", r"small_matrix\.csv holds no rows"),
+        (whole.splitlines()[0] + "\n", r"small_matrix\.csv has no rows"),
     ):
         path.write_text(content)
         with pytest.raises(ValueError, match=message):
@@ -146,7 +146,7 @@ def test_other_bad_files_are_refused(folder: Path) -> None:
     with pytest.raises(ValueError, match="no block of 10 candidates is left of 10 rows"):
         load_kuairec(folder)
     edit(daily, 2, "20200704", "20201304")
-    with pytest.raises(ValueError, match=r"item_daily_features\.csv, column date: 20201304 is no day"):
+    with pytest.raises(ValueError, match=r"item_daily_features\.csv, column date: 20201304 is not a day"):
         load_kuairec(folder, size=2)
 
 
@@ -222,14 +222,14 @@ def test_blocks_without_time_let_the_users_take_turns() -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        ({"candidates": np.zeros((3, 2), bool)}, "block 0 holds no candidate: leave it out"),
+        ({"candidates": np.zeros((3, 2), bool)}, "block 0 has no candidate: leave it out"),
         ({"rewards": np.full((3, 2), np.nan)}, r"block 0 has a reward that is not a finite number.*\(3 such\)"),
         ({"ids": {"video": np.full((3, 2), 3)}}, "block 0 has an unknown video: ids must lie in 0 to 2"),
         ({"days": np.array([20200705, 20200707, 20200706])}, "block 2 is older than the one before it: sort"),
         ({"days": np.array([20200705])}, "days must be one for each of 3 blocks"),
         ({"candidates": np.ones((3, 3), bool)}, r"candidates must have the shape \(3, 2\)"),
         ({"rewards": np.zeros((0, 2))}, "at least one of each"),
-        ({"features": np.zeros((4, 2)), "feature_rows": np.full((3, 2), 4)}, "points at no feature vector"),
+        ({"features": np.zeros((4, 2)), "feature_rows": np.full((3, 2), 4)}, "has an invalid feature row"),
     ],
 )
 def test_a_log_that_cannot_be_replayed_is_refused(spoil: dict[str, Any], message: str) -> None:

@@ -90,7 +90,7 @@ def test_a_study_that_another_has_written_meanwhile_is_not_overwritten(tmp_path:
         first.tell([0.1 + number / 10], 1.0)
         first.save(path)
     second.tell([0.9], 2.0)
-    with pytest.raises(FileExistsError, match="was written by another since this optimizer loaded or saved it: load"):
+    with pytest.raises(FileExistsError, match="was changed since this optimizer loaded or saved it: load"):
         second.save(path)
     second.save(tmp_path / "other")
     assert len(bo.BayesianOptimizer.load(path).trials) == 2

@@ -129,7 +129,7 @@ def test_changes_over_time_are_told() -> None:
     for window, message in (("week", "window must be"), (0, "window must be"), (1, "at most 200 parts")):
         with pytest.raises(ValueError, match=message):
             ope.compare(log, repeated(TARGET, log), seed=0, window=window)
-    with pytest.raises(ValueError, match="are no dates"):
+    with pytest.raises(ValueError, match="are not dates"):
         ope.compare(first, repeated(TARGET, first), seed=0, window="7D")
 
 

@@ -336,7 +336,7 @@ OTHER: Any = seqdec.agents.random(FIVE)
     ("method", "given", "error", "message"),
     [
         (ope.learn, (UNKNOWN,), ValueError, r"learn needs propensities.*estimate_propensities"),
-        (ope.learn, (LOG[np.arange(2)],), ValueError, "2 rows teaches no choice among 3 actions"),
+        (ope.learn, (LOG[np.arange(2)],), ValueError, "2 rows is too small to learn a choice among 3 actions"),
         (ope.learn, (LOG.context,), TypeError, r"must be a seqdec\.ope\.Log"),
         (ope.learn_by_classification, (UNKNOWN,), ValueError, r"needs propensities.*estimate_propensities"),
         (ope.learn_by_classification, (LOG, KNeighborsClassifier()), TypeError, "takes sample_weight"),

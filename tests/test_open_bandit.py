@@ -61,7 +61,7 @@ BAD = {
     "missing column": (lambda t: t.drop(columns="click"), "has no column click"),
     "missing affinity": (lambda t: t.drop(columns="user-item_affinity_4"), "no column user-item_affinity_4"),
     "propensity 0": (spoil("propensity_score", 5, 0.0), r"column propensity_score: 0.0 at .* is not in \(0, 1\]"),
-    "no date": (spoil("timestamp", 5, "noon"), "column timestamp, row 5: 'noon' is no date"),
+    "no date": (spoil("timestamp", 5, "noon"), "column timestamp, row 5: 'noon' is not a date"),
     "duplicate": (lambda t: pd.concat([t, t.iloc[[9]]]), "occurs twice with position 1: drop the copy"),
     "unknown item": (spoil("item_id", 5, 80), "column item_id: 80 at .* is not an item of"),
     "unknown place": (spoil("position", 5, 4), "column position: 4 at .* is not 1, 2 or 3"),

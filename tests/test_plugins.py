@@ -138,11 +138,14 @@ def test_a_package_that_cannot_be_used_breaks_no_other(mine: Path, capsys: pytes
     [
         (["digits", "--agents", "nowhere:f"], "there is no module 'nowhere': install its package, call the command in"),
         (["digits", "--agents", "mine:agnt"], "mine.py) has no 'agnt': did you mean 'agent'?"),
-        (["digits", "--agents", "mine:number"], "'mine:number' is no agent, but 3: it must be a function (spaces"),
+        (
+            ["digits", "--agents", "mine:number"],
+            "'mine:number' is not a valid agent, but 3: it must be a function (spaces",
+        ),
         (["digits", "--agents", "mine:alone"], "'mine:alone' cannot be called as a function (spaces, *, keywords)"),
         (["digits", "--agents", "mine:nothing"], "'mine:nothing' returned 3: it must be a function (spaces"),
         (["digits", "--agents", "ekf", "--policy", "mine:world"], "'mine:world' returned Environment"),
-        (["mine:agent"], "'mine:agent' is no experiment"),
+        (["mine:agent"], "'mine:agent' is not a valid experiment"),
     ],
 )
 def test_a_wrong_reference_is_refused_before_any_work(

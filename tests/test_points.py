@@ -142,5 +142,7 @@ def test_a_log_of_points_tells_the_value_of_a_density() -> None:
             ope.evaluate(log, given, predicted, seed=0)
     with pytest.raises(TypeError, match="of points, the target is a density"):
         ope.target_of(near(0.5, Spaces(SEEN, spaces.Box(0, 1, (2,))), "thompson"), log, seed=0)
-    with pytest.raises(ValueError, match="actions of the log have 2 numbers; one is learned"):
+    with pytest.raises(
+        ValueError, match="actions of the log have 2 numbers; only actions of one number can be learned"
+    ):
         ope.learn_continuous(log, seed=0)

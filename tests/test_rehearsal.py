@@ -189,6 +189,6 @@ def test_wrong_settings_are_refused():
 def test_a_belief_without_a_free_mean_cannot_be_moved():
     flt = plain()[0]._replace(recenter=None)
     learner = filters.learner(flt, NETWORK.init)
-    with pytest.raises(ValueError, match=r"no mean that could be moved: leave out rehearsal.optimizer"):
+    with pytest.raises(ValueError, match=r"no mean to optimize: leave out rehearsal.optimizer"):
         agents.rehearsing(learner, flt, Rehearsal(memory.last(9), optimizer=optax.sgd(0.1)), ARMS)
     assert agents.ekf(ARMS, rehearsal=Rehearsal(memory.last(9))).settings["rehearsal"]["memory"] == 9

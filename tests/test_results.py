@@ -96,7 +96,7 @@ def test_a_full_disk_leaves_the_old_run(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_loading_says_what_is_wrong(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"holds no saved run: steps\.parquet"):
+    with pytest.raises(FileNotFoundError, match=r"has no saved run: steps\.parquet"):
         Run.load(tmp_path)
     make_run().save(tmp_path / "run")
     file = tmp_path / "run" / "steps.parquet"

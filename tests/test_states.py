@@ -79,7 +79,7 @@ def test_another_shape_is_refused_with_the_remedy(tmp_path: Path) -> None:
         states.load(tmp_path / "state", three)
     with pytest.raises(ValueError, match=r"it has a leaf .*which is not expected|it has no leaf"):
         states.load(tmp_path / "state", {"mean": jnp.zeros(3)})
-    with pytest.raises(FileNotFoundError, match="there is no file"):
+    with pytest.raises(FileNotFoundError, match="no such file"):
         states.load(tmp_path / "nothing", two)
 
 
@@ -126,7 +126,7 @@ def test_newer_formats_and_foreign_files_are_refused(tmp_path: Path) -> None:
     ):
         states.load(tmp_path / "new", {})
     persistence.write_arrays(tmp_path / "other", {}, {"format": "seqdec optimizer 3"})
-    with pytest.raises(ValueError, match="is no 'seqdec state 1': its manifest says 'seqdec optimizer 3'"):
+    with pytest.raises(ValueError, match="is not a 'seqdec state 1': its manifest says 'seqdec optimizer 3'"):
         states.load(tmp_path / "other", {})
 
 

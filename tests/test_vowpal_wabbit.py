@@ -208,5 +208,5 @@ def test_the_command_reads_it(tmp_path: Path, capsys: Any) -> None:
 
 
 def test_no_file_at_all(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"there is no file .*log\.vw"):
+    with pytest.raises(FileNotFoundError, match=r"no such file: .*log\.vw"):
         ope.load_vowpal_wabbit(tmp_path / "log.vw")

@@ -84,5 +84,5 @@ def _of_all(low: np.ndarray, high: np.ndarray, n: int) -> tuple[np.ndarray, np.n
         for one, other in ((low, 0.0), (high, 1.0))
     )
     if (least > most).any() or least.sum() > 1 + _LEAST:
-        raise ValueError(f"no probabilities of {n} actions keep floor={low.tolist()} and ceiling={high.tolist()}")
+        raise ValueError(f"no probabilities of {n} actions satisfy floor={low.tolist()} and ceiling={high.tolist()}")
     return least, most

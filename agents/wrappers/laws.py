@@ -20,9 +20,11 @@ def redrawn(agent: Agent, law: Law, called: str, inner: Callable[[Any], Any] = l
     """
     assess = agent.assess
     if agent.weighted:
-        raise ValueError(f"{called} changes the law of {agent.name}, which has to be the last: wrap the agent inside")
+        raise ValueError(
+            f"{called} must be applied before {agent.name}, whose probabilities may not change: wrap the inner agent"
+        )
     if assess is None or (agent.spaces is not None and isinstance(agent.spaces.action_space, spaces.Box)):
-        raise ValueError(f"{called} needs probabilities of all actions, which {agent.name} does not tell")
+        raise ValueError(f"{called} needs probabilities of all actions, which {agent.name} does not compute")
 
     def lawful(state, observation, own):
         allowed = observation.mask if isinstance(observation, Masked) else jnp.ones(own.shape, bool)

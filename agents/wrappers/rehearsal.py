@@ -107,7 +107,7 @@ def _checked(flt: Filter, rehearsal: Rehearsal) -> Rehearsal:
     if not isinstance(rehearsal.optimizer, optax.GradientTransformation | None):
         raise TypeError(f"rehearsal.optimizer must be an optax transformation or None; got {rehearsal.optimizer!r}")
     if rehearsal.optimizer is not None and flt.recenter is None:
-        raise ValueError("this filter's belief has no mean that could be moved: leave out rehearsal.optimizer")
+        raise ValueError("this filter's belief has no mean to optimize: leave out rehearsal.optimizer")
     return rehearsal
 
 

@@ -112,7 +112,7 @@ def _constrained(space: Space, functions: Sequence[Callable[[Any], bool]] | None
     missing = space.constraints.count(None)
     if len(functions) != missing:
         raise ValueError(
-            f"{missing} of its constraints are functions, which a file does not hold; got {len(functions)}: pass them "
+            f"{missing} of its constraints are functions, which a file cannot store; got {len(functions)}: pass them "
             "as load(path, constraints=[...])"
         )
     given = iter(functions)

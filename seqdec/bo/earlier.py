@@ -42,7 +42,7 @@ def _read(given: Any, name: str, settings: Settings) -> Earlier:
         except ValueError as error:  # another choice, or too far outside
             refused = f"{name}: none of its points fits, the last one because {error}"
     if len(rows) < 2 or np.ptp(np.array(rows)[:, 0]) == 0:
-        raise ValueError(refused if not rows else f"{name} must hold two values that differ; got {len(rows)} values")
+        raise ValueError(refused if not rows else f"{name} must have two different values; got {len(rows)} values")
     return _fewer(Earlier(np.array(units), np.array(rows)))
 
 

@@ -92,7 +92,7 @@ class Grid(NamedTuple):
             return bad[0], 0, ()
         if not self.levels[-1] <= len(curve) <= self.levels[0]:
             raise ValueError(
-                f"{name} must hold the first {self.levels[-1]} to {self.levels[0]} values of a learning curve; got "
+                f"{name} must have the first {self.levels[-1]} to {self.levels[0]} values of a learning curve; got "
                 f"{len(curve)}"
             )
         *lower, last = self.reached(curve)

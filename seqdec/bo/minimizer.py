@@ -283,7 +283,7 @@ def _yields_curves(fun: Callable[..., Any], grid: Grid | None) -> bool:
     if count == 1 and not grid.counts:
         raise ValueError(
             f"fun must be fun(x, fidelity), which returns a value: fun{signature} would have to yield a learning "
-            f"curve, but the levels {', '.join(map(str, grid.levels[::-1]))} are no integers"
+            f"curve, but the levels {', '.join(map(str, grid.levels[::-1]))} are not integers"
         )
     if count == 2 and inspect.isgeneratorfunction(fun):
         raise TypeError(f"with fidelity fun must be {uses}; {fun!r} yields, and its signature is {signature}")

@@ -656,8 +656,8 @@ class BayesianOptimizer:
             there = file_identity(file)
             if self._file is not None and self._file[0] == file and there not in (None, self._file[1]):
                 raise FileExistsError(
-                    f"{file} was written by another since this optimizer loaded or saved it: load it and tell it what "
-                    "this one was told, or save this one elsewhere"
+                    f"{file} was changed since this optimizer loaded or saved it: load it and tell it this one's new "
+                    "values, or save this one elsewhere"
                 )
             self._write(file)
 

@@ -215,8 +215,7 @@ class Record:
             known and identity(self.entries[number].point.x) == identity(self.space.values(trial.x))
         ):
             raise ValueError(
-                f"trial {number} was not asked from this optimizer at {trial.x!r}; tell a point instead of a trial to "
-                "add it"
+                f"trial {number} at {trial.x!r} is not from this optimizer; tell the point instead, to add it"
             )
         if not known:
             raise ValueError(
@@ -224,7 +223,7 @@ class Record:
                 f"trial, the point is [{number}]"
             )
         if self.entries[number].status != "pending":
-            raise ValueError(f"trial {number} has been told before: it is {self.entries[number].status}")
+            raise ValueError(f"trial {number} was told before: it is {self.entries[number].status}")
         return number
 
     def feasible(self) -> list[Entry]:

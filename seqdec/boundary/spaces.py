@@ -35,7 +35,7 @@ def spaces_of(spaces: HasSpaces) -> Spaces:
     observations, actions = (getattr(spaces, name, None) for name in Spaces._fields)
     if any(isinstance(getattr(one, "space", None), gym_spaces.Space) for one in (spaces, observations)):
         raise TypeError(
-            "an encoder is not a space: take the space that it has, as with Spaces(encoder.space, "
+            "an encoder is not a space: use its space, as in Spaces(encoder.space, "
             "gymnasium.spaces.Discrete(3)), and pass OnlineAgent the encoder too, encoder=encoder"
         )
     if not isinstance(observations, gym_spaces.Space) or not isinstance(actions, gym_spaces.Space):
@@ -236,13 +236,13 @@ def check_feedback(spaces: Spaces, observation: PyTree, action: Any, feedback: A
 def _check_mask(spaces: Spaces, mask: Any) -> Any:
     mask, actions = as_array("mask", mask), spaces.action_space
     if not isinstance(actions, gym_spaces.Discrete):
-        raise ValueError(f"a mask goes with Discrete actions; the actions are {actions}")
+        raise ValueError(f"a mask requires Discrete actions; the actions are {actions}")
     if mask.shape != (actions.n,):
         raise ValueError(f"the mask must have shape ({actions.n},) for {actions}; got shape {mask.shape}")
     if not (jnp.issubdtype(mask.dtype, jnp.bool_) or jnp.issubdtype(mask.dtype, jnp.integer)):
-        raise TypeError(f"the mask must hold bools, True where an action is allowed; got {mask.dtype}")
+        raise TypeError(f"the mask must be bools, True where an action is allowed; got {mask.dtype}")
     if not isinstance(mask, Tracer) and not np.any(np.asarray(mask)):
-        raise ValueError("the mask allows no action: it is False everywhere; ask for a decision where one is possible")
+        raise ValueError("the mask is False everywhere: allow at least one action")
     return mask
 
 
@@ -277,8 +277,8 @@ def check_values(space: gym_spaces.Space, values: Any, name: str = "context", *,
         return
     if wrong.any():
         raise ValueError(
-            f"{name} must hold {need}; got {given[wrong].flat[0]} ({int(wrong.sum())} of {given.size} entries), and no "
-            "action can be chosen for it: repair the context, or leave the decision to a default"
+            f"{name} must hold {need}; got {given[wrong].flat[0]} ({int(wrong.sum())} of {given.size} entries), so no "
+            "action can be chosen: repair the context, or use a default action"
         )
 
 

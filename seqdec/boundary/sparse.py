@@ -43,7 +43,7 @@ class SparseBox(gym_spaces.Box):
         Raises TypeError for another matrix, ValueError for one of other columns, and for a row with too many numbers.
         """
         if not is_sparse(matrix):
-            raise TypeError(f"rows are taken of a sparse matrix of SciPy; got {type(matrix).__name__}")
+            raise TypeError(f"the matrix must be a sparse matrix of SciPy; got {type(matrix).__name__}")
         if matrix.shape[-1] != self.size:
             raise ValueError(f"the matrix must have {self.size} columns, as {self}; got shape {matrix.shape}")
         known = matrix.reshape(-1, self.size).tocsr().copy()
@@ -53,8 +53,8 @@ class SparseBox(gym_spaces.Box):
         if (counts > self.nonzero).any():
             row = int(np.argmax(counts > self.nonzero))
             raise ValueError(
-                f"row {row} of the matrix has {counts[row]} numbers that are not zero, more than {self} holds: make "
-                f"nonzero {counts.max()}, or keep fewer numbers of a row"
+                f"row {row} of the matrix has {counts[row]} nonzero numbers, more than {self} allows: set "
+                f"nonzero={counts.max()}, or keep fewer numbers per row"
             )
         rows = np.zeros((len(counts), *self.shape), np.float32)
         at = np.repeat(np.arange(len(counts)), counts)

@@ -65,7 +65,7 @@ def columns_of(table: Any, wanted: Sequence[str] | None = None) -> tuple[int, di
             check_keys(row, names, f"row {place}")
         return len(table), {name: Column([row.get(name) for row in table]) for name in names}
     if isinstance(table, Mapping):
-        raise TypeError("table must be a table; got dict: for one row, call the encoder with the dict")
+        raise TypeError("table must be a table; got a dict: to encode one row, call the encoder with the dict")
     read = frame(table)
     return len(read), {name: _column(read[name]) for name in _chosen(list(read.columns), wanted)}
 

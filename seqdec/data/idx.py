@@ -45,7 +45,7 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     path = located(path)
     content = _decompress(path)
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _DTYPES:
-        raise ValueError(_damaged(path, f"it is no idx file: it starts with {content[:4].hex(' ') or 'nothing'}"))
+        raise ValueError(_damaged(path, f"it is not an idx file: it starts with {content[:4].hex(' ') or 'nothing'}"))
     dtype, num_axes = np.dtype(_DTYPES[content[2]]), content[3]
     header = 4 + 4 * num_axes
     if len(content) < header:
@@ -66,7 +66,9 @@ def load_idx_folder(path: str | os.PathLike[str]) -> Dataset:
     """
     folder = located(path)
     if not folder.is_dir():
-        raise FileNotFoundError(f"no folder {folder}; put train-images, train-labels, t10k-images, t10k-labels there")
+        raise FileNotFoundError(
+            f"no such folder: {folder}; put train-images, train-labels, t10k-images, t10k-labels there"
+        )
     return Dataset(_read_split(folder, ("train",)), _read_split(folder, ("t10k", "test")))
 
 
@@ -90,7 +92,7 @@ def _find(folder: Path, prefixes: tuple[str, ...], part: str) -> Path:
     found = {path.name: path for path in visible if any(name in path.name for name in wanted)}
     found = {name: path for name, path in found.items() if name.removesuffix(".gz") == name or name[:-3] not in found}
     if len(found) > 1:
-        raise ValueError(f"{folder} holds several files for {wanted[0]}: {', '.join(sorted(found))}; keep one")
+        raise ValueError(f"{folder} has several files for {wanted[0]}: {', '.join(sorted(found))}; keep one")
     if not found:
         raise FileNotFoundError(f"{folder} has no file for {wanted[0]}: put {wanted[0]}-idx?-ubyte (or its .gz) there")
     return next(iter(found.values()))

@@ -161,7 +161,7 @@ def _read(path: Path, types: dict[str, str], *, header: bool = True) -> _Table:
     for name in types:  # one column at a time, to free its chunks before the next
         columns[name] = np.concatenate(chunks.pop(name)) if chunks[name] else np.empty(0)
     if not len(next(iter(columns.values()))):
-        raise ValueError(f"{path} holds no rows: copy it again")
+        raise ValueError(f"{path} has no rows: copy it again")
     return _Table(path, columns, first)
 
 
@@ -171,12 +171,12 @@ def _check_header(path: Path, types: dict[str, str]) -> None:
     names = [name.strip().strip('"') for name in header.split(",")]
     if len(names) == 1:
         found = next((mark for mark in ";\t|" if mark in header), None)
-        problem = f"its columns are separated by {found!r}" if found else f"it holds one column, {header[:40]!r}"
+        problem = f"its columns are separated by {found!r}" if found else f"it has one column, {header[:40]!r}"
         raise ValueError(f"{path}, line 1: {problem}; separate them by commas, as published")
     missing = [name for name in types if name not in names]
     if missing:
         raise ValueError(
-            f"{path}, line 1: there is no column {', '.join(missing)}; it holds {', '.join(names)}. Copy the published "
+            f"{path}, line 1: there is no column {', '.join(missing)}; it has {', '.join(names)}. Copy the published "
             "file again, or give the columns their published names"
         )
 
@@ -244,7 +244,7 @@ def _shift(date: int, days: int, path: Path) -> int:
     try:
         moved = np.datetime64(f"{text[:4]}-{text[4:6]}-{text[6:]}") + np.timedelta64(days, "D")
     except ValueError as error:
-        raise ValueError(f"{path}, column date: {date} is no day; write it as yyyymmdd") from error
+        raise ValueError(f"{path}, column date: {date} is not a day; write it as yyyymmdd") from error
     return int(str(moved).replace("-", ""))
 
 

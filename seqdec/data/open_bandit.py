@@ -143,7 +143,7 @@ def _in_time(table: Any, path: Path) -> Any:
     times: Any = pd.to_datetime(table["timestamp"], utc=True, errors="coerce", format="ISO8601")
     if times.isna().any():
         row = int(times.isna().to_numpy().argmax())
-        raise ValueError(f"{path}, column timestamp, row {row}: {table['timestamp'].iloc[row]!r} is no date")
+        raise ValueError(f"{path}, column timestamp, row {row}: {table['timestamp'].iloc[row]!r} is not a date")
     instants = times.dt.tz_localize(None).astype("datetime64[ns]")
     table = table.assign(timestamp=instants + pd.to_timedelta(table["position"], unit="ns"))
     table = table.sort_values("timestamp", kind="stable", ignore_index=True)

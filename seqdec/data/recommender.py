@@ -77,7 +77,7 @@ def check_log(log: RecommenderLog) -> RecommenderLog:
     for name, array in arrays.items():
         if array.shape != shape:
             raise ValueError(f"{name} must have the shape {shape} of the rewards; got {array.shape}")
-    _refuse(~log.candidates.any(1), "holds no candidate: leave it out")
+    _refuse(~log.candidates.any(1), "has no candidate: leave it out")
     _refuse(
         (log.candidates & ~np.isfinite(log.rewards)).any(1), "has a reward that is not a finite number: leave it out"
     )
@@ -87,7 +87,7 @@ def check_log(log: RecommenderLog) -> RecommenderLog:
         _refuse(wrong.any(1), f"has an unknown {name}: ids must lie in 0 to {limits[name] - 1}")
     if log.features is not None and log.feature_rows is not None:
         wrong = log.candidates & ((log.feature_rows < 0) | (log.feature_rows >= len(log.features)))
-        _refuse(wrong.any(1), f"points at no feature vector: feature_rows must lie in 0 to {len(log.features) - 1}")
+        _refuse(wrong.any(1), f"has an invalid feature row: feature_rows must lie in 0 to {len(log.features) - 1}")
     if log.days is not None:
         if log.days.shape != shape[:1]:
             raise ValueError(f"days must be one for each of {shape[0]} blocks; got shape {log.days.shape}")

@@ -92,7 +92,7 @@ def load_adult(root: Root = None) -> Table:
     known = table[table[6] != "?"]
     if not 0 < known[6].nunique() <= _OCCUPATIONS:
         raise ValueError(
-            f"{_ADULT.name}, column 7: it must hold at most {_OCCUPATIONS} occupations; it holds {known[6].nunique()}; "
+            f"{_ADULT.name}, column 7: it must have at most {_OCCUPATIONS} occupations; it has {known[6].nunique()}; "
             f"get {_ADULT.url}"
         )
     numbers = [0, 2, 4, 10, 11, 12]
@@ -199,7 +199,7 @@ def _all_numbers(table: Any, source: _Source) -> np.ndarray:
 def _classes(column: np.ndarray, count: int, source: _Source) -> np.ndarray:
     if set(np.unique(column)) != set(range(1, count + 1)):
         raise ValueError(
-            f"{source.name}: the last column must hold the classes 1 to {count}; it holds "
+            f"{source.name}: the last column must have the classes 1 to {count}; it has "
             f"{np.unique(column)[: count + 1].tolist()}; get {source.url}"
         )
     return column

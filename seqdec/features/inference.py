@@ -165,7 +165,7 @@ def recognized(column: str, known: list[Any], max_levels: int) -> tuple[str, str
     shown = ", ".join(f"{value!r:.40}" for value in seen.families.values())
     if None in seen.families:
         raise TypeError(
-            f"column {column} holds values of no known kind ({shown}): convert them, as with str(), or leave the "
+            f"column {column} has values of no known kind ({shown}): convert them, as with str(), or leave the "
             "column out"
         )
     for one in RECOGNIZERS:
@@ -173,6 +173,6 @@ def recognized(column: str, known: list[Any], max_levels: int) -> tuple[str, str
             said = one.suspicion(seen) if callable(one.suspicion) else one.suspicion.format(column=column)
             return one.kind, one.why.format(source=seen.source, absent=seen.absent), said
     raise TypeError(
-        f"column {column} holds values of several kinds ({shown}): convert them, leave the column out, or name its "
+        f"column {column} has values of several kinds ({shown}): convert them, leave the column out, or name its "
         f"kind: kinds={{{column!r}: 'categorical'}}"
     )

@@ -41,7 +41,7 @@ def checked(xs: PyTree, ys: Any, observed: Any) -> tuple[Array, Array | None]:
     if not all(isinstance(size, int) for size in ys.shape):
         raise TypeError(
             f"update_batch factorizes matrices of the size of the batch, which must be a number; got ys {ys.shape}: "
-            "export it for one size, and fill a smaller batch up with NaN, which teaches nothing"
+            "export it for one size, and pad a smaller batch with NaN, which is ignored"
         )
     sizes = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(xs)}
     if ys.ndim not in (1, 2) or not len(ys) or sizes != {ys.shape[:1]} or (rows is not None and rows.shape != ys.shape):

@@ -63,11 +63,11 @@ def learn_by_classification(
         )
     scaled, center, scale = standardized_inputs(inputs(log), own)
     if not scaled.size:
-        raise ValueError("the log has no contexts, by which a classifier could tell actions: use seqdec.ope.learn")
+        raise ValueError("a classifier needs contexts, but the log has none: use seqdec.ope.learn")
     rows, labels, weights = _examples(log)
     if len(np.unique(labels)) < 2:
         raise ValueError(
-            "a classifier needs rewards that speak for two actions at least: log more rows, or use seqdec.ope.learn"
+            "a classifier needs rewards that favor at least two actions: log more rows, or use seqdec.ope.learn"
         )
     made, row, size = unfitted(classifier), scaled.shape[1:], log.num_actions
     made.fit(scaled.reshape(len(scaled), -1)[rows], labels, sample_weight=weights)

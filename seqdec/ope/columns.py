@@ -167,7 +167,7 @@ def numbers(name: str, values: Any, remedy: str = "") -> np.ndarray:
     try:
         found: Any = _numbered(values)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"column {name}: it holds what is not a number ({error})") from error
+        raise ValueError(f"column {name}: some values are not numbers ({error})") from error
     refuse(name, (found.isna() & ~values.isna()).to_numpy(), values.to_numpy(), f"it is not a number{remedy}")
     return found.to_numpy()
 

@@ -130,11 +130,13 @@ def _spaces_for(log: Any, spaces: HasSpaces | None) -> tuple[Spaces, np.float32,
             "Discrete actions, take seqdec.ope.learn"
         )
     if log.action.ndim > 1:
-        raise ValueError(f"actions of the log have {log.action.shape[1]} numbers; one is learned")
+        raise ValueError(
+            f"actions of the log have {log.action.shape[1]} numbers; only actions of one number can be learned"
+        )
     low, high = log.action.min(), log.action.max()
     ends = np.nextafter(np.float32(low), np.float32(high)), np.nextafter(np.float32(high), np.float32(low))
     if not ends[0] < ends[1]:
-        raise ValueError(f"the actions of the log are all {low:.6g}: they teach no choice")
+        raise ValueError(f"the actions of the log are all {low:.6g}: nothing can be learned from them")
     size = log.context.shape[1]
     if spaces is None:
         return Spaces(

@@ -355,7 +355,9 @@ def labels_of(name: str, given: Any, count: int) -> np.ndarray:
         raise ValueError(f"{name} must name the group of each row, {(count,)}; got shape {labels.shape}")
     if (missing := np.asarray(pd.isna(labels))).any():
         row = int(missing.argmax())
-        raise ValueError(f"{name}, row {row}: {labels[row]!r} is no label: give rows without a group one of their own")
+        raise ValueError(
+            f"{name}, row {row}: {labels[row]!r} is not a label: give each row without a group its own label"
+        )
     return labels
 
 

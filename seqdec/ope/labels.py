@@ -47,7 +47,7 @@ def labeled(values: Any, names: Sequence[Label] | None, count: int | None = None
     try:
         codes, found = _factorized(values)
     except TypeError as error:
-        raise ValueError(f"column action: it holds what is neither text nor an integer ({error})") from error
+        raise ValueError(f"column action: some values are neither text nor integers ({error})") from error
     cells = [_label(cell) for cell in found]
 
     def check(right: list[bool], remedy: str) -> None:

@@ -35,7 +35,9 @@ def spaces_for(name: str, log: Log, spaces: HasSpaces | None, epsilon: float, *,
             f"{name} needs propensities and the log has none: estimate them with seqdec.ope.estimate_propensities"
         )
     if count < max(size, 2):
-        raise ValueError(f"a log of {count} rows teaches no choice among {size} actions: it needs {max(size, 2)} rows")
+        raise ValueError(
+            f"a log of {count} rows is too small to learn a choice among {size} actions: it needs {max(size, 2)} rows"
+        )
     checks.concrete("epsilon", epsilon)
     if not 0 <= epsilon <= 1:
         raise ValueError(f"epsilon must lie in [0, 1]; got {epsilon}")

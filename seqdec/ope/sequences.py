@@ -87,7 +87,7 @@ def check_anytime(given: Any, logged: bool, known: Ends | None, groups: Any) -> 
     if known is None:
         raise ValueError("anytime=True needs the range of possible rewards: pass reward_range=(low, high)")
     if groups is not None:
-        raise ValueError("anytime=True is about the decisions of the log, whatever their groups: leave out groups")
+        raise ValueError("anytime=True does not use groups: leave them out")
 
 
 def of_difference(given: Evidence, bounds: Ends, level: float) -> "pd.DataFrame":

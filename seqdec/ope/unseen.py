@@ -36,8 +36,8 @@ def check_unseen(agent: Agent, log: Log | ContinuousLog) -> None:
         )
         other = "" if isinstance(log, ContinuousLog) else discrete
         raise ValueError(
-            f"{agent.name} was learned from {shared:.0%} of the rows of this log, on which it looks better than it is: "
-            f"learn from a part, log[::2], and judge by the rest, log[1::2]{other}"
+            f"{agent.name} was learned from {shared:.0%} of the rows of this log, which makes it look too good: "
+            f"learn from one part, log[::2], and evaluate on the rest, log[1::2]{other}"
         )
 
 

@@ -90,7 +90,7 @@ def load_vowpal_wabbit(
     """
     path = located(path)
     if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
+        raise FileNotFoundError(f"no such file: {path}")
     checks.number("first_action", first_action, 0)
     buckets = None if buckets is None else checks.count("buckets", buckets)
     text = read_text(path)

@@ -50,7 +50,7 @@ def starts_of(times: np.ndarray, window: Any) -> np.ndarray:
     elif times.dtype.kind == "M":
         starts = np.unique((times - times[0]) // length, return_index=True)[1]
     else:
-        raise ValueError(f"window must be a number of rows, because the times of the log are no dates; got {window!r}")
+        raise ValueError(f"window must be a number of rows, because the times of the log are not dates; got {window!r}")
     if len(starts) > _MOST:
         raise ValueError(f"window must divide the log into at most {_MOST} parts; {window!r} makes {len(starts):,}")
     return starts

@@ -202,7 +202,7 @@ async def _body(request: Request, most: int) -> Any:
     try:
         return orjson.loads(content)
     except orjson.JSONDecodeError as error:
-        raise RefusedError(400, f"the body is no JSON: {error}") from None
+        raise RefusedError(400, f"the body is not JSON: {error}") from None
 
 
 def _failed(error: Exception, deployments: Deployments) -> Response:

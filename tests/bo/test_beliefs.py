@@ -325,7 +325,7 @@ def test_points_outside_are_used_and_others_left_out() -> None:
         (pd.DataFrame({"x_0": [0.1]}), ValueError, "earlier has no column 'value'; its columns are"),
         (pd.DataFrame({"x": [0.1], "value": [1.0]}), ValueError, "earlier has no column 'x_0'"),
         (pd.DataFrame({"x_0": [7.0], "value": [1.0]}), ValueError, "none of its points fits, .* because"),
-        (pd.DataFrame({"x_0": [0.1, 0.2], "value": [1.0, 1.0]}), ValueError, "two values that differ"),
+        (pd.DataFrame({"x_0": [0.1, 0.2], "value": [1.0, 1.0]}), ValueError, "two different values"),
         (pd.DataFrame({"x_0": [0.1], "value": [math.nan]}), ValueError, "no complete trial"),
     ],
 )

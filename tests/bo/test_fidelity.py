@@ -297,7 +297,7 @@ WRONG = [
     ({"fidelity": Fidelity(1, 9), "bounds": {"fidelity": (0, 1)}}, ValueError, "'fidelity'.*choose another"),
     ({"fidelity": Fidelity(1, 9), "fun": lambda: 0.0}, TypeError, r"fun must be fun\(x, fidelity\)"),
     ({"fidelity": Fidelity(1, 9), "fun": yielding}, TypeError, "yields, and its signature"),
-    ({"fidelity": Fidelity(0.1, 1.0), "fun": curve}, ValueError, "are no integers"),
+    ({"fidelity": Fidelity(0.1, 1.0), "fun": curve}, ValueError, "are not integers"),
     ({"fun": curve}, TypeError, r"fidelity=Fidelity\(1, 30\)"),
 ]
 

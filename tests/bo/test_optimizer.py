@@ -76,11 +76,11 @@ def test_a_trial_is_told_once_and_by_its_own_optimizer() -> None:
     optimizer, other = quick(), quick(seed=1)
     trial = optimizer.ask()
     optimizer.tell(trial, 1.0)
-    with pytest.raises(ValueError, match="trial 0 has been told before: it is complete"):
+    with pytest.raises(ValueError, match=r"trial 0 was told before: it is complete"):
         optimizer.tell(trial, 1.0)
-    with pytest.raises(ValueError, match="trial 0 was not asked from this optimizer"):
+    with pytest.raises(ValueError, match=r"trial 0 at .* is not from this optimizer"):
         optimizer.tell(other.ask(), 1.0)
-    with pytest.raises(ValueError, match="trial 7 was not asked"):
+    with pytest.raises(ValueError, match=r"trial 7 at .* is not from this optimizer"):
         optimizer.tell(trial._replace(number=7), 1.0)
 
 
@@ -89,7 +89,7 @@ def test_an_integer_is_the_number_of_a_trial_in_every_space() -> None:
         optimizer = quick(bounds)
         trials = optimizer.ask(4)
         assert optimizer.tell(trials[3].number, 1.5) == trials[3] and optimizer.tell(np.int64(1), 2.5) == trials[1]
-        for wrong, message in ((3, "trial 3 has been told before"), (4, "no trial 4 among 4"), (-1, "no trial -1")):
+        for wrong, message in ((3, "trial 3 was told before"), (4, "no trial 4 among 4"), (-1, "no trial -1")):
             with pytest.raises(ValueError, match=message):
                 optimizer.tell(wrong, 1.0)
         assert optimizer.trials_dataframe()["state"].tolist() == ["pending", "complete", "pending", "complete"]
@@ -191,7 +191,7 @@ def test_what_is_handed_out_does_not_change_the_record() -> None:
     point.x[1] = 3
     second.x[2] = mixed.trials[1].x[2] = "tanh"
     first.x[1] = 4 if first.x[1] == 1 else 1
-    with pytest.raises(ValueError, match="trial 0 was not asked from this optimizer at"):
+    with pytest.raises(ValueError, match=r"trial 0 at .* is not from this optimizer"):
         mixed.tell(first, 1.0)
     assert [trial.x for trial in mixed.trials] == [own, [0.1, 2, "elu"]]
     mixed.tell(mixed.trials[0], 1.0)
@@ -517,7 +517,7 @@ def test_a_search_with_values_outside_goes_on_from_its_file(tmp_path: Any) -> No
             [2.1, 0],
             True,
             ValueError,
-            r"x\[0\] = 2.1 lies outside .*, and farther from them than they are wide: leave it",
+            r"x\[0\] = 2.1 lies outside .*, by more than their range: leave it",
         ),
         ([math.nan, 0], True, ValueError, "lies outside the bounds"),
         (["a", 0], True, TypeError, r"x\[0\] must be a number; got 'a'"),

@@ -434,11 +434,11 @@ def test_what_is_no_page_is_refused_and_leaves_the_file(tmp_path: Path) -> None:
     study = quick([(0, 1)])
     file = tmp_path / "page.html"
     file.write_text("before")
-    with pytest.raises(ValueError, match="there is nothing to draw yet"):
+    with pytest.raises(ValueError, match="nothing to draw yet"):
         study.report(file)
     study.tell([0.5], 1.0)
     with pytest.raises(ValueError, match=r"page.png would be a page of HTML with another suffix: call it page.html"):
         study.report(tmp_path / "page.png")
-    with pytest.raises(ValueError, match="values are minimized here"):
+    with pytest.raises(ValueError, match="values are minimized, so"):
         study.report(file, maximum=3.0)
     assert file.read_text() == "before" and [one.name for one in tmp_path.iterdir()] == ["page.html"]

@@ -220,8 +220,8 @@ def agent_of(name: str) -> tuple[seqdec.core.Agent, Any]:
     ("context", "message"),
     [
         (Masked(GOOD, np.ones(3, bool)), r"mask must have shape \(5,\) for Discrete\(5\); got shape \(3,\)"),
-        (Masked(GOOD, np.zeros(ARMS, bool)), "the mask allows no action"),
-        (Masked(GOOD, np.full(ARMS, 0.5)), "the mask must hold bools"),
+        (Masked(GOOD, np.zeros(ARMS, bool)), "the mask is False everywhere"),
+        (Masked(GOOD, np.full(ARMS, 0.5)), "the mask must be bools"),
     ],
 )
 def test_a_mask_that_is_none_is_refused(context: Any, message: str) -> None:

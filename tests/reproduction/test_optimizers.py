@@ -209,7 +209,7 @@ def test_cifar_in_its_binary_version_and_as_an_excerpt(tmp_path: Path) -> None:
     np.testing.assert_array_equal(data.test.labels, [0, 1, 2])
     excerpt = tmp_path / "excerpt"
     excerpt.mkdir()
-    with pytest.raises(FileNotFoundError, match="holds no CIFAR-10"):
+    with pytest.raises(FileNotFoundError, match="has no CIFAR-10"):
         load_cifar10(excerpt)
     np.savez(excerpt / "train_first4000.npz", x=whole[:8], y=np.arange(8))
     data = load_cifar10(excerpt)

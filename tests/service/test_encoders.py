@@ -111,7 +111,7 @@ def test_rows_of_columns_need_an_encoder() -> None:
 def test_an_encoder_in_the_place_of_a_space_is_refused() -> None:
     for site in (ENCODER, Spaces(ENCODER, SITE.action_space)):  # pyright: ignore[reportArgumentType]
         for make in (seqdec.agents.linear, lambda site: encoded(site=site)):
-            with pytest.raises(TypeError, match=r"an encoder is not a space: take .* Spaces\(encoder.space"):
+            with pytest.raises(TypeError, match=r"an encoder is not a space: use .* Spaces\(encoder.space"):
                 make(site)  # pyright: ignore[reportArgumentType]
 
 

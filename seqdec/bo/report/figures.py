@@ -122,7 +122,7 @@ def study_of(optimizer: "BayesianOptimizer", optimum: float | None) -> Study:
     """The study of a search. Raises ValueError where no trial was told."""
     points, values = optimizer.evaluations()
     if not points:
-        raise ValueError("there is nothing to draw yet: tell the value of a trial first")
+        raise ValueError("nothing to draw yet: tell the value of a trial first")
     feasible, several = optimizer.feasibility(), optimizer.outputs.objectives > 1
     found: dict[Any, float] = {}
     best, front = None, np.empty((0, optimizer.outputs.objectives))
@@ -179,11 +179,11 @@ def plot(optimizer: "BayesianOptimizer", panel: Any, minimum: float | None, maxi
 
 def _optimum(optimizer: "BayesianOptimizer", minimum: float | None, maximum: float | None) -> float | None:
     if optimizer.outputs.objectives > 1 and not minimum is maximum is None:
-        raise ValueError("minimum and maximum are of one objective; leave them out with several")
+        raise ValueError("minimum and maximum are for one objective; leave them out with several")
     known, other = (maximum, minimum) if optimizer.maximize else (minimum, maximum)
     if other is not None:
         right, wrong = ("maximum", "minimum") if optimizer.maximize else ("minimum", "maximum")
-        raise ValueError(f"values are {right[:-2]}ized here, so that {wrong}={other} is not drawn: give {right}")
+        raise ValueError(f"values are {right[:-2]}ized, so {wrong}={other} has no effect: pass {right}")
     return known
 
 

@@ -38,7 +38,7 @@ def importances(optimizer: "BayesianOptimizer") -> dict[Any, float]:
     """
     space = optimizer.space
     if optimizer.outputs.objectives > 1:
-        raise ValueError("importances are those of one objective; got an optimizer of several")
+        raise ValueError("importances are defined for one objective; got an optimizer of several")
     if np.isfinite(optimizer.evaluations()[1]).sum() < 2:
         raise ValueError("importances need two values or more: tell further ones first")
     indices = total_effects(lambda u: model.means(*optimizer.fitted(), units(space, u))[:, 0], space.parameters)

@@ -127,7 +127,7 @@ def _by_path(declared: Mapping[Any, Any], above: Path = ()) -> dict[Path, Any]:
 
 def name_of_a_column(name: str) -> str:
     """The message for a parameter named as a column of the table."""
-    return f"bounds: the name {name!r} is that of a column of the table of trials: choose another"
+    return f"bounds: the name {name!r} is a column of the table of trials: choose another"
 
 
 def _condition(entry: Conditional, label: str, by_name: Mapping[str, Dimension]) -> Condition:
@@ -149,7 +149,7 @@ def _check_circles(names: Sequence[str], conditions: Sequence[Condition | None])
             path.append(condition.parent)
             if path.count(condition.parent) > 1:
                 circle = " -> ".join(names[i] for i in path)
-                raise ValueError(f"the conditions of the bounds form a circle, {circle}: remove one of them")
+                raise ValueError(f"the conditions of the bounds form a cycle, {circle}: remove one of them")
 
 
 def _scipy_dimensions(bounds: Any) -> list[Dimension]:

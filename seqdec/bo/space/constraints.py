@@ -47,7 +47,7 @@ def _linear(given: Linear, by_key: Mapping[Any, Dimension], name: str) -> Linear
     for key in weights:
         values = () if by_key[key].numeric else by_key[key].values()
         if not all(isinstance(value, int | float | np.number) for value in values):
-            raise ValueError(f"{name}: {key!r} has values that are no numbers, {values!r}: use a function instead")
+            raise ValueError(f"{name}: {key!r} has values that are not numbers, {values!r}: use a function instead")
     weights = {key: checks.real(f"{name}: the weight of {key!r}", weight) for key, weight in weights.items()}
     low, high = checks.real(f"{name}: low", given.low), checks.real(f"{name}: high", given.high)
     if not all(map(math.isfinite, weights.values())) or not any(weights.values()):

@@ -240,7 +240,7 @@ class Space:
         found: dict[Any, Any] = {}
         for name, value in items(x, ()):
             if name in found:
-                raise ValueError(f"the point {x!r} holds {name!r} twice: leave one of them out")
+                raise ValueError(f"the point {x!r} has {name!r} twice: leave one of them out")
             found[name] = value
         return found
 
@@ -272,9 +272,9 @@ class Space:
         values = wide.values(x)
         found = self._point(values)
         if not np.all(np.abs(found.unit - 0.5) <= _FARTHEST):
-            raise ValueError(f"{error}, and farther from them than they are wide: leave it out")
+            raise ValueError(f"{error}, by more than their range: leave it out")
         if not outside:
-            raise ValueError(f"{error}: BayesianOptimizer.tell(..., outside=True) takes it")
+            raise ValueError(f"{error}: BayesianOptimizer.tell(..., outside=True) accepts it")
         return found._replace(inside=False)
 
     def _point(self, values: Any) -> Point:
