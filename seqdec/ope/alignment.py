@@ -1,7 +1,6 @@
 """Logs in the order of a schema.
 
-Rows of one log and numbers learned from another belong together by names: of actions, of columns, and by the digest of
-the encoder.
+Rows of one log and numbers learned from another are matched by names of actions and columns, and the encoder's digest.
 """
 
 from collections.abc import Sequence
@@ -18,8 +17,8 @@ from seqdec.rows import is_view
 def aligned(log: Log, schema: Schema | None) -> Log:
     """The log with actions and columns in the order of a schema.
 
-    Actions of the schema that the log does not have are masked out. Labels that are all integers count as names also
-    beside indices. A schema of None, and contexts without names, leave the log as it is.
+    Actions of the schema that the log lacks are masked out. Labels that are all integers count as names, also beside
+    indices. A schema of None, or contexts without names, leave the log unchanged.
 
     >>> from seqdec.ope import make_log
     >>> log = make_log(action=["b", "a"], reward=[1, 0], propensity=[0.5, 0.5])

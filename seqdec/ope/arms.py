@@ -1,14 +1,14 @@
-r"""Which arm earns most, from a log that grows and is read as often as one likes.
+r"""Which arm earns most, from a growing log that may be read at any time.
 
 Of a decision with probabilities p(a), p(b) of two arms, and the mean c of the rewards before it,
 
     x = h (1[played a] / p(a) - 1[played b] / p(b)) (r - c),    h = mean of p(a) p(b) / (p(a) + p(b)) in rows before
 
 E x = h (E r(a) - E r(b)), whatever c and h. The confidence sequence (`seqdec.ope.sequences`) of the mean of x, divided
-by that of h, therefore holds at all numbers of rows at once, also if the agent learns, and if the means move, of which
-it then tells the average so far, with weights h. They make it narrowest for constant means, and are no function of the
-context, which would change what is estimated. A decision with p(a) or p(b) below h / 10 counts with the least or the
-largest difference that is possible; one whose mask forbids an arm does not count.
+by that of h, therefore holds at all numbers of rows at once, also if the agent learns. If the means change, it covers
+their average so far, with weights h; these make it narrowest for constant means. They do not depend on the context,
+which would change the estimand. A decision with p(a) or p(b) below h / 10 counts with the smallest or largest possible
+difference; one whose mask forbids an arm does not count.
 
 The probability that an arm is best is of independent normal distributions around weighted means, with weights
 
@@ -48,7 +48,7 @@ _QUANTILES, _CELLS = 1001, 10**7
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ArmComparison:
-    """What a log says about its arms; printed, it is a short report."""
+    """Comparison of a log's arms; prints as a short report."""
 
     verdict: str
     """the answer, in a sentence"""
@@ -79,7 +79,7 @@ def compare_arms(
     by: Any = None,
     level: float = 0.95,
 ) -> ArmComparison:
-    """Which arm earns most, or whether others earn more than a baseline; may be asked after every reward.
+    """Which arm earns most, or whether others earn more than a baseline; valid after every reward.
 
     >>> import numpy as np
     >>> from seqdec import ope
@@ -90,22 +90,21 @@ def compare_arms(
     >>> print(ope.compare_arms(log).verdict)
     Arm 'new' is best: better than 'old' by 0.11 (0.05 to 0.16).
 
-    In a log without a difference an arm is called better with a probability of at most 1 - level, however often it is
-    asked while the log grows. An agent and a control group are compared likewise, as two arms whose propensities are
-    their shares.
+    If there is no difference, an arm is called better with probability at most 1 - level, however often the growing log
+    is compared. An agent and a control group are compared as two arms whose propensities are their shares.
 
     Args:
         log: with exact propensities of all actions (`Log.logging`), which for two arms, and for uniform decisions,
             follow from that of the action.
         reward_range: (low, high) of all possible rewards; None: (0, 1) for rewards of 0 and 1.
-        baseline: arm with which the others are compared; None: the one that leads, and ends hold for all pairs.
-        by: (n,) segment of each row, known before the decision; each is compared as well, and ends hold for all. Or a
-            dict of (n,) bools by segment, which may overlap, or have no rows yet.
-        level: at which all ends hold together.
+        baseline: arm to compare the others with; None: the leading one, and intervals hold for all pairs.
+        by: (n,) segment of each row, known before the decision; each is compared as well, with joint intervals. Or a
+            dict of (n,) bools by segment, which may overlap or be empty.
+        level: simultaneous confidence level of all intervals.
 
     Raises:
         TypeError: not a Log.
-        ValueError: propensities that are estimates or not known of all actions, an unknown range, arm or length.
+        ValueError: propensities that are estimated or unknown for some actions, an unknown range, arm or length.
     """
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""Whether a policy is better than what is done now: a paired difference, its interval, and a verdict."""
+"""Whether a policy is better than the current one: a paired difference, its interval, and a verdict."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -54,14 +54,14 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
-    """What a log says about a target policy and a baseline; printed, it is a short report."""
+    """Comparison of a target policy with a baseline; prints as a short report."""
 
     verdict: str
     """the answer, in a sentence"""
     decision: str
     """one of `DECISIONS`"""
     difference: Estimate
-    """of the target minus the baseline, in reward per row: a decision, slate or session"""
+    """target minus baseline, in reward per row: a decision, slate or session"""
     target: Estimate
     """recommended estimate: "auto" of `seqdec.ope.evaluate`, for other logs than of discrete actions that of the
     difference
@@ -106,7 +106,7 @@ def compare(
     samples: int = 1000,
     anytime: bool = False,
 ) -> Comparison:
-    """Whether a policy earns more than what is done now.
+    """Whether a policy earns more than the policy that wrote the log, or another baseline.
 
     >>> import numpy as np
     >>> from seqdec import ope
@@ -118,24 +118,24 @@ def compare(
     Better by 0.045 (0.027 to 0.064): 0.314 against 0.269 of the log.
 
     The difference is estimated by the unbiased estimator, such as `SNIPS` or `SNDR`, whose paired difference has the
-    smaller standard error. Decisions that were never logged count with the whole range of rewards, if it is known. The
+    smaller standard error. Decisions that were never logged count with the whole range of rewards, if known. The
     difference of two equal policies is exactly 0.
 
     Args:
         log: decisions of the logging policy, as in `evaluate`.
         target: (n, k) probabilities of the policy, as in `evaluate`.
         predicted: cross-fitted rewards (n, k), as by `predict_rewards`; None: weights alone.
-        seed: of the bootstrap and random estimators.
+        seed: seed for the bootstrap and random estimators.
         baseline: "logged", the mean reward of the log; or another policy, as the target.
         reward_range: (low, high) of all possible rewards, as in `evaluate`.
-        groups: (n,) labels, such as users, whose rows depend on each other.
-        window: length of the windows in which changes over time are looked for: a number of rows; or for dates a time,
-            such as "7D". None: a fifth of the log.
-        level: of the intervals.
-        samples: of the bootstrap over rows.
-        anytime: whether the interval of the difference is to hold at all numbers of rows at once, however often a log
-            that grows is read, and also if its policy learns from its rewards (`seqdec.ope.sequences`): for discrete
-            actions with exact propensities, rewards in a known range, and the baseline "logged".
+        groups: (n,) labels, such as users, of rows that depend on each other.
+        window: length of the windows for changes over time: a number of rows, or for dates a time such as "7D". None: a
+            fifth of the log.
+        level: confidence level of the intervals.
+        samples: number of bootstrap samples of rows.
+        anytime: whether the interval of the difference holds at all numbers of rows of a growing log at once, also if
+            its policy learns from its rewards (`seqdec.ope.sequences`). Needs discrete actions with exact propensities,
+            a known range of rewards, and the baseline "logged".
 
     Raises:
         TypeError: not a log, or a policy or predictions that are not numbers.

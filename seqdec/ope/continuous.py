@@ -72,8 +72,8 @@ def learn_continuous(
     Array([3.], dtype=float32)
 
     Args:
-        log: of `make_continuous_log`, with two different actions at least.
-        seed: of initial parameters, held-out rows, minibatches and folds of the reward model.
+        log: from `make_continuous_log`, with at least two different actions.
+        seed: seed for initial parameters, held-out rows, minibatches and folds of the reward model.
         objective: one of `OBJECTIVES`; "dr" and "dm" predict rewards by cross-fitted ridge regression on contexts times
             1, a and a^2.
         bandwidth: h > 0, in units of the action; None: the deviation of the actions times n^(-1/5).

@@ -32,7 +32,7 @@ class Target(NamedTuple):
 class Evidence(NamedTuple):
     """What estimators start from.
 
-    Contexts and numbers of actions are empty for logs in batches, and a sparse target's probabilities.
+    For logs in batches contexts and arrays of all actions are empty, as are a sparse target's probabilities.
     """
 
     log: Log
@@ -102,7 +102,7 @@ def evidence(log: Any, target: Any, predicted: Any = None, *, seed: int) -> Any:
         log: `Log`, `seqdec.ope.SlateLog`, `seqdec.ope.ContinuousLog` or another registered kind.
         target: as in `check_target`.
         predicted: as in `check_predicted`, or None.
-        seed: of random estimators.
+        seed: seed for random estimators.
 
     Raises:
         TypeError: not a log, or not numbers.
@@ -200,7 +200,7 @@ def check_target(log: Log, target: np.ndarray | Target) -> Target:
     """Validated probabilities and weights of a policy.
 
     Args:
-        log: of the logging policy.
+        log: decisions of the logging policy.
         target: (n, k) probabilities, matched by name where columns are names of actions, tolerance 0.00001; a sparse
             matrix of SciPy stays sparse; or (n,) names, or numbers, of the actions played; one name, for all rows;
             "uniform"; a function of the log that returns one of these; or a `Target`, returned unchanged.
@@ -238,7 +238,7 @@ def _dense(values: Any) -> np.ndarray:
 
 
 def check_predicted(log: Log, predicted: np.ndarray) -> np.ndarray:
-    """(n, k) float64 validated predictions, zero where masked.
+    """Validated predicted rewards (n, k) float64 of all actions, zero where masked.
 
     Raises:
         TypeError: not numbers.
@@ -252,7 +252,7 @@ def check_predicted(log: Log, predicted: np.ndarray) -> np.ndarray:
 
 
 def refuse_agent(name: str, given: Any) -> None:
-    """Raises TypeError, with the remedy, for an agent in the place of what it plays."""
+    """Raises TypeError, with the remedy, for an agent instead of its probabilities."""
     if isinstance(given, Agent):
         raise TypeError(
             f"{name} must be a policy's actions or probabilities in each row; got the agent {given.name}: pass "

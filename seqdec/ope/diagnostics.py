@@ -1,4 +1,4 @@
-"""Overlap of a log with a policy."""
+"""How well a log covers a policy."""
 
 import functools
 from collections.abc import Iterator
@@ -62,10 +62,10 @@ class Overlap(NamedTuple):
 
 
 def overlap(log: Any, target: Any, *, reward_range: Ends | None = None, groups: Any = None) -> Overlap:
-    """Effective sample size, weights, calibration and verdict.
+    """Overlap of a log and a target policy: effective sample size, weights, calibration and verdict.
 
-    A log can decide if 30 rows are effective, as many groups, ten of them with another reward than the usual one, and
-    if support, propensities, and the tails of weights and rewards allow it.
+    A log can decide with at least 30 effective rows, in as many groups, ten of them with an unusual reward, and if
+    support, propensities, and the tails of weights and rewards allow it.
 
     Arguments and errors as in `seqdec.ope.evaluate`.
     """
@@ -200,7 +200,7 @@ class Weights(NamedTuple):
 
     @property
     def effective(self) -> float:
-        """Rows with equal weights that are worth as much."""
+        """Effective sample size: the number of equally weighted rows with the same variance."""
         return self.rows * self.mean**2 / self.square if self.square else 0.0
 
     @property

@@ -47,27 +47,27 @@ def evaluate(
 
     Args:
         log: a `Log`, `SlateLog`, `ContinuousLog` or file of `scan_log`.
-        target: (n, k) probabilities of the policy; or (n,) names of the actions that it plays; the name of one, for all
-            rows; "uniform"; or a function of the log that returns one of these. For a file: a function of a batch, a
-            `Log` of m rows, to (m, k), or k names of columns. For a `ContinuousLog`: (n,) actions, or a function of the
-            log to (n,) densities of the policy at the logged actions.
+        target: (n, k) probabilities of the policy; or (n,) names of its actions; one name, for all rows; "uniform"; or
+            a function of the log that returns one of these. For a file: a function of a batch, a `Log` of m rows,
+            to (m, k), or k names of columns. For a `ContinuousLog`: (n,) actions, or a function of the log to (n,)
+            densities of the policy at the logged actions.
         predicted: as the target, cross-fitted rewards, as by `predict_rewards`; required without propensities. None
             omits estimators that need it.
-        seed: of the bootstrap and random estimators.
+        seed: seed for the bootstrap and random estimators.
         estimators: configured or by name, as [DR(), "dr(shrinkage='slope')"] or "dr, snips". None: those of `STANDARD`
             that the log allows.
-        level: of the intervals.
-        samples: of the bootstrap over rows, for rewards of unknown range; predictions are fixed.
-        reward_range: (a, b) of all rewards that are possible, of slates of their sums; None: (0, 1) where all are 0 or
-            1, else unknown, and then an end without limit is infinite.
-        groups: (n,) labels of any kind, such as users, whose rows depend on each other.
+        level: confidence level of the intervals.
+        samples: number of bootstrap samples of rows, for rewards of unknown range; predictions are fixed.
+        reward_range: (a, b) of all possible rewards, or sums of a slate's; None: (0, 1) if all are 0 or 1, else
+            unknown; then an end without limit is infinite.
+        groups: (n,) labels of any kind, such as users, of rows that depend on each other.
 
     Returns:
         A table indexed by estimator: value, low, high, std_error, interval, and "propensities" if estimated; NaN is
-        unknown. A biased estimator has the interval of an unbiased one; where the log hardly reaches the policy, all
-        have that of `SNIPS`, and the share of decisions without rows counts with the whole range of rewards (of those
-        in the log, if it is unknown). Each interval is extended to its estimate; "interval" says whose it is and what
-        limits it. Errors of propensity and reward models are not included. See `seqdec.ope.intervals`.
+        unknown. A biased estimator has the interval of an unbiased one. With little overlap all have the interval of
+        `SNIPS`, and the share of decisions without rows counts with the whole range of rewards (of those in the log, if
+        unknown). Each interval is extended to its estimate; "interval" says whose it is and what limits it. Errors of
+        propensity and reward models are not included. See `seqdec.ope.intervals`.
 
     Warns:
         UserWarning: missing support, or a mean weight that is not 1; see `overlap`.

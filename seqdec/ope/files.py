@@ -124,13 +124,12 @@ def scan_log(
     """The log in a parquet file, or in the files of a folder, for `evaluate` and `compare`; reads only its actions.
 
     Args:
-        path: of the file; or of a folder with files *.parquet, also in folders within it.
-        executor: that evaluates the files of a folder, such as `seqdec.executors.Local()` or `Ray()`, or any of
-            `concurrent.futures`.
+        path: a file, or a folder with files *.parquet, searched recursively.
+        executor: evaluates the files of a folder: `seqdec.executors.Local()`, `Ray()` or one of `concurrent.futures`.
         batch_size: rows in memory at a time.
         action: column of the actions.
         action_names: names of all actions; None: as in `Log.from_pandas`, of the whole file.
-        num_actions: k, for numbered actions with neither masks nor features.
+        num_actions: k; needed only for numbered actions without masks and features.
         columns: other keywords of `Log.from_pandas`.
 
     Raises:

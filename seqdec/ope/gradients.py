@@ -79,14 +79,14 @@ def learn(
 
     Args:
         log: with propensities, except for "dm", and at least as many rows as actions.
-        seed: of initial parameters, held-out rows, minibatches and folds of the reward model.
+        seed: seed for initial parameters, held-out rows, minibatches and folds of the reward model.
         objective: one of `OBJECTIVES`.
         pessimism: >= 0, number of standard errors of the estimate, with all rows learned from, to subtract.
-        regularization: >= 0, times the mean of log(propensity / pi(a | x)) to subtract: keeps to the logging policy;
-            in standard deviations of the rewards. For L2, take optax.adamw.
+        regularization: >= 0, factor of the subtracted mean of log(propensity / pi(a | x)), which keeps pi close to the
+            logging policy; in standard deviations of the rewards. For L2, use optax.adamw.
         model: flax module or `seqdec.models.Network` from an observation to (k,) scores; None: an MLP with 50 hidden
             units and a linear path, of each action's row if actions have features.
-        optimizer: of optax or its interface; None: Adam with learning rate 0.003.
+        optimizer: an optax transformation; None: Adam with learning rate 0.003.
         predicted: (n, k) for "dr" and "dm"; None: `predict_rewards`.
         spaces: the agent's observation_space (a Box) and action_space; None: a Box of a row of `seqdec.ope.inputs`.
         epsilon: share of uniform exploration in [0, 1].

@@ -110,7 +110,7 @@ class Tail(NamedTuple):
 
     @property
     def light(self) -> bool:
-        """Whether the tail has a variance beyond doubt."""
+        """Whether the tail clearly has a variance."""
         return self.shape + 2 * self.error < _HEAVY and self.largest < 0.1
 
 
@@ -132,9 +132,9 @@ def interval(
         terms: contributions of rows, or sums over groups.
         unseen: terms of the unseen row at the low and at the high end; none: of weight 1.
         reward_range: (a, b) that holds the value; None if unknown.
-        level: of the interval.
-        seed: of the bootstrap.
-        samples: of the bootstrap.
+        level: confidence level.
+        seed: seed for the bootstrap.
+        samples: number of bootstrap samples.
     """
     return several([(terms, unseen)], reward_range=reward_range, level=level, seed=seed, samples=samples)[0]
 

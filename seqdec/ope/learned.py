@@ -18,7 +18,7 @@ from seqdec.ope.unseen import row_hashes
 
 
 class Info(NamedTuple):
-    """Of an update, which changes nothing."""
+    """Result of an update, which changes nothing."""
 
     rejected: Array
     """() bool, always False"""

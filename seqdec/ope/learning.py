@@ -18,7 +18,7 @@ _CHUNK = 500
 
 
 def expected_rewards(key: Key, posterior: Posterior, x: Array, mask: Array) -> Array:
-    """(k,) expected rewards, for the direct method."""
+    """Expected rewards (k,) of all actions in context x, as `predict` of `prequential` and `cross_fit`."""
     return posterior.mean(x)
 
 
@@ -28,8 +28,8 @@ def prequential(learner: Learner, log: Log, predict: Predict = expected_rewards,
     Args:
         learner: one response per action; inputs are rows of `seqdec.ope.inputs`.
         log: rows to learn from and predict.
-        predict: function of the posterior.
-        seed: of the initial state and `predict`.
+        predict: (key, posterior, x, mask (k,)) -> predictions for one row.
+        seed: seed for the initial state and `predict`.
 
     Raises:
         TypeError: not a learner, or not a log.

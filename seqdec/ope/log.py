@@ -14,8 +14,8 @@ Columns of a log as a table, optional from the contexts on:
     key                        identity of the decision
     reward[NAME]               a named part of the reward
 
-What has a name has it in brackets in place of the number: context[age], mask[banner], action[banner]_feature_0,
-logging[banner]. `Log.from_pandas` reads other names of the first four.
+Names, if any, replace the numbers, in brackets: context[age], mask[banner], action[banner]_feature_0,
+logging[banner]. `Log.from_pandas` reads the first four under other names.
 """
 
 import os
@@ -128,7 +128,7 @@ class Log(Rows):
 
     @property
     def report(self) -> Report:
-        """What the log holds: actions with their shares, rewards, propensities, contexts, times, and suspicions."""
+        """Contents of the log: actions with their shares, rewards, propensities, contexts, times, and suspicions."""
         return report_of(self)
 
     @property
@@ -198,17 +198,17 @@ class Log(Rows):
         ('a', 'b')
 
         Args:
-            table: of pandas, polars or pyarrow, in the order of time.
+            table: a pandas, polars or pyarrow table, in order of time.
             context: an encoder, or names of columns of numbers; None for context[NAME], ..., or context_0, ...
             action: column of names, which may be integers, or of indices from 0.
             reward: column of the rewards.
-            reward_default: of rows without a reward, such as 0.0 where only clicks are written; None refuses them.
+            reward_default: reward of rows without one, such as 0.0 if only clicks are logged; None: an error.
             propensity: column of the propensities; None if unknown, see `seqdec.ope.estimate_propensities`.
             time: column of numbers or dates, also ISO 8601 text; None for timestamp, else row numbers.
-            key: column of the decisions' identities, none twice; None for key, if there is one.
-            action_names: in the order of their indices; None for the categories, or the names that occur, sorted.
+            key: column of unique identities of decisions; None for key, if there is one.
+            action_names: names in the order of indices; None for the categories, or the names that occur, sorted.
                 Integers are names, unless they are exactly 0 to k - 1, or smaller than a given k.
-            num_actions: k, for numbered actions with neither masks nor features.
+            num_actions: k; needed only for numbered actions without masks and features.
 
         Raises:
             TypeError: not a table, or a context that is neither an encoder nor names.
@@ -431,7 +431,7 @@ def _moments(values: Any) -> np.ndarray:
 
 
 def inputs(log: Log) -> np.ndarray:
-    """Inputs of a learner, float32: contexts (n, d), or (n, k, d + p) with features of actions."""
+    """Inputs of a learner, float32: contexts (n, d), or with action features (n, k, d + p)."""
     if log.action_features is None:
         return log.context.astype(np.float32)
     count, size, _ = log.action_features.shape
@@ -461,7 +461,7 @@ def folds_of(log: Rows, folds: int, seed: int) -> np.ndarray:
 
 
 def check_log(log: Any) -> None:
-    """Raise TypeError for what is not a log."""
+    """Raise TypeError unless it is a log."""
     if not isinstance(log, Log):
         raise TypeError(
             f"log must be a seqdec.ope.Log; got {type(log).__name__}: make it with Log.from_pandas, Log.load or "

@@ -3,9 +3,9 @@ r"""A log in a folder of parquet files, evaluated by sums, in processes or on a 
     z = (1, r, w, w r, d, w (r - q)),    sum z in each of 65,536 blocks of rows,    sum z z^T of all rows
 
 with rewards r, weights w, predicted rewards q, and d expected under the target. Estimates are ratios of sums of z, and
-their influence functions are linear in z: the matrix has their variance over rows, and the blocks, moved apart to have
-the same, take the place of rows. Diagnostics are those of at most 131,072 rows at equal distances. No process holds
-more than these, and a batch of rows.
+their influence functions are linear in z: the matrix gives their variance over rows, and the blocks, scaled to the same
+variance, take the place of rows. Diagnostics use at most 131,072 equally spaced rows. A process only keeps these, and a
+batch of rows.
 """
 
 import collections

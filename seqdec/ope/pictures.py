@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def estimates_figure(
     table: "pd.DataFrame", logged: tuple[float, float], known: tuple[float, float] | None, title: str
 ) -> "Figure":
-    """Estimates with intervals, beside known or observed means.
+    """Figure of estimates with intervals, beside known or observed means.
 
     `table` is indexed by estimator, with columns value, low, high; `logged` and `known` are (mean, standard error),
     with 95% intervals.
@@ -44,7 +44,7 @@ def difference_figure(
     sequence: "pd.DataFrame | None" = None,
     title: str = "Difference of the policies",
 ) -> "Figure":
-    """A difference (value, low, high) of `compare`, in all rows and in its windows; the sequence's ends beside it."""
+    """Figure of a difference (value, low, high) of `compare`, in all rows and by window, with the sequence's ends."""
     from matplotlib.figure import Figure
 
     from seqdec import figures
@@ -81,7 +81,7 @@ def _intervals(axis: "Axes", names: list[str], values: np.ndarray, low: np.ndarr
 
 
 def weights_figure(weights: np.ndarray, title: str = "Weights of the rows") -> "Figure":
-    """Distribution of weights (n,) of `check_target`, and the heaviest rows' share."""
+    """Figure of the distribution of weights (n,) of `check_target`, and the share of the largest ones."""
     from matplotlib.figure import Figure
 
     from seqdec import figures

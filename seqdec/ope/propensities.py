@@ -12,7 +12,7 @@ _CALIBRATION = 3
 
 
 def estimate_propensities(log: Log, *, seed: int, folds: int = 5, classifier: Any = None) -> Log:
-    """The log with each row's entry of `estimated_policy` as propensity, marked `Log.estimated`.
+    """The log with propensities estimated by `estimated_policy`, marked `Log.estimated`.
 
     Arguments and errors as there.
     """
@@ -29,8 +29,8 @@ def estimated_policy(log: Log, *, seed: int, folds: int = 5, classifier: Any = N
 
     Args:
         log: its propensities are ignored.
-        seed: of the random folds.
-        folds: from 2 to the number of rows.
+        seed: seed for the random folds.
+        folds: number of folds, from 2 to the number of rows.
         classifier: unfitted, of scikit-learn, with `predict_proba`; None: standardized logistic regression.
 
     Raises:

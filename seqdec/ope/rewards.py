@@ -13,18 +13,18 @@ from seqdec.ope.rowwise import rowwise
 def predict_rewards(
     log: Log, *, seed: int, model: Any = None, folds: int = 5, weights: np.ndarray | None = None
 ) -> np.ndarray:
-    """(n, k) cross-fitted rewards, which no other rows accept.
+    """Cross-fitted predicted rewards (n, k), which are refused for other rows.
 
     Models see standardized contexts and features or one-hot indices of the action; those of `sklearn.linear_model` also
     their products. Learners see rows of `seqdec.ope.inputs`.
 
     Args:
         log: its propensities are ignored.
-        seed: of the random folds and of a learner.
+        seed: seed for the random folds and a learner.
         model: a `seqdec.core.Learner` with one response per action, or an unfitted regressor, or classifier of rewards
             0 and 1, of scikit-learn. None: `choose_model`.
-        folds: from 2 to the number of rows.
-        weights: (n,) >= 0, of rows in a scikit-learn fit; None for equal ones.
+        folds: number of folds, from 2 to the number of rows.
+        weights: (n,) >= 0 weights of rows in a scikit-learn fit; None for equal ones.
 
     Raises:
         TypeError: no learner, and no methods `fit` and `predict`.
@@ -54,7 +54,7 @@ def predict_rewards(
 
 
 def choose_model(log: Log, *, seed: int, folds: int = 5) -> Any:
-    """The best by `held_out_likelihood` of a constant, ridge (logistic) regression and boosting, unfitted.
+    """An unfitted reward model: a constant, ridge (logistic) regression or boosting, by `held_out_likelihood`.
 
     Arguments and errors as in `predict_rewards`.
     """

@@ -1,4 +1,4 @@
-"""Arrays that know the rows they are of: probabilities and predicted rewards are joined to a log row by row.
+"""Arrays that know their rows, so that probabilities and predicted rewards are matched to a log row by row.
 
 Rows are known by their keys; without keys by time, context and action.
 """
@@ -13,7 +13,7 @@ from seqdec.ope.log import Log
 
 
 class Rowwise(np.ndarray):
-    """Numbers (n, k) of all actions in the rows of a log; what is computed from them is as any other array."""
+    """Numbers (n, k) of all actions in the rows of a log; results of computations are plain arrays."""
 
     rows: bytes | None = None
     """digest of the rows; None if unknown"""

@@ -71,15 +71,15 @@ def _observations(agent: Agent, log: Log) -> np.ndarray:
 
 
 def target_of(agent: Agent, log: Log | ContinuousLog, *, seed: int, state: Any = None) -> np.ndarray:
-    """(n, k) an agent's probabilities in the rows of a log; (n,) its actions, where these are numbers.
+    """An agent's probabilities (n, k) in the rows of a log, or its actions (n,) if they are numbers.
 
     Args:
         agent: with `assess`, a Box of observations and Discrete actions; for a `ContinuousLog`, with a Box of one
             number as action.
         log: observations are rows of `seqdec.ope.inputs`, or contexts of a `ContinuousLog`, reshaped. Actions and
             columns are those of the agent's schema by name; actions that only the agent has are masked out.
-        seed: of drawn actions, estimated probabilities and the initial state.
-        state: not changed; None: the initial one.
+        seed: seed for drawn actions, estimated probabilities and the initial state.
+        state: state of the agent, unchanged; None: the initial one.
 
     Raises:
         TypeError: not an agent or not a log, or an agent without spaces or probabilities.
@@ -129,9 +129,9 @@ def warm_start(agent: Agent, log: Log, *, seed: int) -> Agent:
     Propensities are ignored. To serve: `OnlineAgent(lambda spaces: warm_start(linear(spaces), log, seed=0), ...)`.
 
     Args:
-        agent: with a Box of observations and Discrete actions.
+        agent: agent with Box observations and Discrete actions.
         log: as in `target_of`.
-        seed: of the initial state.
+        seed: seed for the initial state.
 
     Raises:
         TypeError: not an agent or not a log, or an agent of other spaces.
@@ -164,7 +164,7 @@ def warm_start(agent: Agent, log: Log, *, seed: int) -> Agent:
 def cross_fit_policy(learn: Callable[[Log], Agent], log: Log, *, seed: int, folds: int = 5) -> np.ndarray:
     """(n, k) probabilities in each row of the agent learned from the other random folds.
 
-    They have the value of a policy learned from a share 1 - 1 / folds of the rows, judged by all rows.
+    They evaluate, on all rows, a policy learned from a share 1 - 1 / folds of the rows.
 
     >>> from seqdec import ope
     >>> log = ope.make_log(action=[0, 1] * 10, reward=[0.0, 1.0] * 10, propensity=[0.5] * 20)
@@ -174,8 +174,8 @@ def cross_fit_policy(learn: Callable[[Log], Agent], log: Log, *, seed: int, fold
     Args:
         learn: function of a log to an agent, such as `learn` with its settings.
         log: rows to learn from and to judge by.
-        seed: of the random folds and `target_of`.
-        folds: from 2 to the number of rows.
+        seed: seed for the random folds and `target_of`.
+        folds: number of folds, from 2 to the number of rows.
 
     Raises:
         TypeError: not a log, or not an agent.
@@ -204,10 +204,10 @@ def select(
     Args:
         log: rows that no candidate was learned from.
         candidates: by name, agents in their initial state, or (n, k) probabilities.
-        seed: of the bootstrap and `target_of`.
+        seed: seed for the bootstrap and `target_of`.
         predicted: as in `evaluate`.
         estimator: configured or by name; None: `SNDR` with predictions, else `SNIPS`.
-        level: of all intervals together.
+        level: simultaneous confidence level of all intervals.
 
     Raises:
         TypeError: no dict, or neither agents nor numbers.

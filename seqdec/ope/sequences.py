@@ -1,4 +1,4 @@
-"""Confidence sequences: intervals of running means that hold at all numbers of rows at once, also of adaptive logs.
+"""Confidence sequences: intervals of running means that hold at all numbers of rows at once, also for adaptive logs.
 
 For rows x_t >= least_t, with guesses c_t >= least_t that earlier rows fix, and B = max_t (c_t - least_t),
 

@@ -1,4 +1,4 @@
-"""Whether rows of a log were learned from: a policy that is judged by them looks better than it is.
+"""Whether a policy was learned from rows of a log, which would make its estimate too good.
 
 A row is known by its key; in a log without keys, by time, context, action and the action's features; in a log of
 numbers as actions, by context, action and reward.

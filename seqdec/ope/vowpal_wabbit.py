@@ -70,18 +70,18 @@ def load_vowpal_wabbit(
     num_actions: int | None = None,
     buckets: int | None = None,
 ) -> Log:
-    """The log in a `cb`, `cb_adf` or `dsjson` file of Vowpal Wabbit, perhaps compressed; rewards are minus the costs.
+    """The log in a `cb`, `cb_adf` or `dsjson` file of Vowpal Wabbit, also compressed; rewards are minus the costs.
 
-    JSON means `dsjson`, a "shared" line, or several groups of lines with lines that have no label, `cb_adf`. There,
+    JSON is read as `dsjson`; a "shared" line, or several groups of lines, some without label, as `cb_adf`. There,
     features of actions are `Log.action_features`, and decisions among fewer actions mask the last ones. In `dsjson`
-    decisions are put in the order of "Timestamp", "EventId" is `Log.key`, "a" and "p" are `Log.logging`, and lines
-    without decision or with "_skipLearn" are left out; so are, with a warning, those of an "EventId" that was before.
+    decisions are sorted by "Timestamp", "EventId" is `Log.key`, "a" and "p" are `Log.logging`, and lines without
+    decision, with "_skipLearn" or, with a warning, with a repeated "EventId" are left out.
 
     Args:
-        path: of the file; .gz, .bz2, .xz and .zip are decompressed.
-        first_action: in `cb`; 0 for --indexing 0.
-        num_actions: k of `cb`; None: as many as occur, which are indices if they are all of the numbers from
-            `first_action` on, else names.
+        path: path of the file; .gz, .bz2, .xz and .zip are decompressed.
+        first_action: first number of actions in `cb`; 0 for --indexing 0.
+        num_actions: k of `cb`; None: as many as occur, which are indices if consecutive from `first_action` on, else
+            names.
         buckets: hashed columns; None: a column for each name, sorted.
 
     Raises:

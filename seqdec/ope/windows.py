@@ -1,4 +1,4 @@
-"""Parts of a log in time, and whether means differ between them by more than chance."""
+"""Parts of a log in time, and whether their means differ by more than chance."""
 
 import datetime
 import itertools

@@ -63,7 +63,13 @@ class ContinuousEvidence(NamedTuple):
 def make_continuous_log(*, action: Any, reward: Any, density: Any, context: Any = None) -> ContinuousLog:
     """A validated log of numbers or points as actions.
 
-    All are (n,) and finite, densities > 0; actions also (n, k); contexts are (n, d) or None.
+    All arrays are finite.
+
+    Args:
+        action: (n,) numbers or (n, k) points.
+        reward: (n,) rewards.
+        density: (n,) > 0, density of the logging policy at the action, per unit of volume.
+        context: (n, d) features, or None.
 
     Raises:
         TypeError: not numbers.

@@ -155,7 +155,7 @@ def _reach(evidence: EpisodeEvidence) -> Reach:
 
 
 def effective_sessions(log: EpisodeLog, target: Any) -> np.ndarray:
-    """(longest,) effective sample size of the weights W_t, (sum W)^2 / sum W^2, at each step.
+    """Effective sample size (longest,) of the weights W_t at each step, (sum W)^2 / sum W^2.
 
     Arguments and errors as in `overlap`.
     """
@@ -176,10 +176,10 @@ def predict_returns(
     Args:
         log: its propensities are ignored.
         target: (rows, k) probabilities in `log.steps`.
-        seed: of the random folds of sessions.
+        seed: seed for the random folds of sessions.
         model: unfitted regressor of scikit-learn; None: ridge regression, with products of action and context.
-        gamma: in [0, 1].
-        folds: from 2 to the number of sessions.
+        gamma: discount factor in [0, 1].
+        folds: number of folds, from 2 to the number of sessions.
 
     Raises:
         TypeError: a model of another kind.
