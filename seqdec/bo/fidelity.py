@@ -51,7 +51,7 @@ class Grid(NamedTuple):
 
     @property
     def columns(self) -> np.ndarray:
-        """(levels,) of the surrogate."""
+        """(levels,) column of the surrogate."""
         logs = np.log(self.levels)
         return (logs[0] - logs) / (logs[0] - logs[-1])
 
@@ -70,7 +70,7 @@ class Grid(NamedTuple):
         return self.levels.index(number)
 
     def cost(self, amount: float) -> float:
-        """Of an evaluation up to this amount, in full ones; linear between the levels."""
+        """Cost of an evaluation up to this amount, in full evaluations; linear between the levels."""
         return float(np.interp(amount, (0.0, *self.levels[::-1]), (0.0, *self.costs[::-1])))
 
     def reached(self, curve: Sequence[float]) -> list[float]:
@@ -80,7 +80,7 @@ class Grid(NamedTuple):
     def curve(self, values: Any, name: str = "value") -> tuple[float, int, tuple[float, ...]]:
         """(the value, the index of its level, the values at lower levels) of a learning curve.
 
-        Raises ValueError or TypeError for what is no curve.
+        Raises ValueError or TypeError for an invalid curve.
         """
         if not self.counts:
             raise ValueError(
@@ -157,7 +157,7 @@ class Forecast(NamedTuple):
         """The probability that a learning curve ends better than the best value known.
 
         Args:
-            curve: values so far, after the units 1, 2, ...; only those at levels count.
+            curve: values so far, after the units 1, 2, ...; only values at levels count.
 
         Raises ValueError or TypeError where a value is not a number.
         """

@@ -32,7 +32,7 @@ SUCCESSES = (DONE, EXHAUSTED, TIME, TARGET, PATIENCE)
 
 
 class Limits(NamedTuple):
-    """Of a search."""
+    """Limits of a search."""
 
     n_calls: int
     """with several fidelities their cost, in full evaluations"""
@@ -49,7 +49,7 @@ class Limits(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What a search knows beside its trials; JSON values."""
+    """State of a search beside its trials, as JSON values."""
 
     n_calls: int
     """asked for"""

@@ -94,37 +94,37 @@ def minimize(
         bounds: as in `seqdec.bo.space_from`.
         n_calls: number of calls; with `fidelity` their cost, in evaluations at full fidelity.
         x0, y0: points to start from, and their values if known.
-        seed: of everything random; None draws one.
+        seed: seed for all random numbers; None draws one, stored in the result.
 
-        workers: number of processes, which evaluate a batch; -1: one for each core. Or an Executor: a free worker gets
-            its next point at once; `seqdec.executors.Local(4, call_timeout=60)` ends calls that hang.
-        batch_size: points under evaluation at a time; None: one, or the number of an executor's workers.
+        workers: number of processes that evaluate a batch; -1: one per core. Or an Executor: a free worker gets the
+            next point at once; `seqdec.executors.Local(4, call_timeout=60)` ends calls that hang.
+        batch_size: points evaluated at a time; None: one, or the number of an executor's workers.
 
         time_limit: seconds after which no call begins.
-        target: end once a feasible call is as good; one for each objective.
-        patience: end after so many calls without improvement.
-        repeats: the last so many of `n_calls` are at the recommended point, so that `fun` and its interval are what
-            further calls there return; once the values at a point are equal the search goes on. One objective, without
-            `fidelity`. None: three, but at most a tenth of the calls, where the values may be noisy.
-        catch: exceptions of `fun` that make a failed call; others are raised.
-        max_failures: end after so many failed calls in a row.
+        target: value, or one for each objective; the search ends once a feasible call is as good.
+        patience: number of calls without improvement after which the search ends.
+        repeats: number of last calls at the recommended point, so that `fun` and its interval agree with further calls
+            there; if the values at a point are equal the search continues. One objective, without `fidelity`. None:
+            three, but at most a tenth of the calls, if the values may be noisy.
+        catch: exceptions of `fun` that count as a failed call; others are raised.
+        max_failures: number of successive failed calls after which the search ends.
 
-        checkpoint: file from which the search continues, to the bit, after a kill; locked meanwhile. Limits,
-            workers, `catch`, `callback` and `fun` may differ. Or "postgresql://user@host/database#study", shared.
-        shared: the processes that pass the same checkpoint work on one search: `n_calls` and the other limits count the
-            calls of all, `time_limit`, `callback` and Ctrl-C are of each, and all return the same result. Each
-            evaluates one point at a time; what a killed one was evaluating, another evaluates again.
+        checkpoint: file from which the search continues identically after a kill; locked meanwhile. Limits, workers,
+            `catch`, `callback` and `fun` may differ. Or "postgresql://user@host/database#study", shared.
+        shared: whether processes with the same checkpoint work on one search and return the same result. Limits count
+            all calls; `time_limit`, `callback` and Ctrl-C apply to each. A process evaluates one point at a time;
+            another repeats the evaluation of a killed one.
         callback: called after every call with the best x or, if its argument is `intermediate_result`, the result so
             far; True or StopIteration ends the search.
-        progress: a bar on standard error; None: on a terminal, elsewhere a line now and then.
+        progress: whether to show a bar on standard error; None: on a terminal, elsewhere an occasional line.
 
     Returns:
         A `seqdec.bo.result.SearchResult`; x and fun are those of `BayesianOptimizer.recommend`, or the front.
 
     Raises:
         ValueError, TypeError: an argument does not fit, or the checkpoint is damaged or of another search.
-        OSError: the checkpoint cannot be written; FileExistsError: another search uses it, and does not share it.
-        Exception: of `fun`, with the result so far as its attribute `search_result`.
+        OSError: the checkpoint cannot be written; FileExistsError: another search uses it without sharing.
+        Exception: an exception of `fun`, with the result so far as its attribute `search_result`.
     """
     from seqdec.progress import bar
 

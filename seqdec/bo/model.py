@@ -55,7 +55,7 @@ class Prediction(NamedTuple):
 
 
 class Model(NamedTuple):
-    """How values become a belief."""
+    """Settings of the surrogate and its responses."""
 
     surrogate: Surrogate
     outputs: Outputs
@@ -75,7 +75,7 @@ class Model(NamedTuple):
 
     @property
     def columns(self) -> int:
-        """Of the surrogate."""
+        """Number of the surrogate's columns."""
         return len(self.places)
 
     @property
@@ -106,7 +106,7 @@ class Trials(NamedTuple):
 
 
 class Belief(NamedTuple):
-    """What candidates are scored by."""
+    """The belief that scores candidates."""
 
     state: Any
     """of the surrogate, pending points included"""
@@ -115,7 +115,7 @@ class Belief(NamedTuple):
 
 
 class Start(NamedTuple):
-    """What a fit goes on from."""
+    """Starting point of a fit."""
 
     state: Any
     """of the surrogate; `fit` may reuse its memory"""
@@ -137,7 +137,7 @@ class Fitted(NamedTuple):
 
     @property
     def start(self) -> Start:
-        """For the next fit."""
+        """Start of the next fit."""
         return Start(self.state, self.warps)
 
 
@@ -369,7 +369,7 @@ def _shows_noise(model: Model, trials: Trials, output: int, share: float) -> boo
 
 
 def estimated_noise(model: Model, state: Any) -> float:
-    """Of the first warped response, its variance; 0 where as small as none."""
+    """Estimated noise variance of the first warped response; 0 if negligible."""
     estimate = model.surrogate.noise_variance
     variance = 0.0 if estimate is None else float(np.ravel(estimate(state))[0])
     return variance if variance > _NOISY else 0.0

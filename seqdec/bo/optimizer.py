@@ -105,18 +105,18 @@ class BayesianOptimizer:
         >>> x, value = optimizer.best
 
     Trials may be told in any order, or never. Equal arguments, calls and values give equal suggestions. Threads may
-    share an optimizer; a pickled one goes on as it would.
+    share an optimizer; a pickled copy continues identically.
 
     Args:
         bounds: as in `seqdec.bo.space_from`. With names a point is a dict, nested like the bounds.
-        constraints: `seqdec.bo.Linear`, and functions (x) -> bool, called for about a thousand candidates a question.
-        seed: of everything random, an integer in [0, 2**63).
+        constraints: `seqdec.bo.Linear`, and functions (x) -> bool, called for about 1,000 candidates per suggestion.
+        seed: seed for all random numbers, an integer in [0, 2**63).
 
         maximize: one bool, or one for each objective.
-        objectives: number of values; with several the search is for their `front`.
+        objectives: number of values; several are optimized jointly, for their `front`.
         outcome_constraints: number of outcomes told with each value; a point is feasible if all are at most 0.
-        reference_point: values that count in a front are better; None: its worst ones, and a margin.
-        noise_std: of the values; None: estimated. Needs "gp", "sparse_gp" or "hilofi".
+        reference_point: only better values count in a front; None: its worst values, with a margin.
+        noise_std: noise standard deviation of the values; None: estimated. Needs "gp", "sparse_gp" or "hilofi".
         fidelity: levels of the function (`seqdec.bo.Fidelity`); the highest counts.
 
         surrogate: one of `seqdec.bo.surrogate_names()`, a Surrogate, or "auto": "gp", above 1,000 values "sparse_gp".
@@ -126,10 +126,10 @@ class BayesianOptimizer:
         capacity: expected number of trials; exceeding it costs a compilation.
 
         acquisition: one of `seqdec.bo.acquisition_names()`, an Acquisition, or "auto": the surrogate's.
-        initial: Sobol points before the surrogate is used; None: one for each parameter, but at most a quarter of
+        initial: number of Sobol points before the surrogate is used; None: one per parameter, but at most a quarter of
             `capacity` and at most 4 beyond the first two of each objective.
         search: how the acquisition is maximized.
-        prior: what is known before. As `fidelity` its `earlier` needs "auto", "gp" or "sparse_gp".
+        prior: prior knowledge. Like `fidelity`, its `earlier` needs "auto", "gp" or "sparse_gp".
 
     Raises:
         ValueError, TypeError: an argument does not fit; the message names it.
@@ -220,7 +220,7 @@ class BayesianOptimizer:
         Args:
             n: number of trials; None is one, without a list.
             fixed: values of some parameters, by name or index.
-            fidelity: the level; None: the most informative for its cost.
+            fidelity: level to evaluate; None: the most informative for its cost.
 
         Raises:
             Exhausted: no new point is left.
@@ -312,13 +312,13 @@ class BayesianOptimizer:
             value: a number, or one for each objective. None, NaN or infinity: the trial failed. With integer levels
                 also a learning curve: the values after the units 1, 2, ....
             outcomes: one number for each of `outcome_constraints`; NaN or infinity: the trial failed.
-            noise_std: of `value`; None: the optimizer's.
-            failed: the trial failed, whatever `value` is.
-            reason: of the failure.
+            noise_std: noise standard deviation of `value`; None: the optimizer's.
+            failed: whether the trial failed, whatever `value` is.
+            reason: why it failed.
             seconds: duration of the evaluation.
-            outside: accept a point that violates the constraints, or lies outside the bounds by at most their range on
-                the scale of search. It informs the belief, and is never asked for or best.
-            fidelity: the level of a point that was not asked for; None: full fidelity.
+            outside: whether to accept a point that violates the constraints, or the bounds by at most their range on
+                the scale of search. It informs the belief, but is never suggested or best.
+            fidelity: level of a point that was not asked for; None: full fidelity.
 
         Raises:
             ValueError, TypeError: the trial is not pending here, or an argument does not fit.
@@ -449,7 +449,7 @@ class BayesianOptimizer:
 
     @property
     def reason(self) -> str:
-        """Why this surrogate is in use."""
+        """Why this surrogate is used."""
         return surrogates.REASONS[str(self.surrogate)] if self.settings.is_automatic else "as asked for"
 
     @property
@@ -471,13 +471,13 @@ class BayesianOptimizer:
     @property
     @_exclusive
     def trials(self) -> tuple[Trial, ...]:
-        """In the order of asking or telling."""
+        """All trials, in the order of asking or telling."""
         return tuple(map(self._record.trial, range(len(self._record.entries))))
 
     @property
     @_exclusive
     def pending(self) -> tuple[Trial, ...]:
-        """The trials asked and not told."""
+        """Trials asked but not yet told."""
         entries = self._record.entries
         return tuple(self._record.trial(entry.number) for entry in entries if entry.status == "pending")
 
@@ -592,8 +592,8 @@ class BayesianOptimizer:
         Args:
             x: as in `predict`; None: the last suggested point, when it was suggested.
 
-        Returns a number, or of many points (n,); NaN where x is None and no surrogate suggested. Raises as `predict`,
-        and ValueError with several objectives.
+        Returns a number, or (n,) for many points; NaN if x is None and the surrogate made no suggestion. Raises as
+        `predict`, and ValueError with several objectives.
         """
         if self.outputs.objectives > 1:
             raise ValueError(f"with {self.outputs.objectives} objectives there is no best point to improve on")
@@ -619,7 +619,7 @@ class BayesianOptimizer:
         Args:
             panel: None for all, "progress", "slices", "parallel", "importances", "plane", or for the plane of any two
                 parameters their names or indices; of several objectives "front".
-            minimum, maximum: of the function, if known.
+            minimum, maximum: minimum or maximum of the function, if known.
 
         Raises:
             ValueError: no trial was told, or an argument does not fit.
@@ -645,8 +645,8 @@ class BayesianOptimizer:
         """Write everything to one file; `load` continues with identical suggestions.
 
         Raises:
-            TypeError: surrogate or acquisition is not given by name, or a choice or option holds more than strings,
-                numbers, booleans, None, numpy scalars and tuples. An earlier file stays.
+            TypeError: surrogate or acquisition is not given by name, or a choice or option is not a string, number,
+                bool, None, numpy scalar or tuple of these. An earlier file stays.
             ValueError: the path has the suffix of another kind of file.
             OSError: the file cannot be written; FileExistsError: another process uses it, or has written it since this
                 optimizer loaded or saved it.
@@ -680,9 +680,9 @@ class BayesianOptimizer:
         """Read what `save` wrote.
 
         Args:
-            path: of the file.
-            constraints: the functions among its constraints, in order; a file does not hold them.
-            trust: each "module:function", which imports code, that may be its surrogate or acquisition.
+            path: path of the file.
+            constraints: the functions among its constraints, in order, which a file cannot store.
+            trust: each "module:function" that it may import as its surrogate or acquisition.
 
         Raises:
             FileNotFoundError: there is no file.

@@ -1,4 +1,4 @@
-r"""Outliers among responses: values far worse than the others foretell.
+r"""Outliers among responses: values far worse than the others predict.
 
 A standardized response z_i is an outlier with probability p = 1/20, and is then below its prediction m_i by e with the
 density q(e) = 1 / ((1 + e) (1 + log(1 + e))^2); else it is that of the Gaussian process. With the prediction of the
@@ -40,7 +40,7 @@ _LARGE = 1e6
 def inliers(
     x: np.ndarray, y: np.ndarray, places: np.ndarray, warp: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 ) -> np.ndarray:
-    """(n,) bool: which responses `y` (n,) at unit points `x` (n, d) are no outliers.
+    """(n,) bool: which responses `y` (n,) at unit points `x` (n, d) are not outliers.
 
     `warp` (kept (n,) bool) -> standardized warps of all responses, fitted to those kept, and log slopes there.
     """

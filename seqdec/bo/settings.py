@@ -40,7 +40,7 @@ _FIRST, _DESIGN, _SHARE = 2, 4, 4
 
 @dataclass(frozen=True)
 class Prior:
-    """What is known before the first trial.
+    """Prior knowledge about the function.
 
     >>> from seqdec.bo import BayesianOptimizer, Prior
     >>> known = Prior(optimum={"rate": (0.1, 0.05)}, monotone={"size": -1})

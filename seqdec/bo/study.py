@@ -51,7 +51,7 @@ class Study(NamedTuple):
 
 
 class LostError(ConnectionError):
-    """Whether anything was kept since `exclusive` began is unknown."""
+    """It is unknown whether anything was kept since `exclusive` began."""
 
 
 def opened(checkpoint: Any, shared: bool, held: contextlib.ExitStack) -> Study:

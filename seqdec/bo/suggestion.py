@@ -1,6 +1,6 @@
 """The next point.
 
-What is random follows from the seed and the number of known points.
+Randomness depends on the seed and the number of known points only.
 """
 
 import math
@@ -89,9 +89,9 @@ def design(method: Method, known: Observations, fixed: Mapping[Any, Any], is_noi
 
 
 def for_question(model: Model, known: Observations, fitted: Fitted) -> Fitted:
-    """The fit by which a question is answered: averaged where few values of one output are known, or they are noisy.
+    """The fit for a suggestion: averaged if few values of one output are known, or they are noisy.
 
-    Also with levels and earlier studies, whose columns have a length scale that few values tell.
+    Also with levels and earlier studies, because few values determine the length scales of their columns.
     """
     few = model.outputs.plain and len(known.told) < _FEW
     noisy = model.noise_std or any(known.noise_std) or fitting.estimated_noise(model, fitted.state) > _NOISY
@@ -100,7 +100,7 @@ def for_question(model: Model, known: Observations, fitted: Fitted) -> Fitted:
 
 
 def compile_ahead(method: Method, capacity: int) -> None:
-    """Compile what a question after the initial design needs, by one about two values that are made up."""
+    """Compile the programs of model-based suggestions, by one for two made-up values."""
     space = replace(method.space, constraints=())
     units = space.uniform(np.array([[0.3], [0.7]]) * np.ones(space.parameters))
     points = [point for unit in units if (point := space.point_at(unit)) is not None]

@@ -3,11 +3,11 @@
 The surrogate has a column for each, 1 for its values and 0 for those of this search, with a learned length scale of
 their relation; the other hyperparameters are shared.
 
-A search is used only while deviations from it are at least as likely as own values: with its posterior mean m at own
-points, and own warped values z, the marginal likelihood of z - m is at least that of z, each centered and with the most
+An earlier search is used only if it helps to explain the values: with its posterior mean m at this search's points, and
+this search's warped values z, the marginal likelihood of z - m is at least that of z, each centered and with the most
 likely hyperparameters.
 
-Its values are warped and standardized by themselves, and moved to own units by
+Its values are warped and standardized separately, and transformed to this search's units by
 
     z = a + b m + error,    b = max(0, (sum_i (m_i - mean m) (z_i - mean z) + 1) / (sum_i (m_i - mean m)^2 + 1))
 

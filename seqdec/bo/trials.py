@@ -35,14 +35,14 @@ class Trial(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """What is told of a point: objectives' values, and outcomes, feasible at most 0."""
+    """Numbers of objectives and outcome constraints, which are feasible if at most 0."""
 
     objectives: int = 1
     outcome_constraints: int = 0
 
     @property
     def plain(self) -> bool:
-        """Whether it is one objective alone."""
+        """Whether there is one objective and no constraint."""
         return self == (1, 0)
 
     @property
@@ -98,7 +98,7 @@ def _sequence(name: str, given: Any, count: int, of: str) -> tuple[float, ...]:
 
 
 class Observations(NamedTuple):
-    """What is known of the function."""
+    """Known points and values of the function."""
 
     told: list[Point]
     """with values, in the order of telling; a learning curve once for each level"""
@@ -168,7 +168,7 @@ class Record:
         return entry
 
     def trial(self, number: int) -> Trial:
-        """What is handed out, a copy."""
+        """A copy of a trial, for callers."""
         entry = self.entries[number]
         x, level = entry.point.x, None if self.grid is None else self.grid.levels[entry.point.level]
         return Trial(number, x if isinstance(x, np.ndarray) else self.shown(entry), level, entry.forecast)
@@ -178,7 +178,7 @@ class Record:
         return self.space.shown(entry.point.x).copy()
 
     def end(self, number: int, status: Status, **fields: Any) -> None:
-        """End a pending trial, with fields of its `Entry`."""
+        """Close a pending trial with its outcome."""
         self.entries[number] = self.entries[number]._replace(status=status, forecast=None, **fields)
         if status != "failed":
             self.order.append(number)
@@ -194,7 +194,7 @@ class Record:
 
     @property
     def values(self) -> int:
-        """Number of values told, with those of learning curves."""
+        """Number of values told, including learning curves."""
         return len(self.order) + self.more
 
     @property
@@ -240,7 +240,7 @@ class Record:
         return found
 
     def observations(self, signs: np.ndarray) -> Observations:
-        """What the model is fitted to; `signs` (m,)."""
+        """Data of the model; `signs` (m,)."""
         told = [one for number in self.order for one in _levels(self.entries[number])]
         rows = [(*entry.values, *entry.outcomes) for entry in told]
         pending, failed = ([e.point for e in self.entries if e.status == status] for status in ("pending", "failed"))

@@ -20,7 +20,7 @@ from seqdec.executors import Local
 
 
 class Outcome(NamedTuple):
-    """Of a call of `fun`."""
+    """Outcome of a call of `fun`."""
 
     value: Any
     outcomes: Any
@@ -64,7 +64,7 @@ def note(error: BaseException, text: str) -> None:
 
 
 class Call(NamedTuple):
-    """How the function is called."""
+    """The function and how to call it."""
 
     fun: Callable[..., Any]
     outputs: Outputs
@@ -76,7 +76,7 @@ class Call(NamedTuple):
     """whether it yields learning curves"""
 
     def __call__(self, trial: Trial) -> Outcome | None:
-        """The outcome at a trial; None when too late."""
+        """The outcome at a trial; None if too late."""
         if time.time() >= self.deadline:
             return None
         if self.grid is not None and self.curves:

@@ -8,8 +8,8 @@ sharp border) are those of a grid with the largest marginal likelihood times the
 The rival is one rate of success, uniform a priori: s successes among n have the probability s! (n - s)! / (n + 1)!. The
 processes of the grid must together be a nat more likely.
 
-The score is the acquisition's plus 3 log P(success). The factor 1 would give the expected improvement of one question;
-a failed question leaves the next one where it was (`python benchmarks/responses.py failures`).
+The score is the acquisition's plus 3 log P(success). The factor 1 would give the expected improvement of one
+evaluation, but a failure does not move the next one (`python benchmarks/responses.py failures`).
 
 Sources: Rasmussen, Williams, "Gaussian processes for machine learning", 2006, section 3.6. Failures as a constraint
 with two outcomes: Gelbart, Snoek, Adams, "Bayesian optimization with unknown constraints", 2014.

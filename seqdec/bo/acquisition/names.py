@@ -52,7 +52,7 @@ def make_several(acquisition: str | Acquisition, outputs: Outputs) -> Callable[[
 
 
 def automatic(surrogate: str, outputs: Outputs) -> str:
-    """What "auto" is, given the surrogate's own."""
+    """The acquisition of "auto", given the surrogate's own."""
     if outputs.plain:
         return surrogate
     return "log_expected_improvement" if outputs.objectives == 1 else SEVERAL

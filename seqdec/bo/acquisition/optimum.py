@@ -1,10 +1,10 @@
-"""Belief where the optimum lies, to weight the acquisition.
+"""Belief about the optimum's location, to weight the acquisition.
 
 With independent densities p_j, known up to a factor, and n known points, the score of a point is
 
     log acquisition + (beta / n) sum_j log p_j(x_j),    beta = 10
 
-also for acquisitions that are no logarithms. Densities are at least a millionth of their maximum. Every second initial
+also for acquisitions that are not logarithms. Densities are at least a millionth of their maximum. Every second initial
 point is drawn from them.
 
 Source: Hvarfner et al., "piBO: augmenting acquisition functions with user beliefs for Bayesian optimization", 2022.

@@ -62,7 +62,7 @@ _BELOW = -0.13
 
 
 class Study(NamedTuple):
-    """What the panels draw."""
+    """Data of the panels."""
 
     space: Space
     outputs: Outputs
@@ -604,7 +604,7 @@ def lost(study: Study) -> str:
 
 
 class Panel(NamedTuple):
-    """How a panel is drawn."""
+    """Drawing function and size of a panel."""
 
     draw: Callable[[FigureBase, Study], None]
     width: float

@@ -31,8 +31,8 @@ def importances(optimizer: "BayesianOptimizer") -> dict[Any, float]:
     """The total-effect index of each parameter, by name or index.
 
     The function is the posterior mean in warped units on the product of the parameters: inactive ones have no effect,
-    constraints are ignored. Indices of a sum of functions of one parameter add up to 1, interactions to more. About
-    16,000 predictions at a Sobol sequence are used.
+    constraints are ignored. Indices add up to 1 without interactions, else to more. Uses about 16,000 predictions at a
+    Sobol sequence.
 
     Raises ValueError below two values, or with several objectives.
     """

@@ -45,7 +45,7 @@ class Search:
     once, and one objective."""
 
     def checked(self) -> "Search":
-        """Itself with Python numbers. Raises TypeError or ValueError."""
+        """The search with Python numbers. Raises TypeError or ValueError."""
         if not isinstance(self, Search):
             raise TypeError(f"search must be a seqdec.bo.Search; got {self!r}")
         raw_samples = checks.count("raw_samples", self.raw_samples)
@@ -74,7 +74,7 @@ class Region(NamedTuple):
 
 
 class Box(NamedTuple):
-    """Where candidates are sought."""
+    """The box in which candidates are searched."""
 
     low: np.ndarray
     """(columns,)"""

@@ -1,4 +1,4 @@
-"""Trust region: the search is confined to a box around the best point, and begins anew where it has shrunk.
+"""Trust region: the search is confined to a box around the best point, and restarts when the box has shrunk.
 
 The edge, 0.8 at first, doubles (up to 1.6) after three successes in a row and halves after as many failures as there
 are columns, from four to ten. A success exceeds the best response by more than a thousandth of the responses' standard
@@ -18,7 +18,7 @@ _MARGIN = 1e-3
 
 
 class Stage(NamedTuple):
-    """Where the search is."""
+    """State of the trust region."""
 
     start: int
     """index of the region's first response"""

@@ -22,7 +22,7 @@ _LARGEST_INTEGER = 2**53
 
 @dataclass(frozen=True)
 class Dimension(ABC):
-    """What a parameter may be."""
+    """The values of a parameter."""
 
     continuous = False
     """Whether gradients apply."""
@@ -49,17 +49,17 @@ class Dimension(ABC):
 
     @property
     def widened(self) -> "Dimension":
-        """Itself without limits."""
+        """The dimension without limits."""
         return self
 
     @property
     def moves(self) -> int:
-        """Number of steps that `moved` knows."""
+        """Number of possible steps of `moved`."""
         return 0
 
     @abstractmethod
     def checked(self, name: str) -> "Dimension":
-        """Itself with Python numbers, a Constant if it has one value. Raises ValueError or TypeError, naming it."""
+        """The dimension with Python numbers, or a Constant for one value. Raises ValueError or TypeError, naming it."""
 
     @abstractmethod
     def values(self) -> Sequence[Any]:

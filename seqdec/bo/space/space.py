@@ -37,7 +37,7 @@ class Condition(NamedTuple):
 
 
 class Point(NamedTuple):
-    """In both representations."""
+    """A point as values and in the unit cube."""
 
     x: Any
     """as `seqdec.bo.trials.Trial.x`"""
@@ -79,18 +79,18 @@ class Space:
 
     @property
     def keys(self) -> Sequence[Any]:
-        """Of each dimension its name, else its index."""
+        """Name, else index, of each dimension."""
         return self.names or range(len(self.dimensions))
 
     @cached_property
     def slices(self) -> tuple[slice, ...]:
-        """Of each dimension the columns of the cube."""
+        """Columns of the cube for each dimension."""
         ends = list(itertools.accumulate(d.width for d in self.dimensions))
         return tuple(slice(*limits) for limits in zip([0, *ends], ends, strict=False))
 
     @cached_property
     def columns(self) -> int:
-        """Of the unit cube."""
+        """Number of columns of the unit cube."""
         return self.slices[-1].stop
 
     @cached_property
@@ -110,7 +110,7 @@ class Space:
 
     @cached_property
     def groups(self) -> int:
-        """Parameters, all those with one condition as one."""
+        """Number of parameters, those with the same condition counted once."""
         found = {index: self.conditions[index] if self.conditions else None for index in self.owners.tolist()}
         return len({(c.parent, frozenset(c.values)) if c else index for index, c in found.items()})
 
@@ -122,7 +122,7 @@ class Space:
 
     @cached_property
     def neutral(self) -> np.ndarray:
-        """(columns,) where inactive."""
+        """(columns,) values of inactive parameters."""
         return _read_only(np.concatenate([d.neutral for d in self.dimensions]))
 
     @cached_property
@@ -145,7 +145,7 @@ class Space:
 
     @property
     def size(self) -> float:
-        """Most points; infinity with a Real dimension."""
+        """Largest number of points; infinity with a Real dimension."""
         return math.prod(dimension.size for dimension in self.dimensions)
 
     def active(self, units: np.ndarray) -> np.ndarray:
@@ -223,7 +223,7 @@ class Space:
         return found
 
     def flat(self, x: Any) -> Any:
-        """A point, a dict where parameters have names. Raises ValueError for a name held twice."""
+        """A point, a dict where parameters have names. Raises ValueError for a repeated name."""
         if not self.paths or not isinstance(x, Mapping):
             return x
         groups = {path[:depth] for path in self.paths for depth in range(1, len(path))}

@@ -35,7 +35,7 @@ def hilofi_mlp(
 
     Args:
         dim: columns of the unit cube.
-        rank: of the hidden layers' covariance.
+        rank: rank of the hidden layers' covariance.
         initial_std_hidden, initial_std_last: prior standard deviations along each of its directions, and of last-layer
             parameters.
         process_noise_hidden: variance added to every hidden parameter with every chunk.
@@ -66,7 +66,7 @@ def lrkf(
 
     Args:
         dim: columns of the unit cube.
-        rank: of the covariance.
+        rank: rank of the covariance.
         initial_std: prior standard deviation along each of its directions.
         process_noise: variance added to every parameter with every chunk.
         features, noise_variance, scale, growth: as in `over_mlp`.
@@ -90,7 +90,7 @@ def over_mlp(
         make: (network with n outputs, likelihood) -> filter.
         dim: columns of the unit cube.
         features: widths of the hidden layers.
-        noise_variance: of the responses.
+        noise_variance: noise variance of the responses.
         scale: a; the network's inputs lie in [-a, a].
         growth: as in `Surrogate`.
 

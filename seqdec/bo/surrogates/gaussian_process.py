@@ -84,7 +84,7 @@ def gp(*, draws: int = 64) -> Surrogate:
     """Exact Gaussian process with Matern-5/2 kernel.
 
     Args:
-        draws: most draws of the hyperparameters; 1: the most likely ones.
+        draws: largest number of draws of the hyperparameters; 1: the most likely ones.
 
     Raises ValueError or TypeError for a setting that does not fit.
     """

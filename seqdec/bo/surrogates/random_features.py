@@ -81,7 +81,7 @@ def hilofi(
     Args:
         dim: columns of the unit cube.
         units: K, an even number.
-        rank: of the covariance of the first layer's log scales, at most `dim`.
+        rank: rank of the covariance of the first layer's log scales, at most `dim`.
         initial_std_hidden: their prior standard deviation, along each of its directions.
 
     Raises ValueError or TypeError for a setting that does not fit.
