@@ -52,7 +52,7 @@ def agent(
         num_candidates: points per decision, for Box actions only; None is 256.
         refine: for Box actions, try as many points again near the best; without `act_batch`.
 
-        Raises TypeError or ValueError for other spaces, or a policy that needs uncertainty if the learner has none.
+    Raises TypeError or ValueError for other spaces, or a policy that needs uncertainty if the learner has none.
     """
     acquisition, called = policies.resolve(policy)
     if acquisition.needs != "mean" and not learner.uncertain:

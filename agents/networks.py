@@ -72,7 +72,7 @@ def scorer(
         width: numbers in an embedding.
         std: standard deviation of the initial embeddings; intercepts start at zero.
 
-        Raises TypeError for other observations, or a table whose entry is not a row number per candidate.
+    Raises TypeError for other observations, or a table whose entry is not a row number per candidate.
     """
     parts = spaces_of(spaces).observation_space
     if not isinstance(parts, gym_spaces.Dict):

@@ -128,7 +128,7 @@ def neural(
         name: shown in tables and figures.
         settings: settings of optimizer and head, for the manifest of a run.
 
-        Raises TypeError or ValueError for other spaces, a setting out of range, or a policy that needs a head.
+    Raises TypeError or ValueError for other spaces, a setting out of range, or a policy that needs a head.
     """
     inner_steps = count("inner_steps", inner_steps)
     if batch_size is not None:

@@ -35,7 +35,7 @@ def guarded(agent: Agent, *, floor: Any = 0.0, ceiling: Any = 1.0) -> Agent:
         floor: smallest probability of an allowed action: a number, or one for each of the first actions, 0 for others.
         ceiling: largest probability likewise, 1 for others; ignored where the allowed actions cannot reach 1 together.
 
-        Raises ValueError for floors or ceilings that no distribution satisfies, or an agent without probabilities.
+    Raises ValueError for floors or ceilings that no distribution satisfies, or an agent without probabilities.
     """
     low, high = _bounds("floor", floor), _bounds("ceiling", ceiling)
     known = agent.spaces is not None and isinstance(agent.spaces.action_space, spaces.Discrete)

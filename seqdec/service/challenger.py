@@ -1,9 +1,8 @@
 """A second agent that learns beside the first, from the same log, and never plays.
 
-It goes through the rewards in the order in which the first has learned them, some batches at a time: first it says with
-which probabilities it would have played in their decisions, then it learns them. What it would have played so depends
-on earlier rewards alone, as a comparison by `seqdec.ope` needs. Nothing of it is written: it is a function of the log,
-which it goes through again after a start, and where an arm gets another output.
+It learns the rewards in the order in which the first has learned them, some batches at a time, and before each batch
+computes its probabilities in these decisions. They only depend on earlier rewards, as a comparison by `seqdec.ope`
+requires. Nothing of it is stored: it processes the log again after a start, or when an arm gets another output.
 """
 
 import itertools

@@ -181,7 +181,7 @@ class Cluster(threading.Thread):
 
     @contextmanager
     def leading(self) -> Iterator[None]:
-        """While this process learns. Raises OSError where it cannot have the lease, ChangedError where it must not."""
+        """Context for learning in this process. Raises OSError without the lease, ChangedError if it must not learn."""
         self._want(1)
         try:
             until = time.monotonic() + _PATIENCE
@@ -197,7 +197,7 @@ class Cluster(threading.Thread):
 
     @contextmanager
     def opening(self) -> Iterator[None]:
-        """While a log is begun or changed, before `start`. Raises OSError where it cannot have the lease."""
+        """Context for creating or changing a log before `start`. Raises OSError without the lease."""
         self._want(1)
         try:
             until = time.monotonic() + _PATIENCE

@@ -135,7 +135,7 @@ class Contexts:
         )
 
     def schema(self, learned: Schema) -> Schema:
-        """What the columns of a log have to be: features of the encoder, else those of logs before."""
+        """Required columns of a log: features of the encoder, else columns of earlier logs."""
         return learned if self.encoder is None else Schema(None, self.encoder.names, self.encoder.digest)
 
     def of_log(self, log: Log) -> np.ndarray:

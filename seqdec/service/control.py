@@ -21,7 +21,7 @@ _SIZE = 8
 
 @dataclass(frozen=True)
 class Control:
-    """A share of the units for which an arm is played, or, with None or where it may not be played, any of the arms.
+    """The share of units for which a fixed arm is played, or a random arm if it is None or not allowed.
 
     >>> from seqdec.service import Control
     >>> Control(0.1, "none")

@@ -1,4 +1,4 @@
-"""What is wrong with a service, by its table of decisions (`seqdec.service.read_history`).
+"""Problems of a service, detected in its table of decisions (`seqdec.service.read_history`).
 
 The latest w decisions, for several w, are compared with those before; a share of rows counts as risen if the lower end
 of Wilson's interval (z = 4) is above 1% and twice the share before:
@@ -106,7 +106,7 @@ def features_of(history: pd.DataFrame) -> dict[str, Feature]:
 
 
 def alarms(history: pd.DataFrame) -> tuple[Alarm, ...]:
-    """What an operator should look at in a table of `read_history`, the most urgent first; nothing in a short log."""
+    """Alarms for an operator in a table of `read_history`, the most urgent first; none in a short log."""
     own = played(history)
     own = own[own["source"].ne(HISTORY).fillna(True)].reset_index(drop=True)
     if len(own) < _LEAST:
@@ -365,7 +365,7 @@ def lagging(seconds: float) -> Iterator[Alarm]:
 
 
 def uncalibrated(table: Any) -> Iterator[Alarm]:
-    """Whether rewards are others than the belief expects, by a table of `OnlineAgent.calibration`."""
+    """Whether rewards differ from the belief's expectations, by a table of `OnlineAgent.calibration`."""
     expected, observed, error = (table[name].to_numpy(float) for name in ("expected", "observed", "std_error"))
     gap, count = observed - expected, table["decisions"].to_numpy(float)
     off = np.abs(gap) > np.maximum(_Z * error, _OFF * np.sqrt(count) * error)

@@ -4,8 +4,8 @@ With m_a(x) the expected reward of action a and x0 the mean of the latest contex
 
     c_aj = (x_j - x0_j) int_0^1 dm_a / dx_j (x0 + t (x - x0)) dt,      sum_j c_aj = m_a(x) - m_a(x0)
 
-by a sum over 33 points, both ends among them. Its error is shared among features in proportion to the mean deviation
-of their gradients along the line: linear features stay exact.
+by a sum over 33 points including both ends. Its error is distributed in proportion to the mean deviation of the
+features' gradients along the line: linear features stay exact.
 
 Source: Sundararajan, Taly, Yan, "Axiomatic attribution for deep networks", ICML 2017.
 """

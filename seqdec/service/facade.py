@@ -66,7 +66,7 @@ _REWARDS, _WRITTEN = 32, 256
 
 
 class Decision(NamedTuple):
-    """An action, and the token to report its reward."""
+    """An action, and the token for reporting its reward."""
 
     action: Any
     """name of the arm, id of the item, or point of a Box"""
@@ -90,28 +90,28 @@ class OnlineAgent:
 
     Args:
         make, spaces, seed: (spaces) -> agent, or its name; anything with observation_space and action_space, or a
-            `Catalog` of items; the seed of all random choices.
+            `Catalog` of items; seed for all random choices.
         arms: names of the arms, texts or integers, as many as the action space has; None: the numbers in that space.
-            Names that follow those of the log are added.
-        encoder: of contexts that are rows of mixed columns, to `encoder.space`.
-        folder, fsync, snapshot_every, relearn: of log and snapshots (None: in memory); wait for the disk in every
-            call; batches of rewards between snapshots; learn again the log of another agent.
-        store: a schema of a PostgreSQL database in place of a folder, for any number of processes with equal arguments.
-            All decide, one of them learns, and the others use its last belief: `learn` returns "collected", for what is
-            learned a moment later. A commit waits for the disk as the database is set up.
-        spool: a folder for decisions while that database does not answer, made by the last belief, until it is back and
-            has them; None: `decide` then raises OSError, as other calls do in any case.
-        capacity, batch_size: outputs of the model (None: a quarter to spare, or none where the agent can be widened);
-            rewards of one update.
-        expire_after: seconds in which a decision takes rewards; None: no limit.
+            Names beyond those of the log are added.
+        encoder: encoder of contexts that are rows of mixed columns, to `encoder.space`.
+        folder, fsync, snapshot_every, relearn: folder of log and snapshots (None: in memory); whether every call waits
+            for the disk; batches of rewards between snapshots; whether to learn again the log of another agent.
+        store: a schema of a PostgreSQL database instead of a folder, for any number of processes with equal arguments.
+            All decide, one learns, and the others use its last belief: `learn` returns "collected" for rewards that are
+            learned a moment later. The database's settings say whether a commit waits for the disk.
+        spool: folder for decisions by the last belief while that database does not answer; None: `decide` then raises
+            OSError, as other calls always do.
+        capacity, batch_size: outputs of the model (None: a quarter to spare, or none if the agent can be widened);
+            rewards per update.
+        expire_after: seconds in which a decision accepts rewards; None: no limit.
         rewards, reward_after, reward_default, reward_weights: `reward_after` seconds after a decision, the first,
             sum, last or max of its rewards is learned, or the default; None: the first, at once. Named rewards,
             dicts, are learned as their weighted sum.
         retention: seconds after which decisions are removed from the log, as by `compact`, at most an hour later; None:
             never.
-        control: a share of the units for which a fixed rule decides, to compare with; `decide` then needs the unit.
-        challenger: another agent, as `make`, which learns the log beside the first, in a thread of its own, and never
-            plays: for `comparison`.
+        control: share of the units for which a fixed rule decides, for comparison; `decide` then needs the unit.
+        challenger: another agent, as `make`, that learns the log in a thread of its own but never plays: for
+            `comparison`.
 
     Raises:
         ValueError: the log belongs to another agent, seed or space, or is damaged; a setting is out of range.
@@ -332,22 +332,23 @@ class OnlineAgent:
 
     @property
     def lag(self) -> float:
-        """Seconds since the first reward in the log that the belief here lacks; 0 without one, and without `store`."""
+        """Seconds since the first logged reward that this process's belief lacks; 0 without one, or without `store`."""
         if self._cluster is None:
             return 0.0
         return self._transact(self._cluster.lag, urgent=True)
 
     @property
     def learner(self) -> str | None:
-        """Host and number of the process that learns, this one without `store`; None while there is none."""
+        """Host and number of the learning process, this one without `store`; None if there is none."""
         if self._cluster is None:
             return this_process()
         return self._transact(self._cluster.learner, urgent=True)
 
     def warm_up(self, *, first: bool = False) -> None:
-        """Compile all programs, while decisions go on and what learns waits.
+        """Compile all programs, while decisions continue and learning waits.
 
-        Objects of Python are kept from the garbage collector, `gc.freeze`: its pass over them would stop all threads.
+        Python's objects are exempted from garbage collection (`gc.freeze`), whose pass over them would stop all
+        threads.
 
         Args:
             first: compile, without optimization, only what one decision needs; many are then made one by one, until
@@ -376,21 +377,21 @@ class OnlineAgent:
         Args:
             context: an observation, a row as a dict (with an encoder), or the user's context (with a `Catalog`);
                 clipped to the bounds of a Box of floats.
-            mask: arms that may be played: a set or list of names, a dict of bools by name, or bools for all arms that
-                ever were, in the order of their ids; None: all. Arms beyond the length of bools are not allowed.
+            mask: arms that may be played: a set or list of names, a dict of bools by name, or bools for all arms ever
+                added, in the order of their ids; None: all. Arms beyond the length of bools are not allowed.
             items: ids of a `Catalog`'s items to choose from; None: all.
-            key: your name of the decision, such as "ann/17": a retry with the same key returns the first decision, in
-                whatever context, also after a restart. `forget` takes it, or what stands before a "/" of it.
-            active: False for what may never be shown: the decision has no default reward, and all the time for its
-                reward, until `activate` or its first reward.
-            taken, chance: the arm that another rule plays, such as the one in use today, and its probability under that
-                rule. The decision is then that arm; what the agent would have played is logged for `comparison`.
-            unit: with a control group, your name of whom the decision is for, such as a user, which always is in the
-                same group; the log has a digest of it. Where another rule plays, there is no such group.
+            key: your name for the decision, such as "ann/17": a retry with the same key returns the first decision, in
+                any context, also after a restart. `forget` accepts it, or its part before a "/".
+            active: False for a decision that may never be shown: it has no default reward and no time limit until
+                `activate` or its first reward.
+            taken, chance: the arm that another rule plays, such as today's, and its probability under that rule. The
+                decision is then that arm; what the agent would have played is logged for `comparison`.
+            unit: with a control group, your name for the user or other unit that the decision concerns, which stays in
+                one group; the log has a digest of it. Not used where another rule plays.
 
-        Raises TypeError or ValueError for a context, mask, id, key, unit or arm of another kind, shape or range, or
-        where the mask or the items do not allow the first decision with the key, or another arm is taken than in it,
-        and OSError where the log cannot be written; the log is unchanged.
+        Raises TypeError or ValueError for a context, mask, id, key, unit or arm of another kind, shape or range, or if
+        the first decision with the key is not allowed by the mask or items or has another taken arm, and OSError if the
+        log cannot be written; the log is unchanged.
         """
         rule = () if taken is None else self._taken([taken], [chance])
         units = self._units(None if unit is None else [unit], rule)
@@ -412,8 +413,8 @@ class OnlineAgent:
     ) -> list[Decision]:
         """Choose an action for each of several contexts, as `decide`; all or none.
 
-        More than 256 (16 with a `Catalog`) are decided in portions, each by the belief of its time, between which other
-        calls go on; what was decided before an exception is withdrawn and erased.
+        More than 256 (16 with a `Catalog`) are decided in portions, each by the current belief, with other calls in
+        between; decisions before an exception are withdrawn and erased.
 
         Args:
             contexts: stacked (n, ...), or a dict of such arrays; with an encoder a table, or a list of dicts.
@@ -421,7 +422,7 @@ class OnlineAgent:
                 None: all arms.
             items: ids of items for each context; None: all.
             keys: one for each context; None: none.
-            active: of all.
+            active: for all decisions, as in `decide`.
             taken, chances: arms that another rule plays, one for each context, and their probabilities; None: 1.
             units: one for each context.
         """
@@ -466,10 +467,10 @@ class OnlineAgent:
         key: str | None = None,
         active: bool = True,
     ) -> list[Decision]:
-        """Choose `count` different items of a `Catalog` for a context, by the present belief.
+        """Choose `count` different items of a `Catalog` for a context, by the current belief.
 
-        Each has its own token, and its propensity among the items not yet chosen. With a key the decisions have the
-        keys key/0, key/1, ....
+        Each has its own token, and its propensity among the items not yet chosen. With a key the decisions have keys
+        key/0, key/1, ....
         """
         asked = self._items().ask_slate(count, context, items)
         keys = () if key is None else [f"{check_keys([key])[0]}/{place}" for place in range(count)]
@@ -490,8 +491,8 @@ class OnlineAgent:
     def calibration(self, most: int = 1000) -> "pd.DataFrame":
         """How well the belief predicts the rewards of the latest decisions of arms: a row for each fifth of them.
 
-        Ordered by the expected reward, with columns decisions, expected and observed (mean rewards), and std_error of
-        their difference. The belief has learned these rewards, and fits them a little better than new ones.
+        Sorted by expected reward, with columns decisions, expected and observed (mean rewards), and std_error of their
+        difference. The belief has learned these rewards, so it fits them slightly better than new ones.
 
         Raises TypeError for other actions and agents without `Agent.assess`, ValueError where no reward is known.
         """
@@ -507,15 +508,15 @@ class OnlineAgent:
         """Commit the reward of a decision to the log and learn it.
 
         Args:
-            token: of the decision.
+            token: token of the decision.
             reward: a number, or a dict of named ones.
-            key: your name of the report, such as of an order: of several with it, where rewards are combined, the first
-                counts.
+            key: your name for the report, such as an order number: where rewards are combined, only the first report
+                with a key counts.
 
         Returns:
             "learned"; "collected": to be combined and learned later; "repeated": the decision keeps its first reward;
             "expired"; "unknown" token; "rejected": logged, but would make the belief infinite; "removed": logged, but
-            the arm has no output any more; "withdrawn": the decision was.
+            the arm no longer has an output; "withdrawn": the decision was withdrawn.
 
         Raises TypeError or ValueError for a token that is not a str, a reward that is not finite, or wrong names, and
         OSError if the log cannot be written; the log is unchanged.
@@ -525,7 +526,7 @@ class OnlineAgent:
     def learn_many(self, pairs: Iterable[tuple[str, Any] | tuple[str, Any, str | None]]) -> list[Result]:
         """Learn (token, reward) or (token, reward, key), `batch_size` per update of `update_batch`; as `learn`.
 
-        Many are learned in portions, between which other calls go on; an exception leaves the portions before learned.
+        Many are learned in portions, with other calls in between; an exception does not undo earlier portions.
         """
         parsed, results = self._rewards.parse(pairs), []
         if self._cluster is None:
@@ -552,9 +553,9 @@ class OnlineAgent:
         return self._transact(self._rewards.activate, *place_of(token))
 
     def withdraw(self, token: str) -> Result:
-        """Log that a decision was never shown: it is learned as nothing, not with the default reward either.
+        """Log that a decision was never shown: nothing is learned from it, not even the default reward.
 
-        Returns "withdrawn", now or before; "repeated": it has a reward, which stays; "unknown" token. Raises TypeError
+        Returns "withdrawn", now or before; "repeated": it keeps its reward; "unknown" token. Raises TypeError
         for a token that is not a str, OSError if the log cannot be written.
         """
         return self._transact(self._rewards.withdraw, *place_of(token))
@@ -562,16 +563,16 @@ class OnlineAgent:
     def forget(self, keys: Iterable[str] = (), *, older_than: float | None = None) -> int:
         """Erase contexts, masks, keys, tokens and probabilities from the log's files; returns of how many decisions.
 
-        Their time, action, propensity and reward stay, for sums; those without a reward are withdrawn. The belief keeps
-        what it learned, in a snapshot written before, and with it the memory of an agent that has one; learning the log
-        again is without them, with a RuntimeWarning.
+        Their time, action, propensity and reward stay, for totals; those without a reward are withdrawn. The belief,
+        and the memory of an agent that has one, keep what they learned, in a snapshot written before; learning the log
+        again omits them, with a RuntimeWarning.
 
         Args:
-            keys: tokens, keys of decisions, or what stands before a "/" of keys, such as a person.
-            older_than: also all decisions from so many seconds ago and before, those of imported logs by their own
-                times or, without, by the time of their import.
+            keys: tokens, keys of decisions, or parts of keys before a "/", such as a person.
+            older_than: also all decisions older than so many seconds; for imported logs by their own times or, without,
+                by the time of import.
 
-        Raises TypeError or ValueError for keys that are no texts, OSError where a file cannot be written.
+        Raises TypeError or ValueError for keys that are not texts, OSError if a file cannot be written.
         """
         if isinstance(keys, str):
             raise TypeError(f"keys must be a list of texts; got {keys!r:.80}")
@@ -582,14 +583,14 @@ class OnlineAgent:
             return self._slowly(erasure.forget, self._store, self._learner, self._transact.patient, names, older_than)
 
     def compact(self, older_than: float) -> int:
-        """Remove decisions from so many seconds ago and before, with all that belongs to them; returns how many.
+        """Remove decisions older than so many seconds, with all that belongs to them; returns how many.
 
-        The belief, which has learned them, is written to the log as its base, and the file shrinks, in short steps
-        between which other calls go on. From then on the log is learned from there: by the same agent, or one with more
-        arms if `Agent.widened` can make it, and by no other. Rewards of removed decisions are "unknown".
+        The belief, which has learned them, is written to the log as its base, and the file shrinks, in short steps with
+        other calls in between. From then on the log can only be learned from this base: by the same agent, or one with
+        more arms through `Agent.widened`. Rewards of removed decisions are "unknown".
 
-        Raises ValueError for fewer seconds than decisions take to have their rewards learned, and where a row is
-        damaged; OSError where the log cannot be written.
+        Raises ValueError for less time than decisions accept rewards, or a damaged row; OSError if the log cannot be
+        written.
         """
         self._check_age("older_than", older_than)
         with self._leading():
@@ -598,18 +599,18 @@ class OnlineAgent:
     def warm_start(self, log: Log) -> None:
         """Import a log and learn it row by row, all or nothing, while other calls go on. Ends with a snapshot.
 
-        Rows that the log of this agent has, from logs before or of its own, are not learned again: the same key, or
-        without keys the same context, action, propensity, reward and time, as often as it has them. Row numbers are no
-        times: without both, rows are compared by the rest where it tells them apart, else from the first one on, with a
-        RuntimeWarning where some are known. `counts` has the number of "known" rows.
+        Rows that this agent's log already has, its own or imported, are not learned again: rows with the same key, or
+        without keys the same context, action, propensity, reward and time, as often as it has them. Row numbers do not
+        count as times: without both, rows are compared by the rest if it distinguishes them, else from the first one
+        on, with a RuntimeWarning if some are known. `counts` has the number of "known" rows.
 
         Args:
-            log: contexts as long as a flattened observation, or action features where that is a Dict of one entry;
-                actions by name, else by id; names are ids of a `Catalog`'s items. Other names than those of the arms
-                stand for the arms in their order, here and in all later logs. Estimated propensities are not kept.
+            log: contexts as long as a flattened observation, or action features if that is a Dict of one entry; actions
+                by name, else by id; names are ids of a `Catalog`'s items. Names other than the arms' stand for the arms
+                in their order, here and in all later logs. Estimated propensities are not kept.
 
-        Raises ValueError where actions, columns or the encoder of the log are not those of the agent and of logs
-        before, or it does not fit otherwise; OSError where it cannot be written.
+        Raises ValueError if actions, columns or encoder of the log differ from the agent's or earlier logs', or it does
+        not fit otherwise; OSError if it cannot be written.
         """
         check_log(log)
         with self._leading():
@@ -622,14 +623,14 @@ class OnlineAgent:
     def add_arm(self, name: Label | None = None) -> Label:
         """Add an arm, or bring a removed one back; returns its name when it may be played.
 
-        Without a free output a wider model first learns the log, except rewards of removed arms, while other calls go
-        on; agents with `Agent.widened` need not.
+        Without a free output a wider model first learns the log, except rewards of removed arms, while other calls
+        continue; agents with `Agent.widened` need not.
 
         Args:
             name: a text or an integer; None: the next number.
 
-        Raises TypeError where actions are not arms, or arms have names and this one has none; ValueError for the name
-        of a present arm, or a number other than the next.
+        Raises TypeError if actions are not arms, or only this arm lacks a name; ValueError for the name of a present
+        arm, or a number other than the next.
         """
         with self._leading():
             return self._slowly(self._learner.add_arm, self._transact.patient, self._known_arms(), name)
@@ -664,16 +665,16 @@ class OnlineAgent:
             self._slowly(self._items().remove, self._store, self._learner.model, self._transact.patient, ids)
 
     def snapshot(self) -> None:
-        """Write the state to the folder or store; a start then learns only what came later."""
+        """Write the state to the folder or store, so that the next start only learns later rewards."""
         with self._leading():
             self._learner.snapshot(self._transact)
 
     def backup(self, folder: str | os.PathLike[str]) -> None:
         """Write a snapshot, and a copy of it and the log to a new folder, while other calls go on.
 
-        The copy is read in full: ValueError where a bit of a row or an index is another than when it was written. An
-        agent made with that folder goes on from it. Raises FileExistsError for a folder that is there, OSError where
-        it cannot be written; nothing of it is left.
+        The copy is verified in full: ValueError if a bit of a row or an index has changed. An agent with that folder
+        continues from it. Raises FileExistsError for an existing folder, OSError if it cannot be written; then nothing
+        of it is left.
         """
         to = located(folder)
         if self._cluster is not None:
@@ -701,23 +702,23 @@ class OnlineAgent:
     ) -> Comparison:
         """Whether the agent earns more than another rule, or its challenger more than the agent.
 
-        "rule": would it earn more than the rule that it imitated, in decisions with `taken`? The target are the agent's
-        probabilities in each decision, or what it would have played where it does not compute them. They depend on
-        earlier rows alone, as the estimators of `seqdec.ope.compare` need.
+        "rule": would it earn more than the rule that it imitated, in decisions with `taken`? The target is the agent's
+        probabilities in each decision, or its choice if it does not compute them. They only depend on earlier rows, as
+        the estimators of `seqdec.ope.compare` require.
 
-        "control": does it earn more than the control group? A decision counts as one of two arms, the agent and the
-        control group, whose propensity is the share of units in its group; rows of one unit depend on each other.
+        "control": does it earn more than the control group? The agent and the control group are two arms, whose
+        propensities are their shares of units; rows of one unit depend on each other.
 
-        "challenger": would the challenger earn more than the agent, in the decisions of the agent which the challenger
-        has learned since the start, at most the last 100,000?
+        "challenger": would the challenger earn more than the agent, in the last 100,000 of the agent's decisions that
+        the challenger has learned since the start?
 
         Args:
             against: what to compare with.
             seed, reward_range: as in `seqdec.ope.compare`.
-            latest: number of decisions with a reward that count, the latest; None: their later half, in which the agent
-                had learned something.
+            latest: number of latest decisions with a reward to use; None: their later half, in which the agent had
+                learned something.
 
-        Raises ValueError where there is no such decision with a reward.
+        Raises ValueError if no such decision has a reward.
         """
         checks.choice("against", against, logs.COMPARED)
         seed, latest = checks.seed("seed", seed), None if latest is None else checks.count("latest", latest)
@@ -733,16 +734,16 @@ class OnlineAgent:
         decisions: int = 1,
         within: float = 0.0,
     ) -> Report:
-        """Which arm earns most, and whether that is decided; what the agent has earned over its control group so far.
+        """Which arm earns most, the gain over the control group, and whether a challenger would have earned more.
 
-        And whether a challenger would have earned more than the agent. May be asked as often as one likes, after every
-        reward: what is decided holds at 95% at all times together, for each question by itself.
+        Valid after every reward, however often it is called: for each question, conclusions hold at 95% at all times
+        together.
 
         Args:
             reward_range: (low, high) of all possible rewards; None: (0, 1) for rewards of 0 and 1.
-            segments: columns of the encoder, in whose levels arms are compared as well; chosen before one looks.
-            decisions, within: of each unit, a user of the control group's experiment, the rewards of the first
-                `decisions` count, at most `within` seconds after the first of them.
+            segments: columns of the encoder for whose levels arms are compared as well; choose them before looking.
+            decisions, within: for each unit of the control group's experiment, such as a user, rewards of the first
+                `decisions` within `within` seconds of the first one count.
 
         Raises ValueError for columns without levels, or more than 20 levels in all; TypeError and ValueError for other
         settings out of range.

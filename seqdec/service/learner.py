@@ -118,7 +118,7 @@ class Learner:
         self._actions.restore(self._store, model.outputs)
 
     def recover(self) -> None:
-        """Make the model that of the log, after an exception; one with others that cannot read it learns no more."""
+        """Make the model consistent with the log after an exception; else one of several stops learning."""
         if self.leads:
             try:
                 self._follow_facts()
@@ -426,7 +426,7 @@ class Learner:
 
 
 def beginning(path: Path, base: Base) -> str:
-    """Why a log cannot be learned from its beginning, and what to do."""
+    """The message why a log cannot be learned from its beginning, with the remedy."""
     return (
         f"the log {path} begins with the belief of its agent after {counted(base.batch, 'update')}, because "
         "decisions before were removed, which no other agent or model can learn: make one with a folder of its own, "

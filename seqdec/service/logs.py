@@ -58,7 +58,7 @@ _SQLITE = b"SQLite format 3\0"
 
 
 class Merged(NamedTuple):
-    """What became of another log."""
+    """Result of importing a log."""
 
     known: int
     """rows that the service had"""
@@ -572,7 +572,7 @@ def read_encoder(path: str | os.PathLike[str] | Postgres, part: Literal["item", 
 
 
 def read_database(path: str | os.PathLike[str] | Postgres, get: Callable[[Database], T]) -> T:
-    """What a function finds in a log. Raises as `read_log`."""
+    """Result of a function of an opened log. Raises as `read_log`."""
     if isinstance(path, Postgres):
         with reading(path) as database:
             return get(database)

@@ -1,4 +1,4 @@
-"""Rows of another log that a service has already.
+"""Finds rows of another log that a service already has.
 
 A row is known by its key; without one by its content, 16 bytes of BLAKE2b of context, action, propensity, reward and
 time: of equal rows, as many as the service has. Rows that are numbered have no time. They are known by the rest of
@@ -25,7 +25,7 @@ _NUMBERS = 10**9
 
 
 class Hashes(NamedTuple):
-    """What the n rows of a log are known by."""
+    """Hashes that identify the n rows of a log."""
 
     contents: np.ndarray
     """(n,) hashes"""
@@ -33,7 +33,7 @@ class Hashes(NamedTuple):
     """(n,) hashes of all rows up to each; None for rows with times"""
 
     def stored(self) -> list[bytes]:
-        """Of each row, for the log."""
+        """Hash of each row, for the log."""
         parts = [self.contents] if self.beginnings is None else [self.contents, self.beginnings]
         return [b"".join(row) for row in zip(*(_split(part) for part in parts), strict=True)]
 
@@ -41,7 +41,7 @@ class Hashes(NamedTuple):
 def hashes_of(
     log: Log, contexts: Sequence[bytes], written: Sequence[int], rewards: Sequence[Stored], kind: Actions
 ) -> Hashes:
-    """Of a log's rows, from what is stored of them."""
+    """Hashes of a log's rows, from stored values."""
     times = _times(log.timestamp)
     contents = _contents(kind.compared(contexts), written, log.propensity, times, rewards)
     return Hashes(contents, None if times is not None else _beginnings(contents))

@@ -35,7 +35,7 @@ _LARGE = 2**18
 
 
 class Belief(NamedTuple):
-    """What a model knows, replaced as a whole: an exception leaves it old or new."""
+    """State of a model, replaced atomically."""
 
     state: PyTree
     """of the agent"""
@@ -132,7 +132,7 @@ class Programs:
         return _Noted(jax.jit(function, **settings), f"{self._agent.name}: compiling")
 
     def updates(self, *, in_place: bool) -> tuple[Any, Any]:
-        """Of one reward and of batches; in place as the size of the agent's state asks."""
+        """Updates with one reward and with batches; in place if the agent's state is large."""
         agent, options, donated = self._agent, self._options, 0 if in_place else ()
 
         def program(update: Any) -> Any:

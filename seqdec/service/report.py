@@ -1,4 +1,4 @@
-"""What the log of a service says at any time: which arm is best, and what the agent or a challenger earns.
+"""Anytime-valid report of a service's log: which arm is best, and what the agent or a challenger earns.
 
 Decisions count in the order in which their rewards were learned, so that the rows grow only at their end, as sequences
 that hold at all times (`seqdec.ope.sequences`) need. With a window that is its end, for clicks and defaults alike;
@@ -46,7 +46,7 @@ _SECOND = 10**9
 
 
 class Answer(NamedTuple):
-    """To one of `QUESTIONS`; its ends hold at 95% at all times together, however often it is asked."""
+    """Answer to one of `QUESTIONS`; its interval holds at 95% at all times together."""
 
     question: str
     verdict: str
@@ -65,7 +65,7 @@ class Answer(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a log says; None where there are no arms, control group or challenger."""
+    """Answers from a log; None without arms, control group or challenger."""
 
     arms: Answer | None
     control: Answer | None

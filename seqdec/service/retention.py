@@ -1,6 +1,6 @@
-"""What is erased from a log: contexts of decisions by key (`forget`), and whole decisions by age (`compact`).
+"""Erasing from a log: contexts of decisions by key (`forget`), and whole decisions by age (`compact`).
 
-Both go on in short steps, each a transaction, between which other calls do; what was interrupted, the next call ends.
+Both run in short transactions with other calls in between; the next call completes an interrupted one.
 """
 
 import sys
