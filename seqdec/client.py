@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 
 
 class RefusedError(Exception):
-    """The server did not do what was asked; `status` is that of HTTP."""
+    """The server refused a request; `status` is the HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}")
@@ -17,7 +17,7 @@ class RefusedError(Exception):
 
 
 class Client:
-    """Calls of the deployments at a URL, over one connection in each thread.
+    """Calls deployments at a URL, over one connection per thread.
 
     >>> shop = Client("http://127.0.0.1:8000", key="seqdec_...")  # doctest: +SKIP
     >>> decision = shop.decide("banners", {"age": 31, "city": "Rome"})  # doctest: +SKIP
@@ -33,9 +33,9 @@ class Client:
     def decide(
         self, deployment: str, context: Any = None, *, key: str | None = None, fallback: Any = None, **options: Any
     ) -> dict[str, Any]:
-        """Action, propensity and token; options: mask, items, active. The same key gets the first answer.
+        """Action, propensity and token; options: mask, items, active. A repeated key gets the first answer.
 
-        While no server answers, or with 503, the action is `fallback`, if there is one, with None as the others.
+        If no server answers, or with 503, the action is `fallback`, if given, with propensity and token None.
         """
         body = {"context": context, "key": key or uuid.uuid4().hex, **options}
         try:
@@ -46,14 +46,14 @@ class Client:
             return {"action": fallback, "propensity": None, "token": None}
 
     def learn(self, deployment: str, token: str, reward: Any, *, id: str | None = None) -> str:
-        """What happened to the reward of a decision. The same id is counted once."""
+        """Report the reward of a decision; returns what happened to it. A repeated id counts once."""
         body = {"token": token, "reward": reward, "id": id or uuid.uuid4().hex}
         return self.call(f"/v1/{quote(deployment, '')}/learn", body)["result"]
 
     def call(self, path: str, body: Any = None) -> Any:
         """The answer to any call: GET without a body, else POST. Raises RefusedError, and OSError.
 
-        What may be repeated (GET, a body with a key or id) is sent again where the server has closed the connection.
+        Repeatable requests (GET, a body with a key or id) are sent again if the server has closed the connection.
         """
         content = None if body is None else json.dumps(body, allow_nan=False)
         if body is not None and not body.keys() & {"key", "id"}:

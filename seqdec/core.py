@@ -115,7 +115,7 @@ class Filter(NamedTuple):
 
 @portable
 class Posterior(NamedTuple):
-    """What acquisitions can ask about n candidates."""
+    """Belief about n candidates, as functions for acquisitions."""
 
     mean: Callable[[PyTree], Array]
     """(candidates) -> (n,) expected responses."""
@@ -176,7 +176,7 @@ class TimeStep(NamedTuple):
     """Result of an action."""
 
     observation: PyTree
-    """The next; a `Masked` where not every action is allowed."""
+    """Next observation; a `Masked` if not every action is allowed."""
     reward: Array
     """() NaN when the action was not allowed."""
     regret: Array
@@ -207,7 +207,7 @@ class Environment(NamedTuple):
     params: PyTree
     """Arrays that the functions read."""
     observation_space: gymnasium.Space
-    """Of observations without masks."""
+    """Space of observations without masks."""
     action_space: gymnasium.Space
     """Discrete or Box."""
     name: str
@@ -256,7 +256,7 @@ class Spaces(NamedTuple):
 
 
 class Schema(NamedTuple):
-    """What the numbers of a log, and of what was learned from it, stand for."""
+    """Names of the actions and columns of a log, and of what was learned from it."""
 
     action_names: tuple[str | int, ...] | None = None
     """(k,) labels of the actions; None for indices from 0"""
@@ -280,7 +280,7 @@ class Agent(NamedTuple):
     name: str
     """Shown in tables and figures."""
     settings: Mapping[str, Any]
-    """Of its construction, for manifests."""
+    """Settings of its construction, for manifests."""
     update_batch: Callable[[Any, PyTree, ArrayLike, ArrayLike], tuple[Any, Any]] | None = None
     """(state, observations (b, ...), actions (b, ...), rewards (b,)) -> (state, info): one update, one step of time. A
     reward of NaN teaches nothing: `info.rejected` (b,)."""
@@ -288,20 +288,20 @@ class Agent(NamedTuple):
     """(keys (b,), state, observations (b, ...)) -> actions (b, ...), propensities (b,): `jax.vmap` of `act` up to
     rounding."""
     spaces: Spaces | None = None
-    """If known."""
+    """Spaces it was built for, if known."""
     widened: Callable[[Any], Any] | None = None
     """(state of fewer actions, the first of these) -> state; None where only rewards can tell."""
     assess: Callable[[Key, Any, PyTree], Assessment] | None = None
     """(key, state, observation) -> assessment of all actions; None for Box actions."""
     schema: Schema | None = None
-    """Of the log that it was learned from; None without one."""
+    """Schema of the log that it was learned from; None without one."""
     learned_from: bytes = b""
     """Sorted hashes, of 8 bytes each, of the log rows that it has learned, see `seqdec.ope.unseen`."""
     weighted: bool = False
     """Whether `update` and `update_batch` also take an `Action` in place of its value, and use its propensity."""
 
     def lesson(self, action: Action) -> Any:
-        """What `update` takes of an action that was played."""
+        """The argument of `update` for an action that was played."""
         return action._replace(probabilities=None) if self.weighted else action.value
 
     def __hash__(self) -> int:

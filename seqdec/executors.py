@@ -98,9 +98,9 @@ class Local(_Workers):
     """Processes on this machine, printing on standard error. cloudpickle must pickle what they get and return.
 
     Args:
-        workers: how many; None: one for each core that this process may use.
-        call_timeout: seconds for a call, once in the worker; then the worker is killed, with the processes that it
-            started, and replaced, and the future raises TimeoutError.
+        workers: number of processes; None: one per core that this process may use.
+        call_timeout: seconds for a call in the worker; then the worker is killed, with the processes that it started,
+            and replaced, and the future raises TimeoutError.
 
     Raises TypeError or ValueError for a setting out of its range.
     """
@@ -318,7 +318,7 @@ class Ray(_Workers):
     """Workers of a Ray cluster, one per CPU, with seqdec; cloudpickle must pickle what they get.
 
     Args:
-        address: as of `ray.init`, such as "auto" or "ray://head:10001"; None starts a cluster for this executor,
+        address: address for `ray.init`, such as "auto" or "ray://head:10001"; None starts a cluster for this executor,
             reachable from this machine alone.
         workers: CPUs of a cluster that is started; None: one per core.
 

@@ -1,4 +1,4 @@
-"""What readers found: for each part of a table what it was read as, why, and what is suspected."""
+"""Reports of readers: how each part of a table was read, why, and possible misreadings."""
 
 import warnings
 from collections.abc import Iterable

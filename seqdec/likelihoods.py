@@ -87,7 +87,7 @@ def gaussian(noise_variance: Array | float) -> Likelihood:
 
 
 def bernoulli(jitter: float = 1e-4) -> Likelihood:
-    """Independent 0/1 responses with log odds f: mean sigmoid(f), variance p (1 - p) + jitter."""
+    """Independent 0/1 responses with log odds f: mean p = sigmoid(f), variance p (1 - p) + jitter (>= 0)."""
     jitter = _covariance("jitter", jitter, 0)
 
     def cov(f):
@@ -98,7 +98,7 @@ def bernoulli(jitter: float = 1e-4) -> Likelihood:
 
 
 def categorical(jitter: float = 1e-4) -> Likelihood:
-    """One-hot responses with logits f: mean m = softmax(f), covariance diag(m) - m m^T + jitter I."""
+    """One-hot responses with logits f (out,): mean m = softmax(f), covariance diag(m) - m m^T + jitter I."""
     jitter = _covariance("jitter", jitter, 0)
 
     def cov(f):

@@ -38,7 +38,7 @@ class Memory(NamedTuple):
 
 
 def reservoir(capacity: int) -> Memory:
-    """A uniform sample of all rows, of at most `capacity` >= 1."""
+    """A memory with a uniform sample of all rows, at most `capacity` >= 1."""
 
     def place(key, seen):
         return jnp.where(seen < capacity, seen, jax.random.randint(key, (), 0, seen + 1, seen.dtype))
@@ -47,7 +47,7 @@ def reservoir(capacity: int) -> Memory:
 
 
 def last(capacity: int) -> Memory:
-    """The last `capacity` >= 1 rows."""
+    """A memory of the last `capacity` >= 1 rows."""
     return _memory(capacity, lambda key, seen: seen % capacity)
 
 

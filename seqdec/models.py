@@ -118,8 +118,7 @@ def network(
     """A flax module, from one input to a vector (out,), as a Network.
 
     Args:
-        module: of flax.linen; of flax.nnx, always with its initial parameters; or (nnx.Rngs) -> nnx module, for each
-            key.
+        module: a flax.linen module; a flax.nnx module, always with its initial parameters; or (nnx.Rngs) -> nnx module.
         example: an input, without a batch axis.
         batched: the module takes (b, ...) and returns (b, out).
         is_last: (path) -> bool, true in the output layer; None: `output_layer`.
@@ -163,7 +162,7 @@ def network(
 
 
 def of(model: Model, example: PyTree) -> Network:
-    """A Network, or that of a flax module for inputs of the shape of `example`.
+    """A Network, itself or made of a flax module for inputs of the shape of `example`.
 
     Raises TypeError for anything else, and as `network`.
     """
@@ -255,8 +254,8 @@ def embedded(
         module: a dict -> (out,).
         example: an input, without a batch axis.
         sizes: name of a table -> number of rows.
-        width: of an embedding.
-        std: of the initial embeddings, () or (width,).
+        width: numbers in an embedding.
+        std: standard deviation of the initial embeddings, () or (width,).
         is_last: (path of the module's parameters) -> bool, true in the output layer; None: `output_layer`.
 
     Raises ValueError for a table that is not in the input.

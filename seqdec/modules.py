@@ -83,7 +83,7 @@ def batched(one: Pure) -> Pure:
 
 
 def check(own: Pure, example: PyTree) -> None:
-    """Refuse a module that is not a function of parameters and one input (ValueError, with the remedy)."""
+    """Raise ValueError, with the remedy, unless a module is a function of parameters and one input."""
     name, shape = own.name, jax.tree.map(jnp.shape, example)
     single = (
         f"a network takes one input, here of shape {shape}, without a batch axis, and returns a vector (out,): pass "

@@ -19,11 +19,11 @@ def bar(total: int, title: str, unit: str, *, show: bool | None = None, **option
     """A bar of tqdm, a context manager.
 
     Args:
-        total: at the end.
-        title: in front.
-        unit: of the total.
+        total: final value.
+        title: text in front of the bar.
+        unit: unit of the total.
         show: True: a bar anywhere; False: nothing; None: a bar on a terminal, else lines.
-        **options: of tqdm.
+        **options: options of tqdm.
     """
     options = {"total": total, "desc": title, "unit": unit, **options}
     if sys.stderr is None:  # of a service or a program without a console

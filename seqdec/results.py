@@ -54,9 +54,9 @@ class Run:
     interrupted: bool
     """Ctrl-C ended the run early."""
     settings: dict[str, Any]
-    """Of the agent, as JSON values."""
+    """Settings of the agent, as JSON values."""
     versions: dict[str, str]
-    """Of packages, Python, platform and device."""
+    """Versions of packages, Python, platform and device."""
     state: Any = None
     """`seqdec.loop.record.RunState` after the last step, to continue by `seqdec.run(..., state=)`; its `agent` is the
     agent's state, (num_seeds, ...). Not saved; None after an interruption and for a gymnasium.Env."""
@@ -132,8 +132,8 @@ class Run:
         """The steps of one of `seeds` for off-policy evaluation; time is the number of the step.
 
         Needs `seqdec.run(..., diagnostics=("observation",))` and, without masks, the number of actions; "probabilities"
-        among the diagnostics are `Log.logging`. Raises
-        ValueError without observations, propensities, known rewards or indices as actions, and for another seed.
+        among the diagnostics become `Log.logging`. Raises ValueError without observations, propensities, known rewards
+        or indices as actions, and for another seed.
         """
         observed = {name: part for name, part in self.diagnostics.items() if name.split(".")[0] == "observation"}
         if seed not in self.seeds or not observed or self.actions.ndim > 2:

@@ -195,7 +195,7 @@ _TURN = 1e-4
 
 @contextlib.contextmanager
 def short_turns() -> Iterator[None]:
-    """Turns of 0.1 ms for the threads of Python, 5 ms by default, beside calls that must not wait."""
+    """Python's threads switch every 0.1 ms instead of 5 ms, beside calls that must not wait."""
     with _turns_lock:
         _turns.append(sys.getswitchinterval() if not _turns else _turns[0])
         sys.setswitchinterval(min(_TURN, _turns[0]))

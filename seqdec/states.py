@@ -32,7 +32,7 @@ def save(path: str | os.PathLike[str], state: PyTree, agent: Agent | None = None
     Args:
         path: ".safetensors" by convention.
         state: a tree of arrays, random keys and numbers, such as the state of an agent, a filter or an optimizer.
-        agent: whose state it is; its name and settings are recorded.
+        agent: the agent whose state it is; its name and settings are recorded.
 
     Raises:
         TypeError: a leaf is not an array, or has a dtype that the file cannot hold.
@@ -56,8 +56,8 @@ def load(path: str | os.PathLike[str], like: Agent | PyTree) -> PyTree:
     """The state in a file of `save`, to the bit, on JAX's default device.
 
     Args:
-        path: of the file.
-        like: the agent whose state it is, or a tree of the same structure, also of the shapes of `jax.eval_shape`.
+        path: path of the file.
+        like: the agent whose state it is, or a tree of the same structure, such as shapes of `jax.eval_shape`.
 
     Raises:
         FileNotFoundError: no such file.

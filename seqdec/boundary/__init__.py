@@ -1,1 +1,1 @@
-"""What users hand in, checked once."""
+"""Checks of users' arguments."""

@@ -88,7 +88,7 @@ def load_kuairec(
     SYNTHETIC in their name.
 
     Args:
-        folder: of the files.
+        folder: folder with the files.
         matrix: "small_matrix.csv" or "big_matrix.csv".
         size: candidates in a block, a user's next videos.
         keep_short: keep a user's last, shorter block.

@@ -134,15 +134,15 @@ def form_blocks(
 
     Args:
         user, item: (rows,) integers or text.
-        reward: (rows,).
+        reward: (rows,) reward of each row.
         time: (rows,) seconds or dates.
         day: (rows,) yyyymmdd.
-        features: (m, f).
+        features: (m, f) feature vectors.
         feature_row: (rows,) indices into `features`.
         size: candidates in a block.
         keep_short: keep a user's last, shorter block.
-        name: in tables and figures.
-        unit: of the reward.
+        name: name in tables and figures.
+        unit: unit of the reward.
         dropped: reason -> rows left out before.
 
     Raises:

@@ -92,15 +92,15 @@ class Encoder:
         """The encoder of a table's columns, by their values.
 
         Text is a number or a date if all is plain, as "1.5" or in ISO 8601, else categorical up to `max_levels`, else
-        free text if mostly of several words, else hashed. Skewed numbers become normal scores, lists of numbers with
-        decimals vectors. `report` says what was read and why; a warning names what a reader may not expect.
+        free text if mostly several words, else hashed. Skewed numbers become normal scores, lists of numbers with
+        decimals vectors. `report` says what was read and why; a warning names possible misreadings.
 
         Args:
-            table: of pandas, polars or pyarrow, or a list of dicts.
-            columns: to encode; None for all.
-            kinds: of some columns, such as {"size": Ordered(("S", "M", "L")), "zip": "hashed"}.
-            max_levels: most levels or tags of a column that is not hashed.
-            buckets: features of a hashed column.
+            table: a pandas, polars or pyarrow table, or a list of dicts.
+            columns: columns to encode; None: all.
+            kinds: kinds of some columns, such as {"size": Ordered(("S", "M", "L")), "zip": "hashed"}.
+            max_levels: largest number of levels or tags of a column that is not hashed.
+            buckets: number of features of a hashed column.
 
         Raises:
             TypeError: not a table, or values of another kind than the column's.
@@ -147,8 +147,8 @@ class Encoder:
         A row takes about a millisecond; missing values are NaN.
 
         Args:
-            transformer: fitted, to numbers of shape (n, F), dense or sparse.
-            columns: its inputs.
+            transformer: fitted transformer to numbers (n, F), dense or sparse.
+            columns: names of its inputs.
             example: a row, if it cannot name its features.
 
         Raises:
@@ -162,8 +162,8 @@ class Encoder:
     def __call__(self, row: Mapping[str, Any]) -> np.ndarray:
         """The features (F,) of one row.
 
-        Raises TypeError for no dict or a value of another type; ValueError for a value without encoding, or none of the
-        columns.
+        Raises TypeError unless it is a dict with values of the right types; ValueError for a value without encoding, or
+        none of the columns.
         """
         return self.read(row)[0]
 
@@ -241,7 +241,7 @@ class Encoder:
 
     @property
     def digest(self) -> str | None:
-        """SHA-256 of the JSON form, by which logs and policies know their encoder."""
+        """SHA-256 of the JSON form, which identifies the encoder in logs and policies."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def __eq__(self, other: object) -> bool:

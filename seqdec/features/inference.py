@@ -1,4 +1,4 @@
-"""The kind of a column by its values, and what is suspected of it: the first recognizer that fits."""
+"""The kind of a column by its values, and possible misreadings: the first recognizer that fits."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

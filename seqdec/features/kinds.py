@@ -106,9 +106,9 @@ class Numeric(Kind):
 
 @dataclass(frozen=True)
 class Days(Numeric):
-    """A date in UTC as a number of days since the year 1, as `Numeric`: for dates that do not go on, as of a birth.
+    """A date in UTC as a number of days since the year 1, as `Numeric`: for past dates, such as a birth.
 
-    A time that goes on, such as that of the decision, leaves the range in which it was learned; `Date` has its cycles.
+    The current time leaves the range in which it was learned: use `Date` for its cycles.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""What a column seems to be although it is not read so, and the code of pandas that reads it right."""
+"""Columns that may have been misread, and the pandas code that reads them correctly."""
 
 import ast
 import re

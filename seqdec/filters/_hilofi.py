@@ -58,7 +58,7 @@ def hilofi(
     """HiLoFi: full-rank belief over the last layer, low-rank over the hidden layers.
 
     Args:
-        network: whose `is_last` holds in the output layer.
+        network: network whose `is_last` is true in the output layer.
         rank: d, rows of the hidden layers' factor.
         initial_std_hidden: prior standard deviation along each of d directions.
         initial_std_last: prior standard deviation of every parameter of the last layer.

@@ -1,6 +1,6 @@
 """Independent beliefs, one for each response, as in linear bandits with weights for each arm.
 
-For k arms of p parameters an update costs O(p^2), not O(k^2 p^2) as the same belief in `seqdec.filters.ekf`.
+For k arms of p parameters an update costs O(p^2), with `seqdec.filters.ekf` O(k^2 p^2).
 """
 
 import jax
@@ -12,7 +12,7 @@ from seqdec.filters.batches import known
 
 
 def independent(flt: Filter, count: int) -> Filter:
-    """`count` independent beliefs, each that of `flt` over a network with one response.
+    """A filter with `count` independent beliefs of `flt`, each over a network with one response.
 
     Leaves of the parameters have a leading axis (count,), as from `jax.vmap(network.init)(keys)`. Observations are of
     one response, `observed` a scalar, or of all, None.

@@ -11,7 +11,7 @@ _BLOCK = 256
 
 
 def posterior(flt: Filter, belief: Any) -> Posterior:
-    """`seqdec.core.Posterior` of one belief."""
+    """The `seqdec.core.Posterior` of a belief of the filter `flt`, for policies."""
 
     def draw(key):
         params = flt.sample(key, belief)

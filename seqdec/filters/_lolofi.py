@@ -40,7 +40,7 @@ def lolofi(
     Args:
         network, likelihood: as in `hilofi`.
         rank_hidden: d_h, rows of the hidden layers' factor.
-        rank_last: d_l, of the last layer's; None: 100, or its number of parameters if smaller.
+        rank_last: d_l, rows of the last layer's factor; None: 100, or its number of parameters if smaller.
         initial_std_hidden, initial_std_last: prior standard deviations along each of d_h and d_l directions.
         process_noise_hidden, process_noise_last: q_h and q_l, as `process_noise` of `lrkf`.
         initial_span, initial_std_table, numerics: as in `lrkf`.

@@ -161,7 +161,7 @@ def lrkf(
     """LRKF: one low-rank belief over all parameters.
 
     Args:
-        network: of any kind; its tables get a belief for each row (`seqdec.filters.embeddings`).
+        network: any network; its embedding tables get a belief for each row (`seqdec.filters.embeddings`).
         likelihood: observation model, from `seqdec.likelihoods`.
         rank: d, rows of the factor.
         initial_std: prior standard deviation along each of d directions.

@@ -27,10 +27,10 @@ def subspace(
     initial_std_table: TableStd = 1.0,
     numerics: Numerics = Numerics(),
 ) -> Filter:
-    """Subspace EKF: a dense belief over d random directions of parameter space, all others are fixed.
+    """Subspace EKF: a dense belief over d random directions of parameter space; the others are fixed.
 
     Args:
-        rank: d.
+        rank: d, number of directions.
         network, likelihood, initial_std, initial_std_table, numerics: as in `lrkf`; buffer is unused.
 
     Raises:

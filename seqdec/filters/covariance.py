@@ -199,7 +199,7 @@ def known_zero(process_noise: ProcessNoise) -> bool:
 
 
 def check_process_noise(name: str, value: Any) -> None:
-    """ValueError for what is no variance or schedule of variances."""
+    """Raises ValueError unless it is a variance or a schedule of variances."""
     if isinstance(value, Annealed):
         non_negative(f"{name}.initial", value.initial)
         number(f"{name}.time", value.time, exclusive=True)

@@ -63,9 +63,9 @@ class Sampler(BaseSampler):
     seeds. A pickled sampler holds its settings only.
 
     Args:
-        seed: of everything random, an integer in [0, 2**63); None is a random one.
+        seed: seed for all random numbers, an integer in [0, 2**63); None: a random one.
         n_startup_trials: trials before the surrogate; None: one for each column of the unit cube, at least two.
-        independent_sampler: for unknown parameters; None: `optuna.samplers.RandomSampler`.
+        independent_sampler: sampler of unknown parameters; None: `optuna.samplers.RandomSampler`.
         constraints_func: (trial) -> values, stored with each complete or pruned trial.
         surrogate, surrogate_options, acquisition, capacity, responses, noise_std, reference_point, search:
             as in `seqdec.bo.BayesianOptimizer`.
@@ -195,7 +195,7 @@ class Sampler(BaseSampler):
         return self._independent_sampler.sample_independent(study, trial, param_name, param_distribution)
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        """That of the independent sampler."""
+        """Call `before_trial` of the independent sampler."""
         self._independent_sampler.before_trial(study, trial)
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:

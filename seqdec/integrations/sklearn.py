@@ -41,7 +41,7 @@ class SearchCV(RandomizedSearchCV):
     twice: the search of a finite space ends with its last point.
 
     Args:
-        estimator: to be tuned.
+        estimator: the estimator to tune.
         param_distributions: a dict from names to what `seqdec.bo.space_from` takes, where a pair of limits is a tuple,
             to lists of values, ordered if they are numbers, and to frozen distributions of scipy, of which the limits,
             integer values and a logarithmic scale count. Or a list of such dicts, or a Space with names.

@@ -40,10 +40,10 @@ def compiled(agent: Agent, *, optimize: bool = True, in_place: bool = False) -> 
     """`agent` with its functions compiled when first called, as by `jax.jit`; `init` without optimization.
 
     Args:
-        agent: of `seqdec.agents`, or one's own; TypeError for anything else.
-        optimize: False compiles all without optimization: the first calls come several times as early, later ones take
+        agent: an Agent of `seqdec.agents` or your own; TypeError for anything else.
+        optimize: False compiles without optimization: the first calls return several times sooner, later ones take
             several times as long.
-        in_place: `update` overwrites the state it is given, which cannot be used again; else it copies.
+        in_place: whether `update` overwrites its state, which cannot be used again; else it copies.
 
     Returns:
         An agent for calls from Python only: JAX refuses to compile its functions into other programs.

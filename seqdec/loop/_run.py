@@ -39,8 +39,8 @@ def run(
 
     In a functional environment a run is two compiled programs, kept for equal runs, with memory constant in
     `num_steps`. Seeds are spread over JAX's devices (`seqdec.use_all_cores` makes more), and run side by side on each,
-    or in turns where matrices are factorized on a CPU. A gymnasium.Env is reset with seed + i and after each episode;
-    its `info` may hold "action_mask", "regret", and "unknown_reward" where the reward is none.
+    or in turns if matrices are factorized on a CPU. A gymnasium.Env is reset with seed + i and after each episode; its
+    `info` may contain "action_mask", "regret", and "unknown_reward" if the reward is unknown.
 
     Ctrl-C returns a Run of the chunks done, with `interrupted` set; on the host, of the seeds finished or, in the first
     seed, of the steps done; KeyboardInterrupt if there are none.
@@ -50,13 +50,13 @@ def run(
         env: a functional environment, or a gymnasium.Env.
         num_steps: steps of each seed.
         seed: the first seed.
-        num_seeds: how many seeds, seed, seed + 1, ...
+        num_seeds: number of seeds, seed, seed + 1, ...
         diagnostics: fields of the agent's update info to keep for every step; "observation" keeps the observations, for
             `Run.log`, and "probabilities" those of all actions, if the agent computes them.
         progress: whether to show a bar on standard error; None: a bar on a terminal, elsewhere a line now and then.
-        state: `Run.state` of an earlier run of this agent and environment with these seeds, continued to the bit.
-        checkpoint: file of a run in progress, locked by it; continued to the bit where it exists, deleted at the end.
-        checkpoint_every: steps between two writings, rounded up to chunks (a hundredth of the run, at most 1,000).
+        state: `Run.state` of an earlier run of this agent and environment with these seeds, continued identically.
+        checkpoint: file of a run in progress, locked by it; continued identically if it exists, deleted at the end.
+        checkpoint_every: steps between checkpoints, rounded up to chunks (a hundredth of the run, at most 1,000).
 
     Only a functional environment takes `state` or `checkpoint`. Environments of Gymnasium's registry whose episodes
     have several steps get a UserWarning: every step is learned as one of a bandit.

@@ -69,18 +69,18 @@ def alice(
 
     Args:
         learning_rate: as for AdamW; the authors', with `rms=None`, is 0.02, with warm-up, and Adam's 0.001.
-        rank: r, at most m.
-        leading: l <= r; None: 5/16 of the rank, but 40 between ranks of 128 and 256.
-        interval: K, steps between two switches.
-        b1, b2: decay of the first moment and of p, and of the second moment in the subspace.
+        rank: r, rank of the subspace, at most m.
+        leading: l <= r, number of leading columns kept; None: 5/16 of the rank, but 40 for ranks from 128 to 256.
+        interval: K, steps between switches.
+        b1, b2: decay of the first moment and of p; decay of the second moment in the subspace.
         b3: decay of the tracked second moment; a Python 0 keeps no such moment.
-        scale, compensation_scale: the paper's alpha and alpha_c; alpha has an effect only with `rms=None`.
+        scale, compensation_scale: factors of the direction (alpha, only with `rms=None`) and of C (alpha_c).
         growth: factor by which the norm of the compensation may grow per step.
         switching: source of the other columns: "complement"; "full_basis", with the replaced columns;
             "gaussian_mix", normalized Gaussian vectors; "gaussian", such vectors for all columns; "none".
         compensation: "optimal"; "fira": the residual's columns scaled as the subspace scales its own; "fira_plus":
             with the Frobenius norm of the low-rank update and no limiter; "none".
-        seed: for the switches.
+        seed: seed for the switches.
         weight_decay, mask, rms, rest, matrices: as in `routed`.
 
     Source: Gong, Scetbon, Ma, Meeds, "Towards Efficient Optimizer Design for LLM via Structured Fisher Approximation

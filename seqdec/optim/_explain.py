@@ -1,4 +1,4 @@
-"""What an optimizer does with each parameter."""
+"""Table of what an optimizer does with each parameter."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def explain(
     Warns of matrices whose state is more than four times that of AdamW, which their reading may explain.
 
     Args:
-        optimizer: of this package, such as `seqdec.optim.alice`, or its name.
+        optimizer: function of this package, such as `seqdec.optim.alice`, or its name.
         params: parameters, or their shapes as from `jax.eval_shape`.
-        settings: of the optimizer, except its learning rate.
+        settings: settings of the optimizer, except its learning rate.
 
     Returns:
         By path of the parameter: `shape`; `group`, as in `partition`; `reading`, "matrix m x n" (inputs x outputs) or

@@ -60,10 +60,10 @@ def fismo(
         eps: mu > 0, the damping. The theory asks for more than the mean square of the gradient's entries; much less
             makes very large steps along small gradients.
         polar, polar_steps: as in `linear.polar`.
-        statistics: "printed"; "scale_free" computes L and R from G / rms(G).
-        damping: "algorithm" as printed, or "theorem": mu tr(Q^{-1}) / n I and mu tr(P^{-1}) / m I, as in Theorem 4.1.
-        interval: K, steps between two renewals of P and Q; 1 as printed.
-        max_side: the longest side with a matrix P or Q; a longer one has its diagonal.
+        statistics: "printed", as in the paper, or "scale_free": L and R from G / rms(G).
+        damping: "algorithm" as in Algorithm 1, or "theorem": mu tr(Q^{-1}) / n I and mu tr(P^{-1}) / m I (Theorem 4.1).
+        interval: K, steps between updates of P and Q; 1 as in the paper.
+        max_side: longest side with a matrix P or Q; longer ones use the diagonal.
         weight_decay, mask, rms, rest, matrices: as in `routed`.
 
     Source: Xu, Yan, Zhang, "FISMO: Fisher-Structured Momentum-Orthogonalized Optimizer", 2026, Algorithm 1.

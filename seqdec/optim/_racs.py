@@ -48,7 +48,7 @@ def racs(
         b2: the paper's beta, decay of the averages of s and q.
         scale: the paper's alpha. It has an effect only with `rms=None`, as has `growth`.
         growth: factor by which the norm of the direction may grow per step.
-        sweeps: of the fixed-point iteration.
+        sweeps: number of fixed-point iterations.
         weight_decay, mask, rms, rest, matrices: as in `routed`.
 
     Source: Gong et al. (see `alice`), Algorithm 1.

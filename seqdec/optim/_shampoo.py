@@ -38,8 +38,8 @@ def shampoo(
         learning_rate: as for AdamW. With `rms` the sum of second moments no longer lowers it in the course of a run.
         eps: initial L and R are eps I; 0: roots on the range of L and R.
         b2: None sums the second moments, as in the paper; a number averages them.
-        interval: steps between two computations of the roots; 1 as in the paper.
-        max_side: the longest side with a matrix L or R; a longer one has its diagonal.
+        interval: steps between computations of the roots; 1 as in the paper.
+        max_side: longest side with a matrix L or R; longer ones use the diagonal.
         weight_decay, mask, rms, rest, matrices: as in `routed`.
 
     Source: Gupta, Koren, Singer, "Shampoo: Preconditioned Stochastic Tensor Optimization", 2018.

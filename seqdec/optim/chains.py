@@ -40,7 +40,7 @@ def routed(
     """A direction for matrices with decoupled weight decay, Adam or any other optimizer for the rest.
 
     Args:
-        direction: of the matrices; or a function that makes it from the axes of all parameters, a tree as of
+        direction: transformation of the matrices' gradients; or a function that makes it from the tree of
             `seqdec.optim.matrix_axes`.
         learning_rate: a number, a schedule, or None.
         weight_decay: share of the parameters, times the learning rate, that each step subtracts.

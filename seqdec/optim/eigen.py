@@ -46,8 +46,8 @@ def eigen_adam(
         learning_rate: as for AdamW.
         b1, b2, b3: decay of the first moment, of the second moment in the basis, and of G G^T; b3 = 0 uses only the
             current gradient.
-        eps: added to the denominator; 0 is as printed.
-        interval: K, steps between two bases.
+        eps: added to the denominator; 0 as in the paper.
+        interval: K, steps between updates of the basis.
         max_side: the longest side with a basis; beyond, it is the identity.
         weight_decay, mask, rms, rest, matrices: as in `routed`.
 

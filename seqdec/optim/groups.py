@@ -85,7 +85,7 @@ class Axes(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """Of one parameter."""
+    """Group and axes of one parameter."""
 
     group: str
     """vector, embedding, head or matrix"""
@@ -94,12 +94,12 @@ class Reading(NamedTuple):
 
 
 def partition(params: PyTree) -> PyTree:
-    """Tree of "matrix", "vector", "embedding" or "head"; labels for `optax.partition`."""
+    """Group of each parameter, "matrix", "vector", "embedding" or "head", as a tree of labels for `optax.partition`."""
     return jax.tree.structure(params).unflatten([reading.group for reading in _readings(params)])
 
 
 def hidden_matrices(params: PyTree, *, include_head: bool = False) -> PyTree:
-    """Tree of bools: True for "matrix", and for "head" if included."""
+    """Tree of bools, True for parameters in the group "matrix", and in "head" if `include_head`."""
     groups = {"matrix", "head"} if include_head else {"matrix"}
     return jax.tree.map(lambda group: group in groups, partition(params))
 

@@ -45,9 +45,9 @@ def fira(
     singular value decomposition, O(m^2 n), every K.
 
     Args:
-        learning_rate: as for AdamW; with `rms=None`, usual is 0.02.
-        rank: r, at most m.
-        interval: K, steps between two projections.
+        learning_rate: as for AdamW; typically 0.02 with `rms=None`.
+        rank: r, rank of the projection, at most m.
+        interval: K, steps between projections.
         b1, b2, eps: as in Adam.
         scale: the paper's alpha; it has an effect only with `rms=None`.
         growth: factor by which the norm of the compensation may grow per step.
@@ -107,12 +107,12 @@ def apollo(
 
     Args:
         learning_rate: as for AdamW.
-        rank: r, at most m.
-        interval: K, steps between two projections.
+        rank: r, rank of the projection, at most m.
+        interval: K, steps between projections.
         b1, b2, eps: as in Adam.
         scale: the paper's alpha; it has an effect only with `rms=None`.
         projection: "random", or "svd" for the leading left singular vectors of the gradient.
-        seed: for the random projections.
+        seed: seed for the random projections.
         weight_decay, mask, rms, rest, matrices: as in `routed`.
 
     Source: Zhu et al., "APOLLO: SGD-like Memory, AdamW-level Performance", 2024.

@@ -60,12 +60,12 @@ class Preconditioner(NamedTuple):
 
 
 def identity() -> Preconditioner:
-    """P = I, with trace 1: the dimension is part of the learning rate."""
+    """Preconditioner P = I, with trace counted as 1: the dimension is part of the learning rate."""
     return Preconditioner(lambda _: (), lambda _, state: state, lambda tree, _: tree, lambda _: jnp.ones(()))
 
 
 def diagonal_ema(b2: Any = 0.999, eps: Any = 1e-8) -> Preconditioner:
-    """P = diag(1 / (sqrt(v) + eps)), v an average of squared gradients: Adam's, without bias correction."""
+    """Adam's preconditioner P = diag(1 / (sqrt(v) + eps)), v the average of g^2 with decay b2, biased at first."""
     checks.number("b2", b2, 0, 1)
     checks.number("eps", eps)
 
@@ -76,7 +76,7 @@ def diagonal_ema(b2: Any = 0.999, eps: Any = 1e-8) -> Preconditioner:
 
 
 def diagonal_sum(eps: Any = 1e-8) -> Preconditioner:
-    """P = diag(1 / sqrt(eps + v)), v the sum of squared gradients: AdaGrad's."""
+    """AdaGrad's preconditioner P = diag(1 / sqrt(eps + v)), v the sum of squared gradients."""
     checks.number("eps", eps)
 
     def observe(gradients, state):

@@ -44,12 +44,12 @@ REGISTRY: Registry[Acquisition] = Registry(
 
 
 def names() -> tuple[str, ...]:
-    """The names for `make`, sorted."""
+    """Sorted names for `make`."""
     return REGISTRY.names()
 
 
 def make(name: str, **options: Any) -> Acquisition:
-    """The policy called `name`, with `options` of its function.
+    """The policy (`seqdec.core.Acquisition`) called `name`; `options` go to its function in `seqdec.policies`.
 
     Raises:
         ValueError: unknown name, or an option out of its range.
@@ -58,7 +58,7 @@ def make(name: str, **options: Any) -> Acquisition:
 
 
 def resolve(policy: str | Acquisition) -> tuple[Acquisition, str]:
-    """An acquisition and its name: that given to `make`, or "custom" for an acquisition.
+    """The acquisition and name of a policy given by name, or an acquisition itself, called "custom".
 
     Raises:
         ValueError: unknown name.

@@ -28,7 +28,7 @@ def epsilon_greedy(epsilon=0.05) -> Acquisition:
     Probabilities are epsilon / n, plus 1 - epsilon for the greedy action.
 
     Args:
-        epsilon: in [0, 1], else ValueError; may be traced.
+        epsilon: probability of a uniform choice, in [0, 1], else ValueError; may be traced.
     """
     common.weight("epsilon", epsilon, 1)
 

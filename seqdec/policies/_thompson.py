@@ -12,16 +12,16 @@ from seqdec.policies import common
 
 
 def thompson(*, scale: float = 1.0, propensity_samples: int = 32) -> Acquisition:
-    """Thompson sampling; the action is the best of one of several draws, and its propensity their share that has it.
+    """Thompson sampling; the action is best in one of several draws, and its propensity the share of draws with it.
 
     >>> import seqdec
     >>> env = seqdec.envs.linear()
     >>> agent = seqdec.agents.linear(env, policy=seqdec.policies.thompson(scale=0.5))
 
     Args:
-        scale: of the deviation of draws from the mean, in [0, 1]; below 1 it explores less, for contexts that differ.
-        propensity_samples: draws for the action's probability, each at the cost of an action, ten over the smallest
-            that is to be evaluated. 0: unknown probability.
+        scale: factor of the draws' deviation from the mean, in [0, 1]; below 1 it explores less, for varying contexts.
+        propensity_samples: number of draws for the action's probability, each at the cost of an action; use ten over
+            the smallest probability to be evaluated. 0: unknown probability.
 
     Raises:
         ValueError: propensity_samples is not an integer >= 0, or scale out of range.

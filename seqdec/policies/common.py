@@ -1,4 +1,4 @@
-"""Masks of policies, and the laws by which they play."""
+"""Masks of policies, and the distributions of their choices."""
 
 import jax
 import jax.numpy as jnp

@@ -7,10 +7,10 @@ observations in the belief,
 
     y_a ~ N(mean_a, variance_a min(1, rho_a / (neglect n)))        action = argmax_a y_a
 
-rho_a is the number of observations of all n candidates for each one of a, near n under greedy play in contexts that
-differ. The less they differ, the smaller neglect should be.
+rho_a is the number of observations of all n candidates per observation of a, near n under greedy play in varying
+contexts. The less they vary, the smaller neglect should be.
 
-Source: ours; that contexts which differ explore by themselves: Bastani, Bayati, Khosravi, "Mostly exploration-free
+Source: ours; that varying contexts explore by themselves: Bastani, Bayati, Khosravi, "Mostly exploration-free
 algorithms for contextual bandits", 2021.
 """
 
@@ -25,8 +25,9 @@ def tempered_sampling(*, neglect: float = 5.0) -> Acquisition:
     """Thompson sampling with less variance where a candidate is observed often.
 
     Args:
-        neglect: a candidate observed less than one in neglect n times near the context keeps its full variance; others
-            in proportion less. At most how many numbers of a context vary, where the belief knows it.
+        neglect: a candidate with less than 1 / (neglect n) of the observations near the context keeps its full
+            variance; others have less in proportion. At most the count of numbers that vary in contexts, if the belief
+            knows it.
 
     Raises:
         ValueError: neglect is not positive.

@@ -1,4 +1,4 @@
-"""What a deployment answers: each call with its right, its message and its answer."""
+"""Calls of a deployment: each with its right, message and answer."""
 
 import asyncio
 import math
@@ -45,7 +45,7 @@ class Call(NamedTuple):
 
 
 class Service(NamedTuple):
-    """What calls act on."""
+    """Deployments and settings that calls use."""
 
     settings: Settings
     deployments: Deployments
@@ -81,12 +81,12 @@ async def learn_many(service: Service, deployment: Deployment, report: messages.
 
 
 async def activate(service: Service, deployment: Deployment, of: messages.OfToken) -> Any:
-    """Say that a decision asked for with active=false is shown: its window begins."""
+    """Mark a decision made with active=false as shown: its window begins."""
     return {"result": await asyncio.to_thread(deployment.agent.activate, of.token)}
 
 
 async def withdraw(service: Service, deployment: Deployment, of: messages.OfToken) -> Any:
-    """Say that a decision was never shown: nothing is learned of it."""
+    """Mark a decision as never shown: nothing is learned from it."""
     return {"result": await asyncio.to_thread(deployment.agent.withdraw, of.token)}
 
 
@@ -105,7 +105,7 @@ async def explain(service: Service, deployment: Deployment, ask: messages.Questi
 
 
 async def diagnostics(service: Service, deployment: Deployment, message: None) -> Any:
-    """What to look at in the latest decisions, and how the arms do."""
+    """Alarms of the latest decisions, and results by arm."""
     return await service.slowly(_diagnosed, service.deployments.place(deployment), deployment.agent)
 
 
@@ -115,7 +115,7 @@ async def comparison(service: Service, deployment: Deployment, message: None) ->
 
 
 async def report(service: Service, deployment: Deployment, message: None) -> Any:
-    """Which arm earns most, what the agent has earned over control, and whether that is decided; at any time."""
+    """Which arm earns most, the agent's gain over control, and whether that is decided; valid at any time."""
     found = await service.slowly(_reported, deployment)
     said = service.deployments.said
     return {name: one and {**one, "verdict": said(one["verdict"])} for name, one in found.items()}
@@ -191,7 +191,7 @@ async def forget(service: Service, deployment: Deployment, forget: messages.Forg
 
 
 async def compact(service: Service, deployment: Deployment, compact: messages.Compact) -> Any:
-    """Remove old decisions from the log, which begins with the present belief then."""
+    """Remove old decisions from the log, which then starts with the current belief."""
     return {"count": await service.slowly(deployment.agent.compact, compact.older_than)}
 
 
@@ -208,7 +208,7 @@ async def restore(service: Service, deployment: Deployment, restore: messages.Re
 
 
 async def about(service: Service, deployment: Deployment, message: None) -> Any:
-    """What a deployment is, and how it is."""
+    """Declaration and state of a deployment."""
     found: dict[str, Any] = {
         "name": deployment.name,
         "state": deployment.state,
@@ -237,7 +237,7 @@ async def create(service: Service, deployment: None, new: messages.New) -> Any:
 
 
 async def health(service: Service, deployment: None, message: None) -> Any:
-    """Whether the server lives; it asks no log."""
+    """Whether the server is alive; reads no log."""
     return {"status": "ok"}
 
 

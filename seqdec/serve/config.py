@@ -1,4 +1,4 @@
-"""The settings of a server: TOML files, and what one may declare.
+"""The settings of a server: TOML files and their declarations.
 
 Declarations name agents and policies that registries hold; "module:function", which would import code, needs `trust`.
 """
@@ -320,7 +320,7 @@ class Conservative(Strict):
 
 
 class Reported(Strict):
-    """What the report compares, declared before one looks; as `OnlineAgent.report`."""
+    """What the report compares, declared before looking; as `OnlineAgent.report`."""
 
     segments: list[str] = []
     decisions: Count = 1

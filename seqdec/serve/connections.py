@@ -1,4 +1,4 @@
-"""Connections that do not hold the server up, and its end within a bound."""
+"""Connections that cannot block the server, and shutdown within a time limit."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ _LOG.setLevel(logging.ERROR)  # faults of clients could fill a disk
 
 
 class Connection(HttpToolsProtocol):
-    """A connection that must go on in time, and gives way to a new one where there are too many.
+    """A connection with time limits, which may be closed for a new one if there are too many.
 
     `since`: when its client was last waited for, or last went on.
     """
@@ -44,7 +44,7 @@ class Connection(HttpToolsProtocol):
 
     @property
     def limit(self) -> float:
-        """Seconds that the client has for its answer, its request or the next one; infinite while the server works."""
+        """Seconds for the client to read its answer or send a request; infinite while the server works."""
         if self._left:
             return self.patience
         if self.pipeline or (self.cycle and not self.cycle.response_complete and not self.cycle.more_body):

@@ -61,7 +61,7 @@ class UnavailableError(Exception):
 
 
 class ConflictError(Exception):
-    """The state of the deployments is another than the call needs."""
+    """The state of the deployments does not allow the call."""
 
 
 class Deployment:
@@ -83,12 +83,12 @@ class Deployment:
 
     @property
     def imitates(self) -> bool:
-        """Whether it plays what today's rule takes."""
+        """Whether it imitates today's rule."""
         return self.declaration.apprentice and not self.took_over
 
     @property
     def compared(self) -> list[Against]:
-        """What `comparison` can be asked."""
+        """Possible arguments of `comparison`."""
         declared = self.declaration
         asked: dict[Against, Any] = {"rule": declared.apprentice, "control": declared.control}
         asked["challenger"] = declared.challenger
@@ -151,7 +151,7 @@ class Deployment:
         self.state = state
 
     def context(self, given: Any) -> Any:
-        """What the agent takes. Raises ValueError for a context where none is declared, or none where one is."""
+        """The agent's context. Raises ValueError for an undeclared context, or a missing one."""
         if (given is None) is (self.declaration.context is not None):
             raise ValueError("give a context" if given is None else "the deployment declares no context: leave it out")
         if self._columns and isinstance(given, Mapping):
@@ -546,7 +546,7 @@ class Deployments(Mapping[str, Deployment]):
             thread.join(max(0.0, until - time.monotonic()))
 
     def said(self, error: Exception | str) -> str:
-        """What an error says, for those who do not see the machine: files without the folder of the server."""
+        """Message of an error for clients: files without the server's folder."""
         return str(error).replace(f"{self._folder}{os.sep}", "")
 
     async def _open(self, deployment: Deployment, *, relearn: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""What is kept of deployments: in the folder of a server or, for all servers of a database, in a table."""
+"""Stored declarations of deployments: in the folder of a server or, for all servers of a database, in a table."""
 
 import json
 import shlex
@@ -17,7 +17,7 @@ _DECLARATION, _MOVED = "declaration.json", "moved"
 
 
 class Kept(NamedTuple):
-    """Of one deployment."""
+    """Declaration and state of one deployment."""
 
     declaration: dict[str, Any]
     archived: bool

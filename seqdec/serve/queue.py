@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class FullError(Exception):
-    """As much waits as may."""
+    """Too many calls are waiting."""
 
 
 class _Job(NamedTuple):

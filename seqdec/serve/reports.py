@@ -1,4 +1,4 @@
-"""What `GET /v1/{deployment}/diagnostics` and the page say of a log, as JSON values."""
+"""Diagnostics of a log for `GET /v1/{deployment}/diagnostics` and the page, as JSON values."""
 
 import contextlib
 import math
