@@ -154,7 +154,7 @@ class Learner(NamedTuple):
     widened: Callable[[Any], Any] | None = None
     """(state of fewer responses, the first of these) -> state; None where only observations can tell."""
     uncertain: bool = True
-    """False: only means."""
+    """False: the posterior has means only."""
     sparse: bool = False
     """True: takes contexts of a `seqdec.features.SparseBox`."""
 
@@ -191,7 +191,7 @@ class Masked(NamedTuple):
     """An observation and its allowed actions."""
 
     observation: PyTree
-    """Unmasked."""
+    """The observation without its mask."""
     mask: Array
     """(n,) bool, True: allowed."""
 
@@ -243,7 +243,7 @@ class Assessment(NamedTuple):
     variance: Array
     """(n,) epistemic variance."""
     probability: Array
-    """(n,) under the policy."""
+    """(n,) probability of each action under the policy."""
 
 
 class Spaces(NamedTuple):

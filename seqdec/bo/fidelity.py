@@ -108,7 +108,7 @@ class Fidelity:
     high: float
     """Full fidelity, to be optimized. If `low` and `high` are integers, all levels are."""
     levels: int | None = None
-    """Their number, equally spaced logarithmically; None: about a factor of three apart."""
+    """Number of levels, equally spaced logarithmically; None: about a factor of three apart."""
     cost: Callable[[float], float] | None = None
     """(level) -> cost, in any unit; None: proportional to the level."""
 

@@ -47,7 +47,7 @@ class Prediction(NamedTuple):
     """Belief about the noiseless function: numbers at a point, (n,) at n points, with m > 1 objectives (m,), (n, m)."""
 
     mean: Any
-    """Of the function."""
+    """Expected value of the function."""
     low: Any
     """Lower end of the interval in which the function lies with probability 95%."""
     high: Any

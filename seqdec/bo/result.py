@@ -32,7 +32,7 @@ class SearchResult(OptimizeResult):
     nfev: int
     """Calls made."""
     cost: float
-    """Of the calls, in calls at full fidelity."""
+    """Cost of the calls, in calls at full fidelity."""
     success: bool
     """Whether a call was feasible, and the search ended by `n_calls`, `time_limit`, `target`, `patience`, or as all
     points of a finite space were evaluated.
@@ -45,7 +45,7 @@ class SearchResult(OptimizeResult):
     message: str
     """Why it ended, the surrogate, the acquisition and the seed."""
     traceback: str | None
-    """Of the first exception of `catch`, as text."""
+    """Traceback of the first exception of `catch`, as text."""
     x_iters: list[Any]
     """The points evaluated at full fidelity."""
     func_vals: np.ndarray
@@ -57,9 +57,9 @@ class SearchResult(OptimizeResult):
     acquisition: str
     """Its name."""
     seed: int
-    """Of the search."""
+    """Seed of the search."""
     optimizer: "BayesianOptimizer"
-    """For further suggestions."""
+    """The optimizer, for further suggestions."""
 
     @classmethod
     def of(cls, optimizer: "BayesianOptimizer", final: bool, message: str, **fields: Any) -> Self:

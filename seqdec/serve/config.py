@@ -216,9 +216,9 @@ class Rewards(Reward):
             raise ValueError("low, high and default belong to each of the names")
         defaults = [one.default for one in (*self.names.values(), self) if one.default is not None]
         if self.window is None and (defaults or self.combine != "first"):
-            raise ValueError("a default, and combine, need a window: the seconds in which a decision takes rewards")
+            raise ValueError("default and combine require a window: the seconds in which a decision accepts rewards")
         if self.window is not None and self.combine == "first" and not (defaults or self.names):
-            raise ValueError("a window needs a default, such as 0, or combine = sum, last or max")
+            raise ValueError("a window requires a default, such as 0, or combine = sum, last or max")
         return self
 
     @property
@@ -283,7 +283,7 @@ class Shares(Strict):
         low, high = _by_arm("floor", self.floor, arms, 0.0), _by_arm("ceiling", self.ceiling, arms, 1.0)
         least, most = (given if isinstance(given, list) else [given] * len(arms) for given in (low, high))
         if any(a > b for a, b in zip(least, most, strict=True)) or sum(least) > 1 or sum(most) < 1:
-            raise ValueError(f"no probabilities of {len(arms)} arms keep the floors {least} and the ceilings {most}")
+            raise ValueError(f"no probabilities of {len(arms)} arms satisfy the floors {least} and the ceilings {most}")
         return low, high
 
 
@@ -476,7 +476,7 @@ class Server(Strict):
     @model_validator(mode="after")
     def _spools_for_store(self) -> Self:
         if self.spool and self.store is None:
-            raise ValueError("spool = true is for a store, which may be away: leave it out")
+            raise ValueError("spool = true requires a store, which may be unavailable: leave it out")
         return self
 
     def is_loopback(self) -> bool:

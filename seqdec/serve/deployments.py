@@ -153,7 +153,7 @@ class Deployment:
     def context(self, given: Any) -> Any:
         """The agent's context. Raises ValueError for an undeclared context, or a missing one."""
         if (given is None) is (self.declaration.context is not None):
-            raise ValueError("give a context" if given is None else "the deployment declares no context: leave it out")
+            raise ValueError("give a context" if given is None else "the deployment has no context: leave it out")
         if self._columns and isinstance(given, Mapping):
             for name in given.keys() - self._columns:
                 raise ValueError(unknown("column of the context", name, self._columns))
@@ -170,7 +170,7 @@ class Deployment:
                 "control = { share = 0.1 }"
             )
         if unit is None and self.declaration.control is not None and not self.imitates:
-            raise ValueError("this deployment has a control group: send whom the decision is for, as unit")
+            raise ValueError("this deployment has a control group: send the unit of the decision, such as a user")
         if taken is not None and not self.declaration.apprentice:
             raise ValueError(
                 f"taken={taken!r:.80} is for an apprentice, and this deployment decides by itself: leave it out, or "
@@ -462,7 +462,7 @@ class Deployments(Mapping[str, Deployment]):
         """Raises ConflictError for a known name, ValueError or TypeError for what cannot be made."""
         async with self._change:
             if name in self:
-                raise ConflictError(f"there is a deployment {name} already, {self._known[name].state}")
+                raise ConflictError(f"the deployment {name} exists already, {self._known[name].state}")
             self._check(declaration)
             trial = await asyncio.to_thread(opened, declaration, None)  # refuses before anything is written
             deployment = self._known[name] = Deployment(name, declaration)

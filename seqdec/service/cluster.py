@@ -248,7 +248,7 @@ class Cluster(threading.Thread):
 
     def _lead(self) -> None:
         if not self._lease.is_held:
-            raise FencedError(f"another process learns {self._store.path} now")
+            raise FencedError(f"another process is learning {self._store.path}")
         learner, transact = self._learner, functools.partial(self._transact.patient, urgent=True)
         if self._lease.is_wanted and not self._wanted:
             learner.snapshot(transact)

@@ -84,7 +84,7 @@ def _to_folder(source: Postgres, to: Path) -> dict[str, int]:
     with reading(source) as log, closing(SharedStore(source)) as store, new_folder(to) as part:
         at_work = f"SELECT 1 FROM lease WHERE beat > now() - interval '{_PRESENT} seconds'"
         if log.execute(at_work):
-            raise ValueError(f"{source} has a learner at work: stop the servers, so that the copy has all")
+            raise ValueError(f"{source} is being learned: stop the servers, so that the copy is complete")
         with closing(opened(part)) as copied:
             copied.begin()
             counts = _copied(log, copied)

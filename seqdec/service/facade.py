@@ -167,7 +167,7 @@ class OnlineAgent:
         contexts = Contexts(observations, encoder)
         names = _names(arms, actions if catalog is None else None)
         if catalog is not None and capacity is not None:
-            raise ValueError(f"capacity={capacity} is of arms; a catalog has room for all items: leave it out")
+            raise ValueError(f"capacity={capacity} is for arms; a catalog needs none: leave it out")
         outputs = None if capacity is None else checks.count("capacity", capacity, max(len(names), 1))
         maker = Maker(function, self._spaces, names, self._seed, batch_size, contexts.record.itemsize)
         self._actions: Actions
@@ -485,7 +485,7 @@ class OnlineAgent:
         asked = self._actions.ask(context, mask, items)
         explained = self._transact(lambda: self._actions.explain(self._store, self._learner.model, asked), urgent=True)
         if self.agent.assess is None:
-            raise TypeError(f"{self.agent.name} cannot explain how it would play: it has no `assess`")
+            raise TypeError(f"{self.agent.name} cannot explain its decisions: it has no `assess`")
         return explained(context)
 
     def calibration(self, most: int = 1000) -> "pd.DataFrame":
@@ -498,7 +498,7 @@ class OnlineAgent:
         """
         arms, most = self._known_arms(), checks.count("most", most)
         if self.agent.assess is None:
-            raise TypeError(f"{self.agent.name} cannot say what it expects: it has no `assess`")
+            raise TypeError(f"{self.agent.name} cannot report expected rewards: it has no `assess`")
         with short_turns():
             with logs.opened(self._store, self._transact) as database:
                 found = logs.latest_rewarded(database, most)
@@ -679,7 +679,7 @@ class OnlineAgent:
         to = located(folder)
         if self._cluster is not None:
             raise TypeError(
-                "a database is backed up by its own means, such as pg_dump; `seqdec store copy` writes a folder"
+                "back up a database with its own tools, such as pg_dump; `seqdec store copy` writes a folder"
             )
         self._slowly(self._learner.snapshot, self._transact)
         self._slowly(logs.back_up, self._store, self._transact, self._folder and self._folder / SNAPSHOT, to)

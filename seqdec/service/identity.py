@@ -42,7 +42,7 @@ def check_facts(path: Path, facts: Mapping[str, Any], own: Mapping[str, Any]) ->
     """ValueError for facts of another agent that cannot learn the log again."""
     if other := encoder_difference(facts.get("encoder"), own["encoder"]):
         raise ValueError(
-            f"{path} was written {other}, and its contexts cannot be encoded anew: use the encoder of the log, "
+            f"{path} was written {other}, and its contexts cannot be encoded again: use the encoder of the log, "
             "seqdec.service.read_encoder(folder), or another folder"
         )
     for name in ("seed", "record", "reward_names"):
@@ -81,7 +81,7 @@ def has_changed(path: Path, facts: Mapping[str, Any], own: Mapping[str, Any], *,
     if others == ["digest"]:
         here[0] += ", of which the network, the policy or a function in them is another"
     raise ChangedError(
-        f"{path} was written with {' and '.join(before)}, not {' and '.join(here)}: make that agent, or learn the log "
+        f"{path} was written with {' and '.join(before)}, not {' and '.join(here)}: use that agent, or learn the log "
         "again with this one, relearn=True"
     )
 

@@ -171,7 +171,7 @@ class Items:
     def ask(self, context: Any, mask: Any, items: Any) -> AskedItems:
         _no_mask(mask)
         if self._users is None and context is not None:
-            raise ValueError(f"the catalog has no user, whose numbers could be given; got {context!r:.80}")
+            raise ValueError(f"the catalog has no user features; got {context!r:.80}")
         return AskedItems(None if self._users is None else self._users.one(context), [items])
 
     def ask_many(self, contexts: Any, masks: Any, items: Any) -> AskedItems:

@@ -280,7 +280,7 @@ def make_rule(rewards: str, after: float | None, default: Any, weights: Any) -> 
             raise ValueError("reward_after needs a reward_default, such as 0.0, or rewards='sum', 'last' or 'max'")
     elif rewards != "first" or default is not None:
         given = f"rewards={rewards!r}" if rewards != "first" else f"reward_default={default!r}"
-        raise ValueError(f"{given} needs reward_after, the seconds in which a decision takes rewards")
+        raise ValueError(f"{given} needs reward_after, the seconds in which a decision accepts rewards")
     rule = Rule(rewards, None if after is None else float(after), {}, checked)
     if default is None:
         return rule

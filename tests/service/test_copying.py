@@ -206,7 +206,7 @@ def test_what_is_not_copied(tmp_path: Path, place: Postgres, clock: Clock) -> No
         copy(place, folder)
     with closing(opened(place)) as one:
         caught_up(one)
-        with pytest.raises(ValueError, match="has a learner at work: stop the servers"):
+        with pytest.raises(ValueError, match="is being learned: stop the servers"):
             copy(place, tmp_path / "new")
     assert not (tmp_path / "new").exists()
 

@@ -53,7 +53,7 @@ def test_a_log_belongs_to_an_encoder(tmp_path: Path) -> None:
     for other, message in (
         (Encoder({**KINDS, "age": Numeric(41, 12)}), "another age"),
         (Encoder(dict(reversed(KINDS.items()))), "another order of columns"),
-        (None, "cannot be encoded anew"),
+        (None, "cannot be encoded again"),
         (scaler, "another age, city, query, x"),
     ):
         site = SITE if other is None else Spaces(other.space, SITE.action_space)

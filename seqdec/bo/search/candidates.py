@@ -35,7 +35,7 @@ class Search:
     num_restarts: int = 16
     """Ascents, from the best candidates; at most `raw_samples`."""
     steps: int = 30
-    """Of the best four ascents after ten of each; 0 for no ascent."""
+    """Steps of the best four ascents, after ten of each; 0: no ascent."""
     grid: bool = False
     """Whether to suggest from the same Sobol points, without ascent, as in the paper."""
     repeats: bool | None = None

@@ -22,13 +22,13 @@ class Conditional:
     """A named parameter, active only where another, active one has given values."""
 
     dimension: Dimension
-    """Where it is active."""
+    """The dimension of the parameter where it is active."""
     on: str
     """Name of the other parameter, an Integer, an Ordinal or a Categorical; in nested dicts of the same or an enclosing
     dict.
     """
     values: tuple[Any, ...]
-    """Of the other parameter, where this one is active."""
+    """Values of the other parameter for which this one is active."""
 
 
 def space_from(bounds: Any, constraints: Any = ()) -> Space:

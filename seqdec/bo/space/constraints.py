@@ -19,9 +19,9 @@ class Linear:
     weights: Mapping[Any, float]
     """by name or index; of dimensions of numbers"""
     low: float = -math.inf
-    """Smallest sum."""
+    """Smallest allowed sum."""
     high: float = math.inf
-    """Largest sum."""
+    """Largest allowed sum."""
 
 
 Constraint = Linear | Callable[[Any], bool]

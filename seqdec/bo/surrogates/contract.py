@@ -60,7 +60,7 @@ class Surrogate(NamedTuple):
     always, infinity: never.
     """
     acquisition: str
-    """That of "auto"."""
+    """The acquisition that "auto" uses."""
     dtype: Any
     """of the history, and of the linear algebra"""
     noise_variance: Callable[[Any], Array] | None = None
