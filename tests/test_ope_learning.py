@@ -341,7 +341,7 @@ OTHER: Any = seqdec.agents.random(FIVE)
         (ope.learn_by_classification, (UNKNOWN,), ValueError, r"needs propensities.*estimate_propensities"),
         (ope.learn_by_classification, (LOG, KNeighborsClassifier()), TypeError, "takes sample_weight"),
         (ope.learn_by_classification, (NOTHING,), ValueError, "two actions"),
-        (ope.learn_by_classification, (made(100, 0, context=None)[0],), ValueError, "no contexts"),
+        (ope.learn_by_classification, (made(100, 0, context=None)[0],), ValueError, "needs contexts"),
         (ope.select, (LOG, {}), ValueError, "at least one policy"),
         (ope.select, (LOG, [np.ones((600, 3)) / 3]), TypeError, "must be a dict"),
         (ope.select, (LOG, {"a": np.ones((5, 3))}), ValueError, r"\(600, 3\); got \(5, 3\)"),

@@ -144,7 +144,7 @@ TABLE = pd.DataFrame(
             "column session is .* in row 1.*must belong to a session",
         ),
         (TABLE.drop(columns="step"), {}, ValueError, "there is no column step.*step="),
-        (TABLE.assign(reward=[1, 2, np.nan]), {}, ValueError, "column reward, row 2"),
+        (TABLE.assign(reward=[1, 2, np.nan]), {}, ValueError, "column reward is nan in row 2"),
         (TABLE, {"time": "step"}, TypeError, "ordered by step"),
     ],
 )

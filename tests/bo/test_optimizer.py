@@ -512,7 +512,7 @@ def test_a_search_with_values_outside_goes_on_from_its_file(tmp_path: Any) -> No
             ValueError,
             r"x\[0\] = 1.5 lies outside the bounds \[0.0, 1.0\]: .*tell.*outside=True",
         ),
-        ([0.5, 0.95], False, ValueError, "violates the constraint .*:.*tell.*outside=True.* takes it"),
+        ([0.5, 0.95], False, ValueError, "violates the constraint .*:.*tell.*outside=True.* accepts it"),
         (
             [2.1, 0],
             True,

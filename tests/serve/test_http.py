@@ -522,7 +522,7 @@ def test_a_missing_file_of_settings_names_the_remedy(tmp_path: Path) -> None:
 
     with pytest.raises(FileNotFoundError, match=r"no such file: .*shop.toml. .* --init shop.toml writes an example"):
         Serve(tmp_path / "shop.toml").execute()
-    with pytest.raises(FileNotFoundError, match="is a folder: give a file"):
+    with pytest.raises(FileNotFoundError, match=r"is a folder\. Pass a file"):
         Serve(tmp_path).execute()
     (tmp_path / "shop.toml").touch()
     with pytest.raises(FileExistsError, match="exists already"):
