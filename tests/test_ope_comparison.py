@@ -204,7 +204,7 @@ def test_an_anytime_comparison_needs_exact_propensities_and_a_range() -> None:
         (log.replace(estimated=True), {}, "exact propensities"),
         (doubled, {}, "the range of possible rewards"),
         (log, {"baseline": target}, "leave out baseline"),
-        (log, {"groups": log.action}, "leave out groups"),
+        (log, {"groups": log.action}, "does not use groups"),
     ):
         with pytest.raises(ValueError, match=message):
             ope.compare(wrong, target, seed=0, anytime=True, **settings)  # pyright: ignore

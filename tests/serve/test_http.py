@@ -234,7 +234,7 @@ def test_a_control_group_is_of_units(served: Running) -> None:
         status, _ = refused(client, "/v1", {"name": "held", "declaration": {**declaration, "control": wrong}})
         assert status == 422
     client.call("/v1", {"name": "held", "declaration": declaration})
-    assert "send whom the decision is for" in refused(decider, "/v1/held/decide", {"context": POINT})[1]
+    assert "send the unit of the decision" in refused(decider, "/v1/held/decide", {"context": POINT})[1]
     assert refused(decider, "/v1/numbers/decide", {"context": POINT, "unit": "ann"})[0] == 422
     assert refused(client, "/v1/held/control")[0] == 422  # nothing yet
     rows = [{"context": POINT, "unit": f"user {n % 40}"} for n in range(80)]
@@ -481,8 +481,8 @@ def test_settings_are_refused_by_their_key(tmp_path: Path) -> None:
             "retention = 50\nrewards = { window = 60, default = 0 }",
             "retention must be at least rewards.window",
         ),
-        "seed = 1 ": ("rewards = { window = 60 }", "a window needs a default"),
-        "seed = 1  ": ("rewards = { default = 0 }", "need a window"),
+        "seed = 1 ": ("rewards = { window = 60 }", "a window requires a default"),
+        "seed = 1  ": ("rewards = { default = 0 }", "require a window"),
     }
     for old, (new, message) in cases.items():
         file.write_text(text.replace(old, new))

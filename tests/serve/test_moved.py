@@ -118,7 +118,7 @@ def test_tables_are_made_where_servers_look(postgres: Cluster, capsys: pytest.Ca
         assert owner.execute(schemas).fetchall() == [("seqdec_foreign",)]
     for schema, is_looked_at in (("Bad Name;", False), ("seqdec_x", True)):
         assert cli.main(["store", "init", url, "--schema", schema]) == 0
-        assert ("do not look there" in capsys.readouterr().out) is not is_looked_at
+        assert ("does not use this schema" in capsys.readouterr().out) is not is_looked_at
 
 
 PLACES = ("mysql://ann:secret@host/shop", "ann:secret@host/shop", "host=localhost Password = secret")
