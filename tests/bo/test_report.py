@@ -303,7 +303,7 @@ def test_what_cannot_be_drawn_is_refused() -> None:
     for pair in ((0, 2), (0, 0), (0,), (0, 1, 1)):
         with pytest.raises(ValueError, match=r"two of the parameters that vary, \[0, 1\]; got \[0"):
             optimizer.plot(pair)
-    with pytest.raises(ValueError, match=r"maximum=1\.0 is not drawn: give minimum"):
+    with pytest.raises(ValueError, match=r"maximum=1\.0 has no effect: pass minimum"):
         optimizer.plot(maximum=1.0)
     with pytest.raises(ValueError, match="nothing to draw"):
         quick().plot()

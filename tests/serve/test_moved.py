@@ -55,7 +55,7 @@ def test_deployments_move_to_a_database_whose_role_makes_no_tables_and_back(
     for name in NAMES:
         folder, schema = str(tmp_path / "data" / "deployments" / name / "agent"), f"seqdec_{name}"
         assert cli.main(["store", "copy", folder, url, "--schema", schema]) == 0
-        assert f"the deployment {name} goes on in PostgreSQL at" in capsys.readouterr().out
+        assert f"the deployment {name} continues in PostgreSQL at" in capsys.readouterr().out
         assert cli.main(["store", "init", url, "--schema", schema, "--role", "app"]) == 0
         assert cli.main(["store", "copy", folder, url, "--schema", schema]) == 2
         assert "has a log already" in capsys.readouterr().err
@@ -92,7 +92,7 @@ def test_a_log_in_a_folder_is_not_forgotten_and_its_copy_not_gone_on_with(
         with pytest.raises(ValueError, match=f"store lacks: copy it .seqdec {' '.join(command)}., or move"):
             Deployments(read(shared))
         assert cli.main([*command[:3], url, "--schema", "seqdec_other"]) == 2
-        assert f"use --schema seqdec_{name}" in capsys.readouterr().err
+        assert f"needs --schema seqdec_{name}" in capsys.readouterr().err
         assert cli.main([*command[:3], url, *command[4:]]) == 0
     check_moved(tmp_path / "data")
     with closing(Table(url)) as table:

@@ -86,7 +86,7 @@ def test_the_settings_belong_to_the_log(tmp_path: Path) -> None:
     ]:
         with pytest.raises(ValueError, match=message):
             service(tmp_path, **options)
-    with pytest.raises(ValueError, match=r"small {} and batch_size=16, not random {.*} and batch_size=8: make that"):
+    with pytest.raises(ValueError, match=r"small {} and batch_size=16, not random {.*} and batch_size=8: use that"):
         service(tmp_path, "random", batch_size=8, **CLICKS)
     service(tmp_path, batch_size=8, relearn=True).close()
     service(tmp_path, batch_size=8).close()
