@@ -30,7 +30,7 @@ from harness import command, interval
 from harness import table as head
 
 from reproduction import tasks
-from reproduction.optimizers import CONTENDERS, as_published, preset
+from reproduction.optimizers import CONTENDERS, preset
 from reproduction.tasks import Task
 from seqdec import optim
 
@@ -44,6 +44,16 @@ class Options(NamedTuple):
 
 
 Make = Callable[[optax.Schedule], optax.GradientTransformation]
+
+
+def as_published(make: Callable[..., Any], *, share: float = 0.05, **settings: Any) -> Make:
+    """At the scale of its paper, with Adam at a share of the learning rate on the parameters that are no matrices."""
+
+    def published(rate: optax.ScalarOrSchedule) -> optax.GradientTransformation:
+        adam = optax.chain(optax.scale_by_adam(), optax.scale_by_learning_rate(rate), optax.scale(share))
+        return make(rate, rest=adam, rms=None, **settings)
+
+    return published
 
 
 def _warm_up(steps: int) -> optax.Schedule:
@@ -197,20 +207,8 @@ def _eigenvalues(task: Task, steps: int) -> None:
 
 
 def small_text() -> Task:
-    """The task "text" with a transformer of two layers of width 64, and four windows in a minibatch."""
-    task = tasks.make("text")
-    characters = 1 + max(int(task.data.max()), int(task.held_out.max()))
-    module = tasks.Transformer(characters, width=64, depth=2)
-
-    def loss(params, windows):
-        logits = jnp.asarray(jax.vmap(lambda x: module.apply({"params": params}, x))(windows[:, :-1]))
-        losses = optax.softmax_cross_entropy_with_integer_labels(logits, windows[:, 1:])
-        return jnp.mean(losses), jnp.mean(jnp.argmax(logits, -1) == windows[:, 1:])
-
-    def init(key):
-        return module.init(key, jnp.zeros(module.length, jnp.int32))["params"]
-
-    return task._replace(name="text, small", init=init, loss=loss, batch=4)
+    """The task "text" with a transformer of two layers, and four windows in a minibatch."""
+    return tasks.characters("text, small", lambda size: tasks.Transformer(size, depth=2), 400)._replace(batch=4)
 
 
 def alice(options: Options) -> None:

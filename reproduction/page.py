@@ -1,16 +1,17 @@
-"""The tables of docs/measurements/reproduction.md that set the paper's numbers beside those of runs.
+"""The tables of docs/measurements that set the papers' numbers beside those of runs.
 
     seqdec run in-between --published --out results/in-between
     seqdec run mnist --published --seeds 3 --agents AGENTS --out results/mnist
     seqdec run bo --published --methods METHODS --runs 10 --out results/bo
     python -m reproduction.page --results results
 
-The folder of a run has its name in `RUNS`, and the command is the one there. The summary of each finished run is kept
+The folder of a run has its name in `RUNS`, and the command is the one there. The table of each finished run is kept
 as reproduction/kept/NAME.parquet, with the options and the versions of the run in its manifest. The tables of the
-page, each after a line `<!-- NAME -->`, are made of these; without --results that is all that is done.
+pages, each after a line `<!-- NAME -->`, are made of these; without --results that is all that is done.
 """
 
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,13 +20,14 @@ import numpy as np
 import pandas as pd
 import tyro
 
+from reproduction import tasks
 from reproduction.images import LAPLACE_MUON
 from seqdec.commands.folder import read_manifest
 from seqdec.persistence import read_table, write_table
 from seqdec.statistics import with_margin
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "measurements" / "reproduction.md"
+PAGES = ROOT / "docs" / "measurements"
 STORE = Path(__file__).resolve().parent / "kept"
 PUBLISHED = ".published"
 NAMES = {
@@ -79,7 +81,10 @@ class Run(NamedTuple):
     command: str
     """whose options, but the folder, are those of the run"""
     keys: list[str]
-    """columns of summary.csv that name a row"""
+    """columns of the file that name a row"""
+    file: str = "summary.csv"
+    folder: str = ""
+    """of the run in the results, if it is not its name"""
 
 
 class Table(NamedTuple):
@@ -89,6 +94,7 @@ class Table(NamedTuple):
     """whose rows it has"""
     form: Callable[[pd.DataFrame], pd.DataFrame]
     """of strings, from the summaries one below the other"""
+    page: str = "reproduction"
 
 
 def named(agent: str) -> str:
@@ -211,6 +217,54 @@ def by_rank(summary: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def optimizers(summary: pd.DataFrame) -> pd.DataFrame:
+    """Held-out data of all optimizers on all tasks, the best mean rank first."""
+    ranked, parts = {}, {}
+    for task, rows in summary.groupby(level="task", sort=False):
+        rows = rows.droplevel("task")
+        by_loss = bool(rows["by_perplexity"].iloc[0])
+        column, unit = ("perplexity", 1) if by_loss else ("test_accuracy", 100)
+        names: Any = list(rows.index)
+        ahead = rows["ahead_perplexity" if by_loss else "ahead_accuracy"] * unit
+        margin = rows["ahead_perplexity_95" if by_loss else "ahead_accuracy_95"] * unit
+        marks = [("", "*", "-")[(a > m) + 2 * (a < -m)] for a, m in zip(ahead, margin, strict=True)]
+        shown = [text + mark for text, mark in zip(cells(rows, names, column, unit), marks, strict=True)]
+        parts[f"{task}, {'perplexity' if by_loss else 'accuracy / %'}"] = pd.Series(shown, rows.index)
+        ranked[task] = rows[column].rank(ascending=by_loss)
+    rank = pd.DataFrame(ranked).mean(axis=1).sort_values(kind="stable")
+    table = pd.DataFrame(
+        {"mean rank": [f"{value:.1f}" for value in rank], **{k: v[rank.index] for k, v in parts.items()}}
+    )
+    return table.rename_axis("optimizer").reset_index().astype(str)
+
+
+def speeds(summary: pd.DataFrame) -> pd.DataFrame:
+    """Steps and time to AdamW's loss, state, rate and share on every task, and the settings."""
+    parts: dict[str, pd.Series] = {}
+    for task, rows in summary.groupby(level="task", sort=False):
+        rows = rows.droplevel("task")
+        pairs = zip(rows["steps_to_adamw"], rows["time_to_adamw"], strict=True)
+        shown = ["never" if np.isnan(steps) else f"{steps:.2f}, {time:.2f}" for steps, time in pairs]
+        parts[f"{task}: steps, time"] = pd.Series(shown, rows.index)
+        found = [f"{rate:.2g} ({share:.2g})" for rate, share in zip(rows["rate"], rows["share"], strict=True)]
+        parts[f"{task}: rate (share)"] = pd.Series(found, rows.index)
+    every = summary.groupby(level="optimizer", sort=False)
+    states = [f"{state:.2f}" for state in every["state"].last()]
+    settings = every["settings"].last().fillna("").replace("", "defaults")
+    return pd.DataFrame({"state": states, **parts, "settings": settings}).rename_axis("optimizer").reset_index()
+
+
+def claims(found: pd.DataFrame) -> pd.DataFrame:
+    """What the papers claim, with the paired difference on every task."""
+    rows = []
+    for (paper, better, worse, published), own in found.groupby(level=[0, 1, 2, 3], sort=False):
+        margins = with_margin(own["gain"].to_numpy(float), own["gain_95"].to_numpy(float))
+        shown = zip(own.index.get_level_values("task"), margins, own["verdict"], strict=True)
+        cells_of = {task: f"{text}: {verdict}" for task, text, verdict in shown}
+        rows.append({"paper": paper, "ahead": better, "of": worse, "published": published, **cells_of})
+    return pd.DataFrame(rows).fillna("")
+
+
 METHODS = [
     *(f"{name}{PUBLISHED}" for name in ("hilofi", "lrkf", "lofi", "last_layer_laplace", "on_vbll", "gp")),
     "random",
@@ -288,6 +342,11 @@ RUNS = {
         ["function", "method"],
     ),
 }
+TRAINED = {f"optimizers-{task}": f"seqdec run optimizers --tasks {task}" for task in tasks.names()}
+CLAIMED = {name.replace("optimizers", "claims"): name for name in TRAINED}
+RUNS |= {name: Run(command, ["task", "optimizer"]) for name, command in TRAINED.items()}
+_KEYS = ["paper", "better", "worse", "published", "task"]
+RUNS |= {name: Run(TRAINED[folder], _KEYS, "claims.csv", folder) for name, folder in CLAIMED.items()}
 TABLES = {
     "mnist": Table(["mnist", "lofi"], bandit),
     "exploration": Table(["mnist", "lofi", "lofi-thompson", "exploration", "exploration-muon"], exploration),
@@ -301,17 +360,23 @@ TABLES = {
     "bo": Table(["bo", "vbll"], searches),
     "expected": Table(["expected", "expected-others"], searches),
     "table5": Table(["table5", "drawnn-lrkf"], by_rank),
+    "optimizers": Table([*TRAINED], optimizers, "optimizers"),
+    "speeds": Table([*TRAINED], speeds, "optimizers"),
+    "claims": Table([*CLAIMED], claims, "reproduction-optimizers"),
 }
 
 
 def collect(results: Path) -> None:
-    """Keep the summaries of the runs in `results` that are there."""
+    """Keep the tables of the runs in `results` that are there."""
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name, run in RUNS.items():
-        if (results / name / "summary.csv").is_file():
-            manifest = read_manifest(results / name)
-            summary = pd.read_csv(results / name / "summary.csv").set_index(run.keys)
+        folder = results / (run.folder or name)
+        if (folder / run.file).is_file():
+            manifest = read_manifest(folder)
+            summary = pd.read_csv(folder / run.file).set_index(run.keys)
             options = {key: value for key, value in manifest["options"].items() if key != "out"}
-            write_table(STORE / f"{name}.parquet", summary, {"options": options, "versions": manifest["versions"]})
+            about = {"options": options, "versions": manifest["versions"], "commit": commit.strip()}
+            write_table(STORE / f"{name}.parquet", summary, about)
 
 
 def rendered(name: str) -> str:
@@ -324,27 +389,28 @@ def rendered(name: str) -> str:
     return "\n".join([*commands, "", "<details><summary>Table</summary>", "", *lines, "", "</details>"])
 
 
-def page(text: str) -> str:
-    """The text with the tables of the runs that are kept, each after its mark."""
-    for name, own in TABLES.items():
-        if all((STORE / f"{run}.parquet").is_file() for run in own.runs):
-            mark = f"<!-- {name} -->"
-            pattern = rf"{mark}\n(?:(?:    seqdec[^\n]*\n)+\n<details>.*?</details>\n)?"
-            text, found = re.subn(pattern, f"{mark}\n{rendered(name)}\n", text, flags=re.DOTALL)
+def page(name: str, text: str) -> str:
+    """The text of the page with the tables of the runs that are kept, each after its mark."""
+    for mark, own in TABLES.items():
+        if own.page == name and all((STORE / f"{run}.parquet").is_file() for run in own.runs):
+            pattern = rf"<!-- {mark} -->\n(?:(?:    seqdec[^\n]*\n)+\n<details>.*?</details>\n)?"
+            text, found = re.subn(pattern, f"<!-- {mark} -->\n{rendered(mark)}\n", text, flags=re.DOTALL)
             if found != 1:
-                raise ValueError(f"{PAGE.name} must have one line {mark}; got {found}")
+                raise ValueError(f"{name}.md must have one line <!-- {mark} -->; got {found}")
     return text
 
 
 def main(results: Path | None = None) -> None:
-    """Keep the summaries of the runs in a folder, and write the tables of the page.
+    """Keep the tables of the runs in a folder, and write those of the pages.
 
     Args:
         results: folder with one folder for each run.
     """
     if results is not None:
         collect(results)
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for name in dict.fromkeys(own.page for own in TABLES.values()):
+        path = PAGES / f"{name}.md"
+        path.write_text(page(name, path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Three training tasks on real data, small enough for a CPU: digits (MNIST), objects (CIFAR-10), source code."""
+"""Training tasks on real data, small enough for a CPU: digits (MNIST), objects (CIFAR-10) and source code."""
 
 import os
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from seqdec.core import Array, Key, PyTree
 from seqdec.data import load_mnist
 
 _TEST = 1000
-"""Test images of a batch, or windows over eight: enough for the second digit of an accuracy."""
+"""Test images of a batch, of which there are at most four, and four times the windows of text."""
 _WINDOW = 64
 
 
@@ -30,16 +30,14 @@ class Task(NamedTuple):
     data: PyTree
     """training data, passed to `loss`"""
     held_out: PyTree
-    """batches of data that are not trained on, stacked; short runs are judged on the first"""
+    """batches of data that are not trained on, stacked, an even number: the first half chooses settings"""
     draw: Callable[[Key, PyTree, int], PyTree]
     """(key, data, size) -> a batch, drawn with replacement"""
     loss: Callable[[PyTree, PyTree], tuple[Array, Array]]
     """(params, batch) -> mean cross-entropy in nats, accuracy"""
     batch: int
     steps: int
-    """steps of a run that show the differences in training loss between optimizers"""
-    long_steps: int
-    """steps of a run to the accuracy or perplexity at which the loss of held-out data stops falling"""
+    """steps of a run"""
     perplexity: bool = False
     """what held-out data are judged by: exp(loss); False: accuracy"""
 
@@ -63,7 +61,6 @@ def _classification(
     *,
     batch: int,
     steps: int,
-    long_steps: int,
 ) -> Task:
     """A task of labeled images."""
     example = scale(jnp.asarray(train.images[:1]))[0]
@@ -77,14 +74,12 @@ def _classification(
         return tuple(part[jax.random.randint(key, (size,), 0, len(data[1]))] for part in data)
 
     data = jnp.asarray(train.images), jnp.asarray(train.labels)
-    size = min(_TEST, len(test.labels))
-    whole = len(test.labels) // size * size
+    size = min(_TEST, len(test.labels) // 2)
+    whole = min(len(test.labels) // size // 2 * 2, 4) * size
     held_out = tuple(
         jnp.asarray(part[:whole]).reshape(-1, size, *part.shape[1:]) for part in (test.images, test.labels)
     )
-    return Task(
-        name, lambda key: module.init(key, example)["params"], data, held_out, draw, loss, batch, steps, long_steps
-    )
+    return Task(name, lambda key: module.init(key, example)["params"], data, held_out, draw, loss, batch, steps)
 
 
 def _cross_entropy(logits: Array, labels: Array) -> tuple[Array, Array]:
@@ -96,7 +91,7 @@ def _cross_entropy(logits: Array, labels: Array) -> tuple[Array, Array]:
 def _mnist() -> Task:
     """LeNet5 on MNIST."""
     data = load_mnist()
-    return _classification("mnist", models.LeNet5(10), *data, lambda x: x / 255.0, batch=64, steps=400, long_steps=4680)
+    return _classification("mnist", models.LeNet5(10), *data, lambda x: x / 255.0, batch=64, steps=1000)
 
 
 class ResNet(nn.Module):
@@ -128,36 +123,65 @@ class ResNet(nn.Module):
 def _cifar() -> Task:
     """A small residual network on CIFAR-10, or on the excerpt at hand."""
     data = load_cifar10()
-    return _classification("cifar", ResNet(), *data, lambda x: x / 127.5 - 1, batch=32, steps=400, long_steps=3000)
+    return _classification("cifar", ResNet(), *data, lambda x: x / 127.5 - 1, batch=32, steps=1000)
+
+
+class Block(nn.Module):
+    """Causal attention and an MLP on (t, width) features, each after a layer norm and added to its input."""
+
+    width: int
+    heads: int
+
+    @nn.compact
+    def __call__(self, x: Array, _: None = None) -> tuple[Array, None]:
+        """The features of the next layer, as `flax.linen.scan` takes them."""
+        size = len(x)
+        y = nn.LayerNorm(name="norm_attention")(x)
+        split = [nn.Dense(self.width, name=part)(y) for part in ("query", "key", "value")]
+        query, key, value = (part.reshape(1, size, self.heads, -1) for part in split)
+        y = jax.nn.dot_product_attention(query, key, value, is_causal=True)[0]
+        x = x + nn.Dense(self.width, name="merge")(y.reshape(size, -1))
+        y = nn.gelu(nn.Dense(4 * self.width, name="up")(nn.LayerNorm(name="norm_mlp")(x)))
+        return x + nn.Dense(self.width, name="down")(y), None
 
 
 class Transformer(nn.Module):
-    """Causal transformer over characters: (t,) integers -> (t, vocabulary) logits. 1.3 million parameters.
-
-    Layer norms before attention and before the MLP; learned positions; no dropout.
-    """
+    """Causal transformer over characters: (t,) integers -> (t, vocabulary) logits; learned positions, no dropout."""
 
     vocabulary: int
-    width: int = 160
-    depth: int = 4
+    width: int = 64
+    depth: int = 3
     heads: int = 4
     length: int = _WINDOW
+    scanned: bool = False
+    """one layer, compiled once, with the parameters of all stacked"""
 
     @nn.compact
     def __call__(self, tokens: Array) -> Array:
         """Logits of every position's next character."""
-        size = len(tokens)
         positions = self.param("position_embedding", nn.initializers.normal(0.02), (self.length, self.width))
-        x = nn.Embed(self.vocabulary, self.width, name="embed")(tokens) + jnp.asarray(positions)[:size]
-        for index in range(self.depth):
-            y = nn.LayerNorm(name=f"norm_{index}_attention")(x)
-            split = [nn.Dense(self.width, name=f"{part}_{index}")(y) for part in ("query", "key", "value")]
-            query, key, value = (part.reshape(size, self.heads, -1) for part in split)
-            y = jax.nn.dot_product_attention(query[None], key[None], value[None], is_causal=True)[0]
-            x = x + nn.Dense(self.width, name=f"merge_{index}")(y.reshape(size, -1))
-            y = nn.gelu(nn.Dense(4 * self.width, name=f"up_{index}")(nn.LayerNorm(name=f"norm_{index}_mlp")(x)))
-            x = x + nn.Dense(self.width, name=f"down_{index}")(y)
+        x = nn.Embed(self.vocabulary, self.width, name="embed")(tokens) + jnp.asarray(positions)[: len(tokens)]
+        if self.scanned:
+            stack = nn.scan(Block, variable_axes={"params": 0}, split_rngs={"params": True}, length=self.depth)
+            x, _ = stack(self.width, self.heads, name="layers")(x, None)
+        else:
+            for index in range(self.depth):
+                x, _ = Block(self.width, self.heads, name=f"layer_{index}")(x)
         return nn.Dense(self.vocabulary, name="output")(nn.LayerNorm(name="norm")(x))
+
+
+class Recurrent(nn.Module):
+    """LSTM over characters: (t,) integers -> (t, vocabulary) logits."""
+
+    vocabulary: int
+    width: int = 96
+
+    @nn.compact
+    def __call__(self, tokens: Array) -> Array:
+        """Logits of every position's next character."""
+        x = nn.Embed(self.vocabulary, 32, name="embed")(tokens)
+        x = nn.RNN(nn.OptimizedLSTMCell(self.width), name="lstm")(x)
+        return nn.Dense(self.vocabulary, name="output")(x)
 
 
 def library_sources() -> str:
@@ -170,18 +194,20 @@ def library_sources() -> str:
     )
 
 
-def _text() -> Task:
-    """A character-level transformer on the sources of Python's standard library; the last tenth is held out."""
-    characters = np.frombuffer(library_sources().encode("ascii"), np.uint8)
-    alphabet, tokens = np.unique(characters, return_inverse=True)
+def characters(name: str, module: Callable[[int], nn.Module], steps: int) -> Task:
+    """A network (vocabulary) of the next character of the standard library's sources; the last tenth is held out."""
+    text = np.frombuffer(library_sources().encode("ascii"), np.uint8)
+    alphabet, tokens = np.unique(text, return_inverse=True)
     tokens = tokens.astype(np.int32)
     split = len(tokens) * 9 // 10
-    module = Transformer(len(alphabet))
-    starts = np.linspace(split, len(tokens) - _WINDOW - 1, _TEST // 8).astype(int)
-    held_out = jnp.asarray(np.stack([tokens[start : start + _WINDOW + 1] for start in starts])[None])
+    network = module(len(alphabet))
+    starts = np.linspace(split, len(tokens) - _WINDOW - 1, _TEST // 4).astype(int)
+    # The windows of both halves lie in the same files.
+    starts = starts.reshape(-1, 2).T
+    held_out = jnp.asarray(tokens[starts[..., None] + np.arange(_WINDOW + 1)])
 
     def loss(params, windows):
-        logits = jax.vmap(lambda x: module.apply({"params": params}, x))(windows[:, :-1])
+        logits = jax.vmap(lambda x: network.apply({"params": params}, x))(windows[:, :-1])
         return _cross_entropy(jnp.asarray(logits), windows[:, 1:])
 
     def draw(key, data, size):
@@ -189,10 +215,17 @@ def _text() -> Task:
         return data[starts + jnp.arange(_WINDOW + 1)]
 
     def init(key):
-        return module.init(key, jnp.zeros(_WINDOW, jnp.int32))["params"]
+        return network.init(key, jnp.zeros(_WINDOW, jnp.int32))["params"]
 
     data = jnp.asarray(tokens[:split])
-    return Task("text", init, data, held_out, draw, loss, batch=8, steps=300, long_steps=2000, perplexity=True)
+    return Task(name, init, data, held_out, draw, loss, batch=8, steps=steps, perplexity=True)
 
 
-_MAKERS: dict[str, Callable[[], Any]] = {"mnist": _mnist, "cifar": _cifar, "text": _text}
+_MAKERS: dict[str, Callable[[], Any]] = {
+    "mnist": _mnist,
+    "cifar": _cifar,
+    "text": lambda: characters("text", Transformer, 2000),
+    "scanned": lambda: characters("scanned", lambda size: Transformer(size, 48, 6, scanned=True), 1000),
+    "lstm": lambda: characters("lstm", Recurrent, 1000),
+}
+"""A transformer of three layers; one of six, stacked; an LSTM."""

@@ -61,7 +61,6 @@ SMALL: dict[str, Any] = {
     "seeds": 1,
     "sizes": "0",
     "steps": 20,
-    "sweep_steps": 40,
 }
 """Sizes of options by name."""
 FREE: dict[str, list[str]] = {
@@ -241,7 +240,7 @@ def flag(option: str) -> str:
 
 def sizes(name: str, given: tuple[str, ...] | list[str] = ()) -> list[str]:
     """The options that make a command small, but for those that are given."""
-    others = {"sweep_steps", *(["ranks"] if name in ("classify", "cifar") else [])}  # these run with their default
+    others = {"ranks"} if name in ("classify", "cifar") else set()  # these run with their default
     known = [field.name for field in fields(commands.EVERY[name]) if field.name in SMALL.keys() - others]  # pyright: ignore
     return [part for one in known if flag(one) not in given for part in (flag(one), str(size(name, one)))]
 

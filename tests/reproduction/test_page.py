@@ -1,4 +1,4 @@
-"""The tables of docs/measurements/reproduction.md are those of the kept runs, with the commands that it names."""
+"""The tables of the pages on reproduction are those of the kept runs, with the commands that they name."""
 
 from dataclasses import asdict
 
@@ -11,9 +11,10 @@ from seqdec.persistence import read_table
 KEPT = sorted(path.stem for path in page.STORE.glob("*.parquet"))
 
 
-def test_the_page_is_up_to_date() -> None:
-    text = page.PAGE.read_text(encoding="utf-8")
-    assert {*KEPT} == {*page.RUNS} and page.page(text) == text
+@pytest.mark.parametrize("name", sorted({own.page for own in page.TABLES.values()}))
+def test_a_page_is_up_to_date(name: str) -> None:
+    text = (page.PAGES / f"{name}.md").read_text(encoding="utf-8")
+    assert {*KEPT} == {*page.RUNS} and page.page(name, text) == text
 
 
 @pytest.mark.parametrize("name", KEPT)
