@@ -206,14 +206,9 @@ def _eigenvalues(task: Task, steps: int) -> None:
         print(f"| {number} | {low_then.min():.2g} | {high_then.max():.2g} | {np.median(high_then):.2g} |")
 
 
-def small_text() -> Task:
-    """The task "text" with a transformer of two layers, and four windows in a minibatch."""
-    return tasks.characters("text, small", lambda size: tasks.Transformer(size, depth=2), 400)._replace(batch=4)
-
-
 def alice(options: Options) -> None:
     """Table 5 and Figure 5 of Alice, at rank 8 with a switch in every 20 steps."""
-    task = small_text()
+    task = tasks.make("text")
 
     def make(**settings: Any) -> Make:
         return as_published(optim.alice, rank=8, leading=3, interval=20, **settings)
@@ -236,7 +231,7 @@ def alice(options: Options) -> None:
 
 def alice_basis(options: Options) -> None:
     """Figure 6 of Alice: |cosine| between an eigenvector before and after a renewal, without switching."""
-    task, interval, turns = small_text(), 20, options.steps // 20
+    task, interval, turns = tasks.make("text"), 20, options.steps // 20
     settings = {"rank": 8, "leading": 3, "interval": interval, "switching": "none", "compensation": "none"}
     print(f"\nEigenvectors of Alice, rank 8, a renewal in every {interval} steps: |cosine| between one and the next")
     print("(Figure 6: the leading ones of LLaMA hardly move); means over matrices, renewals and seeds\n")
@@ -281,7 +276,7 @@ def _bases(task: Task, transform: optax.GradientTransformationExtraArgs, interva
 
 def one_rate(options: Options) -> None:
     """The best learning rate of AdamW for all optimizers, beside the scales of the papers with rates of their own."""
-    task, low_rank = small_text(), {"rank": 8, "interval": 20}
+    task, low_rank = tasks.make("text"), {"rank": 8, "interval": 20}
     settings: dict[str, dict[str, Any]] = {
         "alice": low_rank,
         "racs": {},

@@ -6,11 +6,10 @@ A run is of full length: its rate rises over the first twentieth and falls along
     theta <- (1 - decay s(t)) theta - share rate s(t) u    embeddings, head, norms and biases
 
 for the optimizer's direction u. Rate and share are searched alike for all optimizers, by the loss or accuracy on one
-half of the held-out data in runs on a seed that is not reported: rates half a decade apart, from the middle of the grid
-outwards until the best has worse ones on both sides, then a quarter of a decade on either side of it; with this rate,
-shares half a decade apart from 1 outwards. The best pair is then run on the reported seeds, and judged by the other
-half. All optimizers have the same initial parameters and minibatches for a seed. Times are those of the fastest run of
-an optimizer, without compilation.
+half of the held-out data in runs on a seed that is not reported: rates half a decade apart, from a typical one
+outwards until the best has worse ones on both sides; with this rate, shares likewise from 1 outwards. The best pair is
+then run on the reported seeds, and judged by the other half. All optimizers have the same initial parameters and
+minibatches for a seed. Times are those of the fastest run of an optimizer, without compilation.
 
 DIR/manifest.json      options
 DIR/curves.parquet     loss and seconds of every run at 40 steps of it, bytes of the optimizer's state
@@ -151,9 +150,9 @@ class Optimizers(Located):
     optimizers: str = ",".join(CONTENDERS)
     """Optimizers, separated by commas; adamw is always among them."""
     steps: int | None = None
-    """Steps of each run; None leaves it to the tasks, 1,000 or 2,000."""
+    """Steps of each run; None leaves it to the tasks, 300 to 1,000."""
     batch: int | None = None
-    """Examples in a minibatch; None leaves it to the tasks, 8 windows of text to 64 digits."""
+    """Examples in a minibatch; None leaves it to the tasks, 4 windows of text to 64 digits."""
     decay: float = 0.0
     """Weight decay: the share of the parameters that a step subtracts."""
     search: bool = True
@@ -228,7 +227,7 @@ def _contest(task: Task, name: str, options: Optimizers) -> pd.DataFrame:
 
     best, share = CONTENDERS[name].rate, 1.0
     if options.search:
-        best, least = lowest(lambda rate: cost(rate, 1.0), best, refined=True)
+        best, least = lowest(lambda rate: cost(rate, 1.0), best)
         share, _ = lowest(lambda share: cost(best, share), 1.0, least)
     for seed in range(options.seed, options.seed + options.seeds):
         frames.append(trial.run(best, share, seed).assign(sweep=False))
@@ -245,34 +244,25 @@ _REACH = 4
 """Half decades that a search goes beyond its first three values."""
 
 
-def lowest(
-    cost: Callable[[float], float], middle: float, known: float | None = None, *, refined: bool = False
-) -> tuple[float, float]:
-    """The argument of the least cost, and this cost, half a decade apart and with `refined` a quarter.
-
-    `known` is the cost of the middle.
-    """
+def lowest(cost: Callable[[float], float], middle: float, known: float | None = None) -> tuple[float, float]:
+    """The argument of the least cost, half a decade apart, and this cost; `known` is the cost of the middle."""
     found = {} if known is None else {0: known}
 
     def at(place: int) -> None:
         if place not in found:
-            value = cost(middle * 10 ** (place / 4))
+            value = cost(middle * 10 ** (place / 2))
             found[place] = value if np.isfinite(value) else np.inf
 
     def best() -> int:
         return min(found, key=lambda place: (found[place], abs(place)))
 
-    for place in (0, -2, 2):
+    for place in (0, -1, 1):
         at(place)
     for _ in range(_REACH):
         if best() not in (min(found), max(found)):
             break
-        at(best() + (2 if best() == max(found) else -2))
-    if refined:
-        center = best()
-        at(center - 1)
-        at(center + 1)
-    return middle * 10 ** (best() / 4), found[best()]
+        at(best() + (1 if best() == max(found) else -1))
+    return middle * 10 ** (best() / 2), found[best()]
 
 
 def _shape(steps: int) -> optax.Schedule:
@@ -287,8 +277,9 @@ class _Trial:
         # Every optimizer here is linear in its learning rate, so the peak can multiply its updates, as data.
         steps = (options.steps or task.steps) // CHUNKS * CHUNKS
         shape = _shape(steps)
-        self._task, self.steps = task, steps
+        self._task, self.steps, self._init = task, steps, jax.jit(task.init)
         self._transform = promoting(make(shape))
+        self._begin = jax.jit(self._transform.init)
         params = jax.eval_shape(task.init, jax.random.key(0))
         state = jax.eval_shape(self._transform.init, params)
         matrix = optim.hidden_matrices(params)
@@ -323,8 +314,8 @@ class _Trial:
 
     def run(self, rate: float, share: float, seed: int) -> pd.DataFrame:
         """Loss and seconds of every chunk of one run; loss and accuracy on held-out data at some, NaN at the others."""
-        params: PyTree = self._task.init(jax.random.key(seed_bits(seed)))
-        carry = (params, self._transform.init(params), jnp.zeros((), jnp.int32))
+        params: PyTree = self._init(jax.random.key(seed_bits(seed)))
+        carry = (params, self._begin(params), jnp.zeros((), jnp.int32))
         numbers = jnp.float32(rate), jnp.float32(share), seed_bits(seed)
         rows, seconds = [], 0.0
         for index in range(CHUNKS):

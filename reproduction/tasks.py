@@ -17,7 +17,7 @@ from seqdec.core import Array, Key, PyTree
 from seqdec.data import load_mnist
 
 _TEST = 1000
-"""Test images of a batch, of which there are at most four, and four times the windows of text."""
+"""Test images of a batch, of which there are at most four, and ten times the windows of text."""
 _WINDOW = 64
 
 
@@ -91,7 +91,7 @@ def _cross_entropy(logits: Array, labels: Array) -> tuple[Array, Array]:
 def _mnist() -> Task:
     """LeNet5 on MNIST."""
     data = load_mnist()
-    return _classification("mnist", models.LeNet5(10), *data, lambda x: x / 255.0, batch=64, steps=1000)
+    return _classification("mnist", models.LeNet5(10), *data, lambda x: x / 255.0, batch=64, steps=600)
 
 
 class ResNet(nn.Module):
@@ -123,7 +123,7 @@ class ResNet(nn.Module):
 def _cifar() -> Task:
     """A small residual network on CIFAR-10, or on the excerpt at hand."""
     data = load_cifar10()
-    return _classification("cifar", ResNet(), *data, lambda x: x / 127.5 - 1, batch=32, steps=1000)
+    return _classification("cifar", ResNet(), *data, lambda x: x / 127.5 - 1, batch=32, steps=300)
 
 
 class Block(nn.Module):
@@ -150,7 +150,7 @@ class Transformer(nn.Module):
 
     vocabulary: int
     width: int = 64
-    depth: int = 3
+    depth: int = 2
     heads: int = 4
     length: int = _WINDOW
     scanned: bool = False
@@ -201,7 +201,7 @@ def characters(name: str, module: Callable[[int], nn.Module], steps: int) -> Tas
     tokens = tokens.astype(np.int32)
     split = len(tokens) * 9 // 10
     network = module(len(alphabet))
-    starts = np.linspace(split, len(tokens) - _WINDOW - 1, _TEST // 4).astype(int)
+    starts = np.linspace(split, len(tokens) - _WINDOW - 1, _TEST // 10).astype(int)
     # The windows of both halves lie in the same files.
     starts = starts.reshape(-1, 2).T
     held_out = jnp.asarray(tokens[starts[..., None] + np.arange(_WINDOW + 1)])
@@ -218,14 +218,14 @@ def characters(name: str, module: Callable[[int], nn.Module], steps: int) -> Tas
         return network.init(key, jnp.zeros(_WINDOW, jnp.int32))["params"]
 
     data = jnp.asarray(tokens[:split])
-    return Task(name, init, data, held_out, draw, loss, batch=8, steps=steps, perplexity=True)
+    return Task(name, init, data, held_out, draw, loss, batch=4, steps=steps, perplexity=True)
 
 
 _MAKERS: dict[str, Callable[[], Any]] = {
     "mnist": _mnist,
     "cifar": _cifar,
-    "text": lambda: characters("text", Transformer, 2000),
-    "scanned": lambda: characters("scanned", lambda size: Transformer(size, 48, 6, scanned=True), 1000),
-    "lstm": lambda: characters("lstm", Recurrent, 1000),
+    "text": lambda: characters("text", Transformer, 1000),
+    "scanned": lambda: characters("scanned", lambda size: Transformer(size, 48, 6, scanned=True), 400),
+    "lstm": lambda: characters("lstm", Recurrent, 800),
 }
 """A transformer of three layers; one of six, stacked; an LSTM."""
