@@ -318,6 +318,21 @@ def test_noise_that_is_found_allows_repeats_too() -> None:
     assert optimizer.ask().number == 8
 
 
+def test_a_search_goes_on_where_its_design_has_no_new_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A belief that takes values for noise asks the design every second time."""
+    optimizer, calls = ask_and_tell(0.0, 4), []
+
+    def exhausted(*_: Any) -> None:
+        calls.append(1)
+        raise Exhausted("no new point")
+
+    monkeypatch.setattr(suggestion, "design", exhausted)
+    monkeypatch.setattr(suggestion.fitting, "estimated_noise", lambda *_: 1.0)
+    for _ in range(2):
+        optimizer.tell(optimizer.ask(), 0.0)
+    assert len(calls) == 1 and len({str(trial.x) for trial in optimizer.trials}) == 6
+
+
 @pytest.mark.parametrize("initial", [2, 9])
 def test_a_noisy_search_of_a_finite_space_makes_all_its_calls(initial: int) -> None:
     def fun(x: Any) -> float:
