@@ -187,15 +187,19 @@ class Optimizers(Located):
         done = {key_of(part, _PART) for part in finished}
         chosen = [BASELINE, *(name for name in split_names("optimizer", self.optimizers) if name != BASELINE)]
         names = split_names("task", self.tasks)
-        with bar(len(names) * len(chosen), "", "optimizer") as progress:
+        runs = self.seeds + (5 if self.search else 0)  # at least
+        with bar(len(names) * len(chosen) * runs, "", "run") as progress:
             for task_name in names:
                 task = tasks.make(task_name)
                 for name in chosen:
                     progress.set_description(f"{task_name} {name}")
-                    if (task_name, name) not in done:
-                        compiling(progress)
-                        yield _contest(task, name, self)
-                    advance(progress)
+                    if (task_name, name) in done:
+                        progress.update(runs)
+                        continue
+                    compiling(progress)
+                    part = _contest(task, name, self, functools.partial(advance, progress))
+                    progress.total += column(part, "searched")[0] + self.seeds - runs
+                    yield part
 
     def save(self, parts: list[pd.DataFrame]) -> None:
         curves = pd.concat(parts, ignore_index=True)
@@ -216,13 +220,14 @@ class Optimizers(Located):
         return text
 
 
-def _contest(task: Task, name: str, options: Optimizers) -> pd.DataFrame:
+def _contest(task: Task, name: str, options: Optimizers, done: Callable[[], Any]) -> pd.DataFrame:
     """The search of one optimizer on one task and its reported runs, as rows of curves."""
     trial = _Trial(task, CONTENDERS[name].make, options)
     frames: list[pd.DataFrame] = []
 
     def cost(rate: float, share: float) -> float:
         frames.append(trial.run(rate, share, options.seed + options.seeds).assign(sweep=True))
+        done()
         return cost_of(frames[-1], task.perplexity)
 
     best, share = CONTENDERS[name].rate, 1.0
@@ -231,6 +236,7 @@ def _contest(task: Task, name: str, options: Optimizers) -> pd.DataFrame:
         share, _ = lowest(lambda share: cost(best, share), 1.0, least)
     for seed in range(options.seed, options.seed + options.seeds):
         frames.append(trial.run(best, share, seed).assign(sweep=False))
+        done()
     curves = pd.concat(frames, ignore_index=True)
     # Other programs can only slow a run down.
     ms = 1e3 * min(column(frame, "seconds")[-1] / column(frame, "step")[-1] for frame in frames)
@@ -390,7 +396,7 @@ def claims(curves: pd.DataFrame) -> pd.DataFrame:
     """
     last = curves.loc[~curves["sweep"] & (curves["step"] == curves.groupby("task")["step"].transform("max"))]
     value = np.where(last["perplexity"], -last["test_loss"], 100 * last["test_accuracy"])
-    ends = last.assign(value=value).set_index(["task", "optimizer", "seed"])["value"]
+    ends = last.assign(value=value).set_index(["task", "optimizer", "seed"])["value"].sort_index()
     rows = []
     for claim in CLAIMS:
         for task in dict.fromkeys(last["task"]):
