@@ -12,13 +12,17 @@ import os
 import pkgutil
 import posixpath
 import re
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import seqdec
+from seqdec import agents, ope, optim, policies
+from seqdec.bo.surrogates import contract as surrogates
+from seqdec.registry import Registry
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -28,7 +32,7 @@ version = release = seqdec.__version__
 
 CHAPTERS = {
     "index": (
-        *("start", "choosing", "concepts", "tutorial-service", "how-to", "bandits", "services"),
+        *("start", "choosing", "concepts", "tutorial-service", "how-to", "gallery", "bandits", "services"),
         *("bayesian-optimization", "off-policy-evaluation", "optimizers", "command-line", "filters"),
         *("measurements/index", "notebooks", "comparison", "api/index"),
     ),
@@ -60,6 +64,15 @@ CHAPTERS = {
     "api/index": ("api/seqdec*", "../CONTRIBUTING", "../CHANGELOG"),
 }
 """Pages of docs/ below the page that opens them in the side bar."""
+
+FAMILIES: dict[str, tuple[str, Registry[Any]]] = {
+    "agents": ("agents", agents.REGISTRY),
+    "policies": ("policies", policies.REGISTRY),
+    "surrogates": ("bo", surrogates.REGISTRY),
+    "estimators": ("ope", ope.REGISTRY),
+    "optimizers": ("optim", optim.REGISTRY),
+}
+"""Of docs/gallery.md: the package whose reference has them, and the registry."""
 
 root_doc = "docs/index"
 include_patterns = ["docs/**", "notebooks/*.ipynb", "benchmarks/README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
@@ -101,6 +114,9 @@ html_theme_options = {
 }
 
 
+_CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
+_DOTTED = re.compile(r"(?<![\w.])[a-z]\w*(?:\.\w+)+")
+_IMPORTED = re.compile(r"from (seqdec[\w.]*) import ([\w, ]+)")
 _SECTION = re.compile(r"(Args|Returns|Raises|Yields|Examples?):$")
 _NAME = re.compile(r"`seqdec(\.\w+)+`")
 _ADDRESS = re.compile(r"<(?:bound method|function) ([\w.<>]+)(?: of .*?)? at 0x[0-9a-f]+>")
@@ -108,8 +124,53 @@ _fields: dict[str, list[str]] = {}
 _bar: list[str] = []
 
 
+def _entries(text: str) -> str:
+    """A page with a table, of names and first lines of docstrings, for each comment that names a family."""
+    for family, (package, registry) in FAMILIES.items():
+        rows = ["| name | |", "|---|---|"]
+        for name in sorted(registry.own()):
+            link = f"{name} <seqdec.{package}.{getattr(registry[name], '__name__', name)}>"
+            rows.append(f"| {{py:obj}}`{link}` | {registry.describe(name)} |")
+        text = text.replace(f"<!-- {family} -->", "\n".join(rows))
+    return text
+
+
+def _named_in(text: str, alone: Mapping[str, str]) -> Iterator[str]:
+    """The dotted names in the code of a page, also of what has no page; `alone` holds those that say enough."""
+    for code in _CODE.findall(text):
+        for name in _DOTTED.findall(code):
+            parts = name.removeprefix("seqdec.").split(".")
+            counts = (1, 2) if name.startswith("seqdec.") else (2,)
+            yield from {f"seqdec.{'.'.join(parts[:count])}" for count in counts}
+        for module, names in _IMPORTED.findall(code):
+            yield from (f"{module}.{name}" for name in re.findall(r"\w+", names))
+        first = re.match(r"`(\w+)", code)
+        if first and first[1] in alone:
+            yield alone[first[1]]
+
+
+def _used_in() -> dict[str, list[str]]:
+    """For each name, at most five guides and notebooks, those first that name it most often."""
+    reference = {page.stem: page.read_text(encoding="utf-8") for page in (ROOT / "docs/api").glob("seqdec*.md")}
+    objects = [(module, name) for module, text in reference.items() for name in re.findall(r"^   (\w+)$", text, re.M)]
+    often = Counter(name for _, name in objects)
+    alone = {name: f"{module}.{name}" for module, name in objects if often[name] == 1 and re.search("[A-Z_]", name)}
+    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    sources = [*(ROOT / "docs").glob("*.md"), *(ROOT / "notebooks").glob("[0-9]*.py")]
+    for path in sorted(sources, key=lambda path: (path.stem == "gallery", path)):
+        text = path.read_text(encoding="utf-8")
+        text = _entries(text) if path.suffix == ".md" else f"```{text.replace('`', '')}```"
+        for name in _named_in(text, alone):
+            found[name][f"/{path.parent.name}/{path.stem}"] += 1
+    return {name: [page for page, _ in pages.most_common(5)] for name, pages in found.items()}
+
+
+autosummary_context = {"used_in": _used_in()}
+
+
 def _contents(_app: Any, page: str, text: list[str]) -> None:
-    """The side bar, in blocks that GitHub does not show."""
+    """The tables of the gallery, and the side bar, in blocks that GitHub does not show."""
+    text[0] = _entries(text[0])
     below = [posixpath.normpath(f"/docs/{name}") for name in CHAPTERS.get(page.removeprefix("docs/"), ())]
     if below:
         text[0] += "\n".join(("\n```{toctree}", ":hidden:", ":glob:", "", *below, "```\n"))
@@ -154,7 +215,7 @@ def _detach(app: Any, tree: Any) -> None:
 
     for node in list(tree.findall(autosummary_toc)):
         node.parent.remove(node)
-    if app.env.docname in ("CHANGELOG", "benchmarks/README"):
+    if app.env.docname in ("CHANGELOG", "benchmarks/README", "docs/gallery"):
         app.env.metadata[app.env.docname]["nosearch"] = "True"
 
 

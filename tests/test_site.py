@@ -11,12 +11,14 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from PIL import Image
 
 import seqdec
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-CHAPTERS = runpy.run_path(str(DOCS / "conf.py"))["CHAPTERS"]
+CONF = runpy.run_path(str(DOCS / "conf.py"))
+CHAPTERS = CONF["CHAPTERS"]
 
 
 def test_each_page_is_in_one_chapter():
@@ -48,3 +50,29 @@ def test_each_public_object_has_a_page_of_reference(name):
     objects = [key for key in getattr(module, "__all__", ()) if inspect.isroutine(getattr(module, key))]
     objects += [key for key in getattr(module, "__all__", ()) if inspect.isclass(getattr(module, key))]
     assert [key for key in objects if f"\n   {key}\n" not in text and f"`seqdec.{key}`" not in text] == []
+
+
+@pytest.mark.parametrize("family", CONF["FAMILIES"])
+def test_the_gallery_shows_each_registered_object(family):
+    """In a table made from the registry, which links to its reference, and in a picture that says what it shows."""
+    package, registry = CONF["FAMILIES"][family]
+    reference = (DOCS / "api" / f"seqdec.{package}.md").read_text(encoding="utf-8")
+    entries = re.findall(rf"`(\S+) <seqdec\.{package}\.(\w+)>`", CONF["_entries"](f"<!-- {family} -->"))
+    assert [name for name, _ in entries] == sorted(registry.own())
+    assert [key for _, key in entries if f"\n   {key}\n" not in reference] == []
+    page = (DOCS / "gallery.md").read_text(encoding="utf-8")
+    assert f"<!-- {family} -->" in page and f"(gallery-{family}.png)" in page
+    with Image.open(DOCS / f"gallery-{family}.png") as picture:
+        shown = picture.text["Description"].split()
+    assert shown == sorted(registry.own()), f"draw it again: python benchmarks/gallery.py --families {family}"
+
+
+def test_reference_pages_lead_to_what_names_them():
+    text = (
+        "`optim.alice(1e-3)`, `seqdec.run(x)`, `Log`, soap\n```python\nfrom seqdec.ope import DR, IPS\nrun.regret\n```"
+    )
+    named = {*CONF["_named_in"](text, {"Log": "seqdec.ope.Log"})}
+    assert named == {f"seqdec.{name}" for name in ("optim.alice", "run", "ope.Log", "ope.DR", "ope.IPS", "run.regret")}
+    pages = CONF["autosummary_context"]["used_in"]
+    assert "/docs/optimizers" in pages["seqdec.optim.alice"] and "/docs/gallery" in pages["seqdec.policies.ucb"]
+    assert all(len(pages) <= 5 for pages in pages.values())
