@@ -69,10 +69,11 @@ def test_the_gallery_shows_each_registered_object(family):
 
 def test_reference_pages_lead_to_what_names_them():
     text = (
-        "`optim.alice(1e-3)`, `seqdec.run(x)`, `Log`, soap\n```python\nfrom seqdec.ope import DR, IPS\nrun.regret\n```"
+        "`optim.alice(1e-3)`, `seqdec.load(x)`, `Log`, soap\n```python\nfrom seqdec.ope import DR, IPS\nrun.regret\n```"
     )
     named = {*CONF["_named_in"](text, {"Log": "seqdec.ope.Log"})}
-    assert named == {f"seqdec.{name}" for name in ("optim.alice", "run", "ope.Log", "ope.DR", "ope.IPS", "run.regret")}
+    assert {f"seqdec.{name}" for name in ("optim.alice", "load", "ope.Log", "ope.DR", "ope.IPS")} <= named
+    assert not {"seqdec.run", "seqdec.optim.soap"} & named
     pages = CONF["autosummary_context"]["used_in"]
     assert "/docs/optimizers" in pages["seqdec.optim.alice"] and "/docs/gallery" in pages["seqdec.policies.ucb"]
     assert all(len(pages) <= 5 for pages in pages.values())
