@@ -98,7 +98,7 @@ def draw_agents() -> Figure:
 
         def learned(key: Any, rows: Any, asked: Any, agent: Any = agent) -> Any:
             state, _ = jax.lax.scan(lambda state, row: (agent.update(state, *row)[0], None), agent.init(key), rows)
-            return jax.vmap(lambda one: agent.assess(key, state, one))(asked)
+            return jax.lax.map(lambda one: agent.assess(key, state, one), asked)
 
         found = jax.jit(learned)(jax.random.key(0), (contexts(at), arm, reward), contexts(x))
         mean, half = found.mean[:, 0], WIDE * np.sqrt(found.variance[:, 0])
