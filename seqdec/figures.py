@@ -50,11 +50,15 @@ _OTHERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 1.5)))
 TITLE: dict[str, Any] = {"fontsize": 11, "loc": "left"}
 OPTIMUM = "optimum"
+UNIFORM = ("random", "uniform")
+"""Names of runs of uniform play."""
 Possible = tuple[float | np.ndarray, float | np.ndarray]
 _POINTS = 400
 """Most points in a drawn curve."""
 _FEW = 2
-"""Most seeds that are drawn one by one."""
+"""Most seeds that are drawn one by one, without bands and intervals."""
+_LONGEST = 20
+"""Most characters of a name beside its row."""
 
 
 class Run(Protocol):
@@ -87,14 +91,21 @@ class Run(Protocol):
 
 
 def comparison(runs: Mapping[str, Run]) -> Figure:
-    """Cumulative reward, recent average reward, cumulative regret, and regret against time."""
+    """Recent average reward, reward of whole runs, cumulative regret, and regret against time.
+
+    Reward stands in for unknown regret. Uniform play, of a name in `UNIFORM`, may leave the panel of regret.
+    """
     figure = Figure(figsize=(10.5, 7.6), dpi=140, layout="constrained")
     axes = figure.subplots(2, 2)
-    cumulative_reward(axes[0, 0], runs)
-    average_reward(axes[0, 1], runs)
-    cumulative_regret(axes[1, 0], runs)
-    regret_against_time(axes[1, 1], runs)
-    legend(figure, [axes[0, 0]], list(runs))
+    average_reward(axes[0, 0], runs)
+    whole_reward(axes[0, 1], runs)
+    possible_reward(axes[0, 0], runs)
+    cumulative_regret(axes[1, 0], runs) if regret_known(runs) else cumulative_reward(axes[1, 0], runs)
+    against_time(axes[1, 1], learners(runs))
+    limits = axes[1, 1].get_ylim()
+    if len(learners(runs)) < len(runs) and axes[1, 0].get_ylim()[1] > 2 * limits[1]:
+        axes[1, 0].set_ylim(limits)
+    legend(figure, [axes[0, 0]], [*runs, OPTIMUM])
     return titled(figure, title(runs))
 
 
@@ -103,12 +114,21 @@ def regret(runs: Mapping[str, Run]) -> Figure:
     return single(runs, cumulative_regret, _cumulative_regret)
 
 
+def learners(runs: Mapping[str, Run]) -> Mapping[str, Run]:
+    """Without uniform play, unless there is nothing else."""
+    return {name: run for name, run in runs.items() if name not in UNIFORM} or runs
+
+
+def regret_known(runs: Mapping[str, Run]) -> bool:
+    """Whether any run knows its regret."""
+    return any(np.isfinite(run.regret).any() for run in runs.values())
+
+
 def cumulative_reward(axis: Axes, runs: Mapping[str, Run]) -> None:
     """Reward summed over steps, mean over seeds and 95% band."""
     possible = extremes(run.rewards for run in runs.values())
     for style, (name, run) in zip(styles(runs), runs.items(), strict=True):
-        total = np.cumsum(run.rewards, axis=1, dtype=np.float64)
-        curve(axis, steps(run), total, name, style, summed(possible, steps(run)))
+        curve(axis, steps(run), _cumulative_reward(run), name, style, summed(possible, steps(run)))
     finish_axis(axis, "Cumulative reward", "step", "reward")
 
 
@@ -120,6 +140,31 @@ def average_reward(axis: Axes, runs: Mapping[str, Run]) -> None:
         curve(axis, steps(run)[-means.shape[1] :], means, name, style, possible)
     finish_axis(axis, f"Average reward, mean of the last {window(runs):,} steps", "step", "reward per step")
     axis.set_xlim(left=0)
+
+
+def possible_reward(axis: Axes, runs: Mapping[str, Run]) -> None:
+    """The expected reward of the best actions in the window of `average_reward`, labeled `OPTIMUM`, if known."""
+    best = _best(runs)
+    means, style = rolling(best, window(runs)), {"color": "0.2", "ls": "--", "zorder": 1}
+    if np.isfinite(means).any():
+        curve(axis, np.arange(1, best.shape[1] + 1)[-means.shape[1] :], means, OPTIMUM, style, None)
+
+
+def whole_reward(axis: Axes, runs: Mapping[str, Run]) -> None:
+    """Reward per step in whole runs: each seed, mean and 95% interval; the optimum, if known."""
+    means = [run.rewards.mean(axis=1, dtype=np.float64) for run in runs.values()]
+    low, high = extremes(run.rewards for run in runs.values())
+    middle, margin = np.transpose([mean_and_margin(each) for each in means])
+    margin = np.where([len(each) > _FEW for each in means], margin, 0)
+    intervals(axis, list(runs), middle, np.minimum(margin, np.maximum([middle - low, high - middle], 0)))
+    axis.set_yticks(
+        range(len(runs)), [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in runs]
+    )
+    for row, (style, each) in enumerate(zip(styles(runs), means, strict=True)):
+        axis.plot(each, np.full(len(each), row + 0.22), "|", color=style["color"], ms=7)
+    optimum(axis, float(_best(runs).mean()), vertical=True)
+    axis.set_title("Reward of whole runs; ticks: seeds", **TITLE)
+    axis.set_xlabel("reward per step")
 
 
 def cumulative_regret(axis: Axes, runs: Mapping[str, Run]) -> None:
@@ -137,16 +182,19 @@ def accuracy_axis(axis: Axes, title: str) -> None:
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}"))
 
 
-def regret_against_time(axis: Axes, runs: Mapping[str, Run]) -> None:
-    """Final regret (mean, 95% interval) against run time per seed."""
-    low, high = extremes(run.regret for run in runs.values())
+def against_time(axis: Axes, runs: Mapping[str, Run]) -> None:
+    """Final regret, or reward where that is unknown, with its 95% interval against run time per seed."""
+    known = regret_known(runs)
+    what, of = ("regret", _cumulative_regret) if known else ("reward", _cumulative_reward)
+    low, high = extremes(run.regret if known else run.rewards for run in runs.values())
     for style, (name, run) in zip(styles(runs), runs.items(), strict=True):
-        seconds, (mean, margin) = run.elapsed / len(run.seeds), mean_and_margin(_cumulative_regret(run))
-        curve(axis, seconds, _cumulative_regret(run), name, style | {"alpha": 0.35}, None)
-        count = len(seconds)
-        error = np.nan_to_num(np.clip(margin[-1], 0, [[mean[-1] - low * count], [high * count - mean[-1]]]))
-        axis.errorbar(seconds[-1], mean[-1], yerr=error, fmt="o", capsize=3, color=style["color"])
-    finish_axis(axis, "Cumulative regret against run time", "run time per seed, without compilation / s", "regret")
+        seconds, sums = run.elapsed / len(run.seeds), of(run)
+        curve(axis, seconds, sums, name, style | {"alpha": 0.35}, None)
+        mean, margin = mean_and_margin(sums[:, -1])
+        room = np.maximum([[mean - low * len(seconds)], [high * len(seconds) - mean]], 0)
+        error = np.nan_to_num(np.minimum(margin if len(sums) > _FEW else 0.0, room))
+        axis.errorbar(seconds[-1], mean, yerr=error, fmt="o", capsize=3, color=style["color"])
+    finish_axis(axis, f"Cumulative {what} against run time", "run time per seed, without compilation / s", what)
     axis.set_xlim(left=0)
 
 
@@ -183,10 +231,10 @@ def legend(figure: Figure, axes: list[Axes], names: list[str]) -> None:
     )
 
 
-def optimum(axis: Axes, value: float) -> None:
+def optimum(axis: Axes, value: float, *, vertical: bool = False) -> None:
     """A dashed line at the best possible value, labeled `OPTIMUM`, if finite."""
     if np.isfinite(value):
-        axis.axhline(value, color="0.2", ls="--", lw=1, label=OPTIMUM, zorder=1)
+        (axis.axvline if vertical else axis.axhline)(value, color="0.2", ls="--", lw=1, label=OPTIMUM, zorder=1)
 
 
 def intervals(
@@ -220,6 +268,16 @@ def rolling(values: np.ndarray, length: int) -> np.ndarray:
     length = min(length, values.shape[1])
     total = np.cumsum(np.pad(values, ((0, 0), (1, 0))), axis=1, dtype=np.float64)
     return (total[:, length:] - total[:, :-length]) / length
+
+
+def _best(runs: Mapping[str, Run]) -> np.ndarray:
+    """(n, steps) what the best actions earned on average in the longest runs; NaN where unknown."""
+    longest = max(run.rewards.shape[1] for run in runs.values())
+    return np.concatenate([run.rewards + run.regret for run in runs.values() if run.rewards.shape[1] == longest])
+
+
+def _cumulative_reward(run: Run) -> np.ndarray:
+    return np.cumsum(run.rewards, axis=1, dtype=np.float64)
 
 
 def _cumulative_regret(run: Run) -> np.ndarray:
@@ -265,7 +323,7 @@ def curve(
 ) -> None:
     """Mean of `samples` (seeds, steps) over `x` (steps,) and its 95% band, in `_POINTS` points at most.
 
-    Two seeds are thin lines. The band is clipped to the least and largest `possible` values, () or (steps,); None: no
+    Fewer than three seeds have no band: two are thin lines. The band is clipped to the least and largest `possible` values, () or (steps,); None: no
     band.
     """
     keep = np.unique(np.linspace(0, len(x) - 1, min(len(x), _POINTS)).round().astype(int))
@@ -273,7 +331,7 @@ def curve(
     axis.plot(x[keep], mean, label=name, lw=1.8, **style)
     if possible is not None and len(samples) == _FEW:
         axis.plot(x[keep], samples[:, keep].T, lw=0.7, alpha=0.6, **style)
-    elif possible is not None:
+    elif possible is not None and len(samples) > _FEW:
         low, high = (np.broadcast_to(bound, x.shape)[keep] for bound in possible)
         band = np.clip(mean - margin, low, high), np.clip(mean + margin, low, high)
         axis.fill_between(x[keep], *band, color=style["color"], alpha=0.16, lw=0)
@@ -368,7 +426,9 @@ def _spread(values: np.ndarray, gap: float) -> np.ndarray:
 
 def bands(count: int, what: str = "seed") -> str:
     """What curves of `count` repetitions show."""
-    return f"{count} {what}s, mean and {'95% band' if count > _FEW else 'each'}" if count > 1 else f"1 {what}"
+    if count > _FEW:
+        return f"{count} {what}s, mean and 95% band"
+    return f"{count} {what}s, mean and each, too few for a band" if count > 1 else f"1 {what}, no band"
 
 
 def mean_and_interval(count: int) -> str:

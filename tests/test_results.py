@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection
 from pyarrow import parquet
 from scipy import stats
 
@@ -183,15 +184,42 @@ def test_rolling_mean_against_a_loop() -> None:
 def test_comparison_draws_what_the_runs_hold() -> None:
     runs = {"one": make_run(seed=1), "two": make_run(seed=2, num_steps=20)}
     figure = results.plot_comparison(runs)
-    reward, average, regret, time = figure.axes
-    for line, run in zip(reward.lines, runs.values(), strict=True):
-        np.testing.assert_allclose(np.asarray(line.get_ydata()), run.rewards.cumsum(axis=1, dtype=float).mean(axis=0))
-    for axis in (reward, average, regret):
-        assert [line.get_label() for line in axis.lines] == list(runs) and len(axis.collections) == 2
+    average, whole, regret, time = figure.axes
+    for line, run in zip(regret.lines, runs.values(), strict=True):
+        np.testing.assert_allclose(np.asarray(line.get_ydata()), run.regret.cumsum(axis=1, dtype=float).mean(axis=0))
+    for axis in (average, regret):
+        assert [line.get_label() for line in axis.lines][:2] == list(runs) and len(axis.collections) == 2
         assert axis.get_xlabel() == "step" and axis.get_ylabel()
+    assert [label.get_text() for label in whole.get_yticklabels()] == list(runs) and whole.get_xlabel()
     assert time.get_xlabel().endswith("/ s")
-    assert [text.get_text() for text in figure.legends[0].texts] == list(runs)
+    assert [text.get_text() for text in figure.legends[0].texts] == [*runs, "optimum"]
     assert pyplot.get_fignums() == []
+
+
+def test_the_optimum_and_uniform_play_are_references() -> None:
+    good, random = (make_run(seed=seed).replace(regret=np.full((3, 40), lost)) for seed, lost in ((1, 0.1), (2, 0.9)))
+    good, random = (run.replace(rewards=1 - run.regret) for run in (good, random))
+    average, whole, regret, time = figures.comparison({"linear": good, "random": random}).axes
+    (best,) = (line for line in average.lines if line.get_label() == "optimum")
+    np.testing.assert_allclose(np.asarray(best.get_ydata()), 1)
+    (best,) = (line for line in whole.lines if line.get_label() == "optimum")
+    np.testing.assert_allclose(np.asarray(best.get_xdata()), 1)
+    assert regret.get_ylim() == time.get_ylim() and regret.get_ylim()[1] < 0.9 * 40  # random play leaves the panel
+    unknown = {"linear": good.replace(regret=np.full((3, 40), np.nan))}
+    figure = figures.comparison(unknown)
+    assert "reward" in figure.axes[2].get_title(loc="left") and "reward" in figure.axes[3].get_title(loc="left")
+    assert [text.get_text() for text in figure.legends[0].texts] == ["linear"]
+
+
+@pytest.mark.parametrize(("count", "note"), [(1, "1 seed, no band"), (2, "too few for a band"), (3, "95% band")])
+def test_fewer_than_three_seeds_have_no_band(count: int, note: str) -> None:
+    figure = results.plot_comparison({"a": make_run(count)})
+    average, whole, regret, time = figure.axes
+    assert figure.get_suptitle().endswith(note)
+    assert len(average.collections) == len(regret.collections) == (count == 3)
+    for bars in (whole.collections[0], time.collections[0]):
+        assert isinstance(bars, LineCollection)
+        assert np.any(np.ptp(bars.get_segments()[0], axis=0) > 0) == (count == 3)
 
 
 @pytest.mark.parametrize(("count", "length"), [(3, 4), (1, 60), (9, 25)])
@@ -208,9 +236,9 @@ def test_a_legend_stays_within_its_figure(count: int, length: int) -> None:
 
 def test_bands_are_t_intervals() -> None:
     run = make_run(num_seeds=5)
-    band = results.plot_comparison({"a": run}).axes[0].collections[0].get_paths()[0].vertices
+    band = results.plot_comparison({"a": run}).axes[2].collections[0].get_paths()[0].vertices
     assert isinstance(band, np.ndarray)
-    totals = run.rewards.cumsum(axis=1, dtype=float)[:, -1]
+    totals = run.regret.cumsum(axis=1, dtype=float)[:, -1]
     last = band[band[:, 0] == 40][:, 1]
     low, high = stats.t.interval(0.95, 4, loc=totals.mean(), scale=stats.sem(totals))
     np.testing.assert_allclose([last.min(), last.max()], [low, high])

@@ -29,7 +29,7 @@ class Digits(Bandit):
 
     quick_options: ClassVar[Mapping[str, Any]] = {"steps": 400, "seeds": 5}
 
-    agents: str = "auto,hilofi,lolofi,lrkf,replay_adamw"
+    agents: str = "auto,hilofi,lolofi,lrkf,replay_adamw,random"
     steps: int = 1500
     seeds: int = 5
     out: Path = Path("results/digits")
