@@ -3,7 +3,7 @@
 DIR/manifest.json      options
 DIR/trials.parquet     every evaluation: function, method, run, evaluation, initial, value, best so far, seconds to ask
 DIR/summary.csv        best value at the end and seconds, mean over runs with 95% intervals
-DIR/*.png              best value against evaluations, and against time
+DIR/*.png              regret, or the best value, against evaluations and against time
 """
 
 import contextlib
@@ -27,6 +27,7 @@ from seqdec.persistence import read_table
 from seqdec.progress import bar
 from seqdec.registry import unknown
 from seqdec.statistics import summarized
+from seqdec.ticks import plain_ticks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -67,6 +68,8 @@ _OTHERS = ("random", "evolution")
 _PUBLISHED = ".published"
 _RANKS = {"hilofi": "rank", "hilofi_mlp": "rank", "lofi": "rank", "lolofi": "rank_hidden", "lrkf": "rank"}
 """Surrogates that have a rank, with its keyword."""
+_SMALLEST = 1e-6
+"""Smaller regrets are drawn as this."""
 _PART = ["function", "method", "run"]
 
 
@@ -290,10 +293,11 @@ def _readable(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def progress_figure(trials: pd.DataFrame) -> "Figure":
-    """Best value so far against evaluations, a panel for each function: mean over runs and 95% band.
+    """Regret of the best value so far against evaluations, a panel for each function: mean over runs and 95% band.
 
     `trials` has the columns function, method, run, evaluation, best, minimum and initial. Functions are minimized, and
-    the curves start where the initial points end.
+    the curves start where the initial points end. Means and bands are of log10 of the regret; where the minimum is not
+    known, of the value, from what a tenth of the evaluations finds on.
     """
     from seqdec import figures
 
@@ -301,26 +305,31 @@ def progress_figure(trials: pd.DataFrame) -> "Figure":
     figure, axes = figures.panels(names)
     for name, axis in zip(names, axes, strict=True):
         here = trials.query("function == @name")
-        least = float(np.nan_to_num(here["minimum"].to_numpy()[0], nan=-np.inf))
-        largest = figures.extremes([here["best"].to_numpy()])[1]
-        first = int(here.loc[here["initial"], "evaluation"].to_numpy().max(initial=1))
+        minimum = float(here["minimum"].to_numpy()[0])
+        known, first = np.isfinite(minimum), int(here.loc[here["initial"], "evaluation"].to_numpy().max(initial=1))
+        scaled = here.assign(best=np.log10(np.maximum(here["best"] - minimum, _SMALLEST))) if known else here
+        possible, tops = figures.extremes([scaled["best"].to_numpy()]), []
         for style, method in zip(figures.styles(methods), methods, strict=True):
-            curves = here.query("method == @method").pivot(index="run", columns="evaluation", values="best").to_numpy()
+            part = scaled.query("method == @method")
+            curves = part.pivot(index="run", columns="evaluation", values="best").to_numpy()[:, first - 1 :]
             if len(curves):
-                evaluations = np.arange(curves.shape[1])[first - 1 :] - first + 1
-                figures.curve(axis, evaluations, curves[:, first - 1 :], method, style, (least, largest))
-        figures.optimum(axis, least)
-        figures.finish_axis(axis, name, "evaluations after the initial points", "best value so far")
-    figures.legend(figure, axes, [*methods, figures.OPTIMUM])
-    runs: Any = trials["run"].nunique()
-    title = f"Best value so far, smaller is better · {figures.bands(runs, 'run')}"
+                figures.curve(axis, np.arange(curves.shape[1]), curves, method, style, possible)
+                tops.append(curves.mean(axis=0)[curves.shape[1] // 10])
+        label = "regret of the best value so far" if known else "best value so far"
+        figures.finish_axis(axis, name, "evaluations after the initial points", label)
+        if known:
+            axis.yaxis.set_major_formatter(lambda power, _: f"$10^{{{power:g}}}$")
+        elif max(tops) > min(tops):
+            axis.set_ylim(top=max(tops))
+    figures.legend(figure, axes, methods)
+    title = f"Smaller is better · {figures.bands(trials['run'].nunique(), 'run')}"
     return figures.titled(figure, title)
 
 
 def time_figure(table: pd.DataFrame) -> "Figure":
-    """Best value at the end (mean, 95% interval) against the time to choose all points; lower left is better.
+    """Regret, or the best value, at the end (mean, 95% interval) against the time to choose all points.
 
-    `table` is indexed by function and method, with the columns best, best_95, regret and seconds.
+    `table` is indexed by function and method, with the columns best, best_95, regret and seconds. Lower left is better.
     """
     from seqdec import figures
 
@@ -328,6 +337,7 @@ def time_figure(table: pd.DataFrame) -> "Figure":
     methods = list(dict.fromkeys(table.index.get_level_values("method")))
     figure, axes = figures.panels(names)
     for name, axis in zip(names, axes, strict=True):
+        known = bool(np.isfinite(table.loc[name, "regret"]).all())
         for style, method in zip(figures.styles(methods), methods, strict=True):
             if (name, method) in table.index:
                 row: Any = table.loc[(name, method)]
@@ -335,19 +345,21 @@ def time_figure(table: pd.DataFrame) -> "Figure":
                 below = np.fmin(margin, row["regret"])  # no value lies below the minimum, where that is known
                 axis.errorbar(
                     row["seconds"],
-                    row["best"],
+                    max(row["regret"], _SMALLEST) if known else row["best"],
                     yerr=[[below], [margin]],
                     fmt="o",
                     capsize=3,
                     color=style["color"],
                     label=method,
                 )
-        figures.optimum(axis, float((table.loc[name, "best"] - table.loc[name, "regret"]).iloc[0]))
-        figures.finish_axis(axis, name, "time to choose all points of a run / s", "best value at the end")
+        label = "regret at the end" if known else "best value at the end"
+        figures.finish_axis(axis, name, "time to choose all points of a run / s", label)
+        if known:
+            axis.set_yscale("log")
+            plain_ticks(axis.yaxis)
         axis.margins(x=0.08)
         axis.set_xlim(left=min(0.0, axis.get_xlim()[0]))
-    figures.legend(figure, axes, [*methods, figures.OPTIMUM])
+    figures.legend(figure, axes, methods)
     count: Any = table["runs"].max()
     shown = f"{count} runs, mean and 95% interval" if count > 1 else "1 run"
-    title = f"Best value against time, smaller is better · {shown}"
-    return figures.titled(figure, title)
+    return figures.titled(figure, f"Smaller is better · {shown}")

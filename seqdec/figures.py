@@ -157,9 +157,7 @@ def whole_reward(axis: Axes, runs: Mapping[str, Run]) -> None:
     middle, margin = np.transpose([mean_and_margin(each) for each in means])
     margin = np.where([len(each) > _FEW for each in means], margin, 0)
     intervals(axis, list(runs), middle, np.minimum(margin, np.maximum([middle - low, high - middle], 0)))
-    axis.set_yticks(
-        range(len(runs)), [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in runs]
-    )
+    axis.set_yticks(range(len(runs)), [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in runs])
     for row, (style, each) in enumerate(zip(styles(runs), means, strict=True)):
         axis.plot(each, np.full(len(each), row + 0.22), "|", color=style["color"], ms=7)
     optimum(axis, float(_best(runs).mean()), vertical=True)
@@ -323,8 +321,8 @@ def curve(
 ) -> None:
     """Mean of `samples` (seeds, steps) over `x` (steps,) and its 95% band, in `_POINTS` points at most.
 
-    Fewer than three seeds have no band: two are thin lines. The band is clipped to the least and largest `possible` values, () or (steps,); None: no
-    band.
+    Fewer than three seeds have no band: two are thin lines. The band is clipped to the least and largest `possible`
+    values, () or (steps,); None: no band.
     """
     keep = np.unique(np.linspace(0, len(x) - 1, min(len(x), _POINTS)).round().astype(int))
     mean, margin = mean_and_margin(samples[:, keep])

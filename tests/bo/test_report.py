@@ -137,13 +137,28 @@ def test_uniform_numbers_become_uniform_points() -> None:
 
 def test_progress_shows_every_value_the_best_the_failures_and_the_optimum() -> None:
     optimizer = told(lambda x: math.nan if x[0] > 6 else x[0] ** 2 + x[1])
-    (axis,) = axes(drawn(optimizer.plot("progress", minimum=-1.0)))
-    values, shown = optimizer.evaluations()[1], lines(axis)
-    assert shown["evaluation"] == pytest.approx(values, nan_ok=True)
-    assert shown["best so far"] == pytest.approx(np.fmin.accumulate(values))
-    assert len(shown["failed"]) == np.isnan(values).sum() > 0
-    assert shown["optimum"].tolist() == [-1.0, -1.0]
-    assert axis.get_ylim()[0] < -1.0
+    values = optimizer.evaluations()[1]
+    for optimum, base in ((5.0, 0.0), (-1.0, -1.0)):  # the first is none: there are better values
+        (axis,) = axes(drawn(optimizer.plot("progress", minimum=optimum)))
+        shown = lines(axis)
+        assert shown["evaluation"] == pytest.approx(values - base, nan_ok=True)
+        assert shown["best so far"] == pytest.approx(np.fmin.accumulate(values - base))
+        assert len(shown["failed"]) == np.isnan(values).sum() > 0
+    assert "optimum" not in shown and axis.get_yscale() == "log" and axis.get_ylabel() == "distance from -1"
+    (axis,) = axes(optimizer.plot("progress", minimum=5.0))
+    assert lines(axis)["optimum"].tolist() == [5.0, 5.0] and axis.get_ylim()[0] < 5 < axis.get_ylim()[1]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_progress_ends_at_what_decides(sign: int) -> None:
+    optimizer = quick(maximize=sign < 0)
+    for value in [90.0, *range(8), -2, 100.0]:
+        optimizer.tell(optimizer.ask(), sign * value)
+    (axis,) = axes(drawn(optimizer.plot("progress")))
+    worst = axis.get_ylim()[sign > 0]
+    assert 7 <= sign * worst < 90
+    beyond = [line.get_xdata() for line in axis.lines if line.get_marker() == "^v"[sign < 0]]
+    assert np.ravel(beyond).tolist() == [1, 11]
 
 
 def test_random_search_is_expected_to_find_the_best_of_as_many_predictions() -> None:
@@ -282,8 +297,6 @@ def test_few_values_are_drawn(values: list[float], note: str) -> None:
 def test_values_of_very_different_size_are_drawn_on_a_logarithmic_scale() -> None:
     optimizer = told(lambda x: 10 ** float(x[0]))
     assert axes(optimizer.plot("progress"))[0].get_yscale() == "log"
-    (axis,) = axes(drawn(optimizer.plot("progress", minimum=0.0)))
-    assert axis.get_yscale() == "symlog" and axis.get_ylim()[0] < 0 < axis.get_ylim()[1]
     down = told(lambda x: -(10 ** float(x[0])), maximize=True)
     assert axes(drawn(down.plot("slices")))[0].get_yscale() == "symlog"
 

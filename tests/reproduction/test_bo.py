@@ -151,15 +151,27 @@ def test_nonsense_is_refused(arguments: list[str], message: str, tmp_path: Path,
     assert capsys.readouterr().err.startswith(f"seqdec: {message}") and not (tmp_path / "out").exists()
 
 
-def test_pictures_show_known_optima() -> None:
-    names = ("branin", "drawnn50")
-    parts = [bo._table(bo.PROBLEMS[n].build(), n, "random", 0, np.ones(60), np.zeros(60)) for n in names]
+def test_pictures_show_regret_where_the_optimum_is_known() -> None:
+    names, values = ("branin", "drawnn50"), np.r_[1e3, np.geomspace(100, 1, 59)]
+    parts = [bo._table(bo.PROBLEMS[n].build(), n, "random", 0, values, np.zeros(60)) for n in names]
     trials = pd.concat(parts, ignore_index=True)
-    for figure in (bo.progress_figure(trials), bo.time_figure(bo.summarize(trials))):
-        known, unknown = (axis for axis in figure.axes if axis.get_visible())
-        at = [line.get_ydata() for line in known.lines if line.get_label() == "optimum"]
-        assert np.ravel(at).tolist() == pytest.approx([0.397887] * 2, rel=1e-5)
-        assert "optimum" not in [line.get_label() for line in unknown.lines]
+    table = bo.summarize(trials)
+    for figure in (bo.progress_figure(trials), bo.time_figure(table)):
+        labels = [axis.get_ylabel() for axis in figure.axes if axis.get_visible()]
+        assert labels[0].startswith("regret") and labels[1].startswith("best value")
+        assert [text.get_text() for text in figure.legends[0].texts] == ["random"]
+    (line, *_), (clock, *_) = bo.progress_figure(trials).axes[0].lines, bo.time_figure(table).axes[0].lines
+    last = np.asarray(line.get_ydata())[-1]
+    assert 10**last == pytest.approx(1 - 0.397887) and np.ravel(clock.get_ydata()) == pytest.approx([1 - 0.397887])
+
+
+def test_values_before_a_tenth_of_the_evaluations_leave_the_panel() -> None:
+    found = [np.r_[np.full(50, 1e3), np.linspace(100, end, 100)] for end in (1, 2)]
+    parts = [
+        bo._table(bo.PROBLEMS["drawnn50"].build(), "drawnn50", m, 0, v, v) for m, v in zip("ab", found, strict=True)
+    ]
+    axis = bo.progress_figure(pd.concat(parts, ignore_index=True)).axes[0]
+    assert 80 < axis.get_ylim()[1] < 100
 
 
 def test_one_run_has_no_interval() -> None:

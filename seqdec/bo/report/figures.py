@@ -207,29 +207,46 @@ def _title(study: Study) -> str:
 
 
 def progress(figure: FigureBase, study: Study) -> None:
-    """Values, the best so far, and the expected best of n uniform points by posterior mean."""
+    """Values, the best so far, and the expected best of n uniform points by posterior mean.
+
+    Distances from the known optimum, on a logarithmic axis, where no value is better. A linear axis ends at what a
+    tenth of the evaluations finds, or at the worst quarter; evaluations beyond are triangles at its end.
+    """
     axis, numbers = figure.subplots(), np.arange(1, len(study.values) + 1)
-    sign = 1 if study.maximize else -1
+    sign, random = 1 if study.maximize else -1, _random_search(study, len(numbers))
+    title, label = f"{'Largest' if sign > 0 else 'Smallest'} value so far", "value"
+    if study.optimum is not None and np.nanmax(sign * (study.values - study.optimum), initial=-np.inf) <= 0:
+        title, label = "Distance from the optimum", f"distance from {study.optimum:.4g}"
+        distances = [np.abs(part - study.optimum) for part in (study.values, random)]
+        least = distances[0][distances[0] > 0].min(initial=np.inf)
+        values, random = (np.maximum(part, 0.5 * least if np.isfinite(least) else 1.0) for part in distances)
+        sign, study = -1, study._replace(values=values, optimum=None)
+        axis.set_yscale("log")
     best = sign * np.fmax.accumulate(sign * study.values)
     if study.done.any():
         axis.plot(numbers, study.values, "o", ms=4, color=DOT, alpha=0.6, mew=0, label="evaluation")
         axis.plot(numbers, best, drawstyle="steps-post", color=BELIEF, lw=1.8, label="best so far")
-    random = _random_search(study, len(numbers))
     if len(random):
         axis.plot(numbers, random, color=REST, lw=1.5, label="random search, expected\nunder the surrogate's mean")
     limit = [] if study.optimum is None else [study.optimum]
     for value in limit:
         draw_optimum(axis, value)
-    finish_axis(axis, f"{'Largest' if sign > 0 else 'Smallest'} value so far", "evaluation", "value", "no value yet")
-    _fit_progress(axis, study, np.concatenate([study.values[study.done], random, limit]))
+    finish_axis(axis, title, "evaluation", label, "no value yet")
+    shown, tenth = study.done, 0
+    if study.done.any() and axis.get_yscale() == scale_of(study) == "linear":
+        shown, tenth = sign * study.values >= np.nanquantile(sign * study.values, 0.25), len(numbers) // 10
+    _fit_progress(axis, study, np.concatenate([study.values[shown], best[tenth:], random[tenth:], limit]))
+    (low, high), inside = axis.get_ylim(), {"transform": axis.get_xaxis_transform()}
+    for beyond, mark, at in ((study.values > high, "^", 0.97), (study.values < low, "v", 0.03)):
+        axis.plot(numbers[beyond], np.full(beyond.sum(), at), mark, ms=4, color=DOT, alpha=0.6, mew=0, **inside)
     failed = numbers[~study.done]
     if len(failed):
-        at = np.full(len(failed), 0.03)
-        axis.plot(failed, at, "x", ms=5, color=BEST, transform=axis.get_xaxis_transform(), label=lost(study))
+        axis.plot(failed, np.full(len(failed), 0.03), "x", ms=5, color=BEST, label=lost(study), **inside)
     figure.legend(loc="outside lower center", ncols=5, frameon=False, fontsize=8)
 
 
 def _fit_progress(axis: Axes, study: Study, drawn: np.ndarray) -> None:
+    drawn = drawn[np.isfinite(drawn)]
     axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axis.set_xlim(0.5, len(study.values) + 0.5)
     axis.tick_params(left=bool(len(drawn)), labelleft=bool(len(drawn)))
