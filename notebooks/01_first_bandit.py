@@ -109,4 +109,4 @@ results.plot_comparison({n: seqdec.run(agent, changing, 600, seed=0, num_seeds=3
 # - [Bandits](../docs/bandits.md): agents that need no settings (`auto`), policies, results on digits, MNIST and tables.
 # - [Filters](../docs/filters.md): the beliefs, their networks and likelihoods.
 #
-# On the command line, `seqdec run digits` compares five agents and writes the table and the figures.
+# On the command line, `seqdec run digits` compares five agents and random play and writes the table and the figures.

@@ -318,11 +318,11 @@ def progress_figure(trials: pd.DataFrame) -> "Figure":
         label = "regret of the best value so far" if known else "best value so far"
         figures.finish_axis(axis, name, "evaluations after the initial points", label)
         if known:
-            axis.yaxis.set_major_formatter(lambda power, _: f"$10^{{{power:g}}}$")
+            axis.yaxis.set_major_formatter(lambda power, _: f"{10.0**power:.2g}")
         elif max(tops) > min(tops):
             axis.set_ylim(top=max(tops))
     figures.legend(figure, axes, methods)
-    title = f"Smaller is better · {figures.bands(trials['run'].nunique(), 'run')}"
+    title = f"Smaller is better, log scale · {figures.bands(trials['run'].nunique(), 'run')}"
     return figures.titled(figure, title)
 
 
@@ -341,7 +341,7 @@ def time_figure(table: pd.DataFrame) -> "Figure":
         for style, method in zip(figures.styles(methods), methods, strict=True):
             if (name, method) in table.index:
                 row: Any = table.loc[(name, method)]
-                margin = np.nan_to_num(row["best_95"])
+                margin = np.nan_to_num(row["best_95"]) if row["runs"] > figures.FEW else 0.0
                 below = np.fmin(margin, row["regret"])  # no value lies below the minimum, where that is known
                 axis.errorbar(
                     row["seconds"],
@@ -361,5 +361,5 @@ def time_figure(table: pd.DataFrame) -> "Figure":
         axis.set_xlim(left=min(0.0, axis.get_xlim()[0]))
     figures.legend(figure, axes, methods)
     count: Any = table["runs"].max()
-    shown = f"{count} runs, mean and 95% interval" if count > 1 else "1 run"
+    shown = f"{count} runs, mean{' and 95% interval' if count > figures.FEW else ''}" if count > 1 else "1 run"
     return figures.titled(figure, f"Smaller is better · {shown}")

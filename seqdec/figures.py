@@ -55,7 +55,7 @@ UNIFORM = ("random", "uniform")
 Possible = tuple[float | np.ndarray, float | np.ndarray]
 _POINTS = 400
 """Most points in a drawn curve."""
-_FEW = 2
+FEW = 2
 """Most seeds that are drawn one by one, without bands and intervals."""
 _LONGEST = 20
 """Most characters of a name beside its row."""
@@ -155,7 +155,7 @@ def whole_reward(axis: Axes, runs: Mapping[str, Run]) -> None:
     means = [run.rewards.mean(axis=1, dtype=np.float64) for run in runs.values()]
     low, high = extremes(run.rewards for run in runs.values())
     middle, margin = np.transpose([mean_and_margin(each) for each in means])
-    margin = np.where([len(each) > _FEW for each in means], margin, 0)
+    margin = np.where([len(each) > FEW for each in means], margin, 0)
     intervals(axis, list(runs), middle, np.minimum(margin, np.maximum([middle - low, high - middle], 0)))
     axis.set_yticks(range(len(runs)), [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in runs])
     for row, (style, each) in enumerate(zip(styles(runs), means, strict=True)):
@@ -190,7 +190,7 @@ def against_time(axis: Axes, runs: Mapping[str, Run]) -> None:
         curve(axis, seconds, sums, name, style | {"alpha": 0.35}, None)
         mean, margin = mean_and_margin(sums[:, -1])
         room = np.maximum([[mean - low * len(seconds)], [high * len(seconds) - mean]], 0)
-        error = np.nan_to_num(np.minimum(margin if len(sums) > _FEW else 0.0, room))
+        error = np.nan_to_num(np.minimum(margin if len(sums) > FEW else 0.0, room))
         axis.errorbar(seconds[-1], mean, yerr=error, fmt="o", capsize=3, color=style["color"])
     finish_axis(axis, f"Cumulative {what} against run time", "run time per seed, without compilation / s", what)
     axis.set_xlim(left=0)
@@ -327,9 +327,9 @@ def curve(
     keep = np.unique(np.linspace(0, len(x) - 1, min(len(x), _POINTS)).round().astype(int))
     mean, margin = mean_and_margin(samples[:, keep])
     axis.plot(x[keep], mean, label=name, lw=1.8, **style)
-    if possible is not None and len(samples) == _FEW:
+    if possible is not None and len(samples) == FEW:
         axis.plot(x[keep], samples[:, keep].T, lw=0.7, alpha=0.6, **style)
-    elif possible is not None and len(samples) > _FEW:
+    elif possible is not None and len(samples) > FEW:
         low, high = (np.broadcast_to(bound, x.shape)[keep] for bound in possible)
         band = np.clip(mean - margin, low, high), np.clip(mean + margin, low, high)
         axis.fill_between(x[keep], *band, color=style["color"], alpha=0.16, lw=0)
@@ -424,7 +424,7 @@ def _spread(values: np.ndarray, gap: float) -> np.ndarray:
 
 def bands(count: int, what: str = "seed") -> str:
     """What curves of `count` repetitions show."""
-    if count > _FEW:
+    if count > FEW:
         return f"{count} {what}s, mean and 95% band"
     return f"{count} {what}s, mean and each, too few for a band" if count > 1 else f"1 {what}, no band"
 

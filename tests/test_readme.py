@@ -20,7 +20,7 @@ import seqdec
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-EXTRAS = ("keras", "mlflow", "optuna", "ray", "torch")
+EXTRAS = ("keras", "lightgbm", "mlflow", "optuna", "ray", "tensorboardX", "torch")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 

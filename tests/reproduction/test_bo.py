@@ -174,18 +174,21 @@ def test_values_before_a_tenth_of_the_evaluations_leave_the_panel() -> None:
     assert 80 < axis.get_ylim()[1] < 100
 
 
-def test_one_run_has_no_interval() -> None:
+def test_fewer_than_three_runs_have_no_interval() -> None:
     rows = pd.DataFrame(
         {
             "function": ["branin"] * 2,
             "method": ["gp", "random"],
-            "runs": 1,
             "best": [1.0, 2.0],
             "regret": [0.6, 1.6],
             "seconds": 1.0,
         }
     ).set_index(["function", "method"])
-    for margins, lengths in (([np.nan, np.nan], [0.0, 0.0]), ([0.5, 3.0], [1.0, 4.6])):
-        (axis,) = bo.time_figure(rows.assign(best_95=margins)).axes
+    for runs, margins, lengths in (
+        (1, [np.nan, np.nan], [0.0, 0.0]),
+        (2, [0.5, 3.0], [0.0, 0.0]),
+        (3, [0.5, 3.0], [1.0, 4.6]),
+    ):
+        (axis,) = bo.time_figure(rows.assign(runs=runs, best_95=margins)).axes
         drawn = [np.ptp(bars.get_segments()[0][:, 1]) for bars in axis.collections if isinstance(bars, LineCollection)]
         np.testing.assert_allclose(drawn, lengths)
