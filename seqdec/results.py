@@ -194,7 +194,7 @@ class Run:
         return _restore(table, manifest)
 
     def plot(self) -> "Figure":
-        """Cumulative and average reward and cumulative regret with 95% bands over seeds; final regret against time."""
+        """Average reward, reward of each seed, cumulative regret, and regret against time; 95% bands of three seeds on."""
         return plot_comparison({self.agent: self})
 
 
