@@ -194,7 +194,7 @@ class Run:
         return _restore(table, manifest)
 
     def plot(self) -> "Figure":
-        """Average reward, reward of each seed, cumulative regret, and regret against time; 95% bands of three seeds on."""
+        """Average reward, reward of each seed, cumulative regret, regret against time; 95% bands of three seeds on."""
         return plot_comparison({self.agent: self})
 
 
