@@ -49,7 +49,7 @@ CHAPTERS = {
             "constraints",
         ),
     ),
-    "optimizers": ("matrices",),
+    "optimizers": ("which-optimizer", "matrices"),
     "off-policy-evaluation": ("ope-logs", "ope-learning", "ope-arms"),
     "command-line": ("sweeps", "data"),
     "filters": ("mathematics", "missing-observations"),
