@@ -97,6 +97,13 @@ RECOGNIZERS = (
         "{source} that count the rows",
     ),
     Recognizer(
+        lambda seen: len(seen.whole) > 0 and seen.column.lower().replace(" ", "_").endswith("_id"),
+        "numeric",
+        "{source}",
+        "its name says that its numbers are identifiers: leave it out, or read them as levels by "
+        "kinds={{{column!r}: 'categorical'}}, or 'hashed' if they are many",
+    ),
+    Recognizer(
         lambda seen: seen.numbers is not None and _are_levels(seen),
         "categorical",
         "text with few distinct values",

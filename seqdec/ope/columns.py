@@ -180,11 +180,15 @@ def times(values: Any) -> np.ndarray:
         values = values.astype(object).infer_objects()
     if pd.api.types.is_numeric_dtype(values):
         return values.to_numpy()
+    missing = values.isna()
     values = values.astype(str) if values.dtype == object else values  # dates and numbers side by side
     if pd.api.types.is_string_dtype(values) and not (found := _numbered(values)).isna().any():
         return found.to_numpy()
     dates: Any = pd.to_datetime(values, utc=True, errors="coerce", format="ISO8601")
-    refuse("timestamp", dates.isna().to_numpy(), values.to_numpy(), "it is neither a number nor an ISO 8601 date")
+    malformed = "it is neither a number nor an ISO 8601 date"
+    refuse("timestamp", (dates.isna() & ~missing).to_numpy(), values.to_numpy(), malformed)
+    without = "a time is missing; drop such rows, or leave the times out, so that rows are taken to be in order"
+    refuse("timestamp", dates.isna().to_numpy(), values.to_numpy(), without)
     return dates.dt.tz_localize(None).to_numpy()
 
 

@@ -152,7 +152,8 @@ def _verdict(
     if member is not None and (size := int(member.max()) + 1) < ENOUGH:
         return f"The log is too short to decide: its rows are of {size} groups only."
     if hardly:
-        return f"The log hardly decides: {worth}; only a large difference would show."
+        remedy = "log with more random choices, as by policy='epsilon_greedy'"
+        return f"The log hardly decides: {worth}; only a large difference would show. Remedy: {remedy}."
     if few:
         return f"The log is too short to decide: {worth}."
     if found.missing > RARE:

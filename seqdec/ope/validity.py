@@ -31,7 +31,10 @@ def check_rows(log: "Log") -> None:
     if log.context_names is not None:
         check_names("context_names", log.context_names, log.context.shape[1])
     for name, array in rewards.items():
-        remedy = "a reward must be known; drop rows without one, or pass Log.from_pandas(reward_default=0.0)"
+        remedy = (
+            "drop rows whose reward is not known yet; if no report means none, pass reward_default=0.0 "
+            "(--reward-default 0.0)"
+        )
         refuse(name, ~np.isfinite(array), array, remedy)
     chance, moments = log.propensity, log.timestamp
     if log.logging is not None:
@@ -82,7 +85,13 @@ def check_keys(key: np.ndarray) -> None:
 
         refuse("key", np.asarray(pd.isna(key)), key, "a decision has no key; fill it in, or drop the row")
     twice = np.array([rows.setdefault(str(one), row) != row for row, one in enumerate(listed)], bool)
-    refuse("key", twice, key, "an earlier row has this key; keep one row of each decision, as drop_duplicates does")
+    refuse(
+        "key",
+        twice,
+        key,
+        "an earlier row has this key, which must name a decision, not a user; leave "
+        "the key out, or keep one row of each decision, as drop_duplicates does",
+    )
 
 
 def _remedy(propensity: np.ndarray) -> str:
