@@ -322,7 +322,7 @@ def progress_figure(trials: pd.DataFrame) -> "Figure":
         elif max(tops) > min(tops):
             axis.set_ylim(top=max(tops))
     figures.legend(figure, axes, methods)
-    title = f"Smaller is better, log scale · {figures.bands(trials['run'].nunique(), 'run')}"
+    title = f"Smaller is better, log scale · {figures.bands(len(set(trials['run'])), 'run')}"
     return figures.titled(figure, title)
 
 

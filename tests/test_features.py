@@ -208,6 +208,14 @@ def said_of(column: str, cells: list[Any], warned: str | None = None, **options:
     return encoder, finding
 
 
+def test_whole_numbers_with_the_name_of_an_identifier_are_suspected() -> None:
+    for column in ("user_id", "Item ID"):
+        encoder, _ = said_of(column, [*range(1000, 1200, 7)], "its numbers are identifiers: leave it out")
+        assert encoder.kinds[column] == said_of("age", [*range(1000, 1200, 7)])[0].kinds["age"]
+    for column, cells in {"humid": [1, 2, 5] * 9, "paid": [0, 1, 2] * 9, "mean_id": [0.5, 1.5, 2.5] * 9}.items():
+        said_of(column, cells)
+
+
 DAYS, SECONDS = ["2024-12-31", "2025-02-01", None], [1_700_000_000, 1_700_086_400, None]
 
 

@@ -631,6 +631,15 @@ def test_a_bad_log_is_refused(name: str, tmp_path: Path) -> None:
         Log.load(tmp_path / "log.csv")
 
 
+@pytest.mark.parametrize("nothing", [None, np.nan, pd.NaT])
+def test_a_missing_time_is_told_from_a_malformed_one(nothing: Any) -> None:
+    table = full_log().to_pandas()
+    days = [f"2024-03-0{day}" for day in range(1, 7)]
+    table["timestamp"] = pd.Series([*days[:4], nothing, days[5]], dtype=object)
+    with pytest.raises(ValueError, match=r"column timestamp is .* in row 4: a time is missing; drop such rows"):
+        Log.from_pandas(table)
+
+
 @pytest.mark.parametrize("separator", [";", "\t"])
 def test_a_wrong_separator_is_named(separator: str, tmp_path: Path) -> None:
     full_log().to_pandas().to_csv(tmp_path / "log.csv", index=False, sep=separator)

@@ -136,7 +136,7 @@ def preset(options: Any) -> dict[str, Any]:
 
 def description(experiment: Any) -> str:
     """The help of an experiment, with --published and --quick."""
-    paragraphs = [inspect.getdoc(experiment)]
+    paragraphs = [inspect.getdoc(experiment) or ""]
     for flag, title in _FLAGS.items():
         changed = getattr(experiment, f"{flag}_options", {})
         listed = ", ".join(f"{name.replace('_', '-')} {value}" for name, value in changed.items())

@@ -236,7 +236,8 @@ def progress(figure: FigureBase, study: Study) -> None:
     if study.done.any() and axis.get_yscale() == scale_of(study) == "linear":
         shown, tenth = sign * study.values >= np.nanquantile(sign * study.values, 0.25), len(numbers) // 10
     _fit_progress(axis, study, np.concatenate([study.values[shown], best[tenth:], random[tenth:], limit]))
-    (low, high), inside = axis.get_ylim(), {"transform": axis.get_xaxis_transform()}
+    inside: dict[str, Any] = {"transform": axis.get_xaxis_transform()}
+    low, high = axis.get_ylim()
     for beyond, mark, at in ((study.values > high, "^", 0.97), (study.values < low, "v", 0.03)):
         axis.plot(numbers[beyond], np.full(beyond.sum(), at), mark, ms=4, color=DOT, alpha=0.6, mew=0, **inside)
     failed = numbers[~study.done]
