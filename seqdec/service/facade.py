@@ -95,7 +95,8 @@ class OnlineAgent:
             Names beyond those of the log are added.
         encoder: encoder of contexts that are rows of mixed columns, to `encoder.space`.
         folder, fsync, snapshot_every, relearn: folder of log and snapshots (None: in memory); whether every call waits
-            for the disk; batches of rewards between snapshots; whether to learn again the log of another agent.
+            for the disk; batches of rewards between snapshots; whether to learn the log again, also one of
+            another agent (with a `store`: only then).
         store: a schema of a PostgreSQL database instead of a folder, for any number of processes with equal arguments.
             All decide, one learns, and the others use its last belief: `learn` returns "collected" for rewards that are
             learned a moment later. The database's settings say whether a commit waits for the disk.
@@ -269,7 +270,7 @@ class OnlineAgent:
                 "give it a folder of its own, and let it learn this log, warm_start(seqdec.service.read_log(folder))"
             )
         after = max(before, outputs or 0)
-        again = changed or after > before
+        again = changed or after > before or (relearn and self._cluster is None)  # of several, each would
         if only_follow and (again or maker.arms[len(known) :]):
             return False
         if changed and (base := self._store.base):

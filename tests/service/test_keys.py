@@ -289,6 +289,22 @@ def test_what_is_forgotten_is_in_no_file(tmp_path: Path, monkeypatch: pytest.Mon
             assert one.counts["rewards"] == 61
 
 
+def test_forgotten_rewards_are_unlearned_on_a_word(tmp_path: Path) -> None:
+    """By the same agent, which else has nothing to learn again."""
+    with service(tmp_path) as one:
+        for number, x in enumerate(X[:12]):
+            decision = one.decide(x, key=f"{'right' if number % 2 else 'wrong'}/{number}")
+            one.learn(decision.token, float(number % 3))
+        one.forget(["wrong"])
+        before = bits(one)
+    with service(tmp_path) as again:
+        assert bits(again) == before
+    with pytest.warns(RuntimeWarning, match="6 rewards"):
+        again = service(tmp_path, relearn=True)
+    with again:
+        assert bits(again) != before and again.log().reward.tolist() == [1.0, 0.0, 2.0, 1.0, 0.0, 2.0]
+
+
 def test_a_restart_keeps_what_was_learned_and_relearning_says_what_it_lacks(tmp_path: Path) -> None:
     with service(tmp_path / "log") as one:
         for n, x in enumerate(X[:12]):
