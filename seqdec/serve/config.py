@@ -558,7 +558,8 @@ def said(error: ValidationError) -> str:
     place = ".".join("..." if _SECRET.search(str(part)) else str(part) for part in _named(first["loc"]))
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        close = difflib.get_close_matches(str(first["loc"][-1]), _keys(Strict), n=1)
+        own = str(first["loc"][-1])
+        close = difflib.get_close_matches(own, [key for key in _keys(Strict) if key != own], n=1)
         message = f"unknown key; did you mean {close[0]!r}?" if close else "unknown key"
     elif first["type"] != "string_pattern_mismatch" and _SECRET.search(message):
         message = re.sub("['\"].*", "...", message, flags=re.DOTALL)
