@@ -198,16 +198,26 @@ class Run:
         return plot_comparison({self.agent: self})
 
 
-def compare(runs: Mapping[str, Run]) -> "pd.DataFrame":
+def compare(runs: Mapping[str, Run], baseline: str | None = None) -> "pd.DataFrame":
     """One row for each run: sums over its steps, averaged over its seeds.
+
+    Intervals of two agents may overlap although one is better with every seed: `baseline` is a name in `runs`, from
+    whose reward with the same seed each reward differs by `ahead`, with the half-width `ahead_95`.
 
     Columns: steps, seeds; reward and regret with the half-widths `reward_95`, `regret_95` of their 95% t-intervals over
     seeds (NaN for one seed); `optimum_share`, reward / (reward + regret), if positive; `seconds_per_1000_steps` of one
     seed; `compile_seconds`; `rejected` updates of all seeds.
+
+    Raises ValueError for a baseline that is not in `runs`, or has other seeds or steps.
     """
     import pandas as pd
 
     rows = {name: _summary(run) for name, run in _named(runs).items()}
+    if baseline is not None:
+        if baseline not in rows:
+            raise ValueError(f"baseline must be one of {', '.join(map(repr, rows))}; got {baseline!r}")
+        for name, run in runs.items():
+            rows[name] |= _ahead(name, run, runs[baseline])
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("agent")
 
 
@@ -222,6 +232,7 @@ def readable(table: "pd.DataFrame") -> "pd.DataFrame":
     rows = {
         "reward": with_margin(table["reward"].to_numpy(), table["reward_95"].to_numpy()),
         "regret": with_margin(table["regret"].to_numpy(), table["regret_95"].to_numpy()),
+        **({"ahead": with_margin(table["ahead"].to_numpy(), table["ahead_95"].to_numpy())} if "ahead" in table else {}),
         "% of optimum": with_margin(100 * share, np.full_like(share, np.nan)),
         "s / 1,000 steps": [f"{seconds:.2f}" for seconds in table["seconds_per_1000_steps"]],
         "compile s": [f"{seconds:.1f}" for seconds in table["compile_seconds"]],
@@ -279,6 +290,17 @@ def _restore(table: "pd.DataFrame", manifest: dict[str, Any]) -> Run:
         settings=manifest["settings"],
         versions=manifest["versions"],
     )
+
+
+def _ahead(name: str, run: Run, base: Run) -> dict[str, float]:
+    """The difference of the rewards of two runs, paired over seeds."""
+    if (run.seeds, len(run)) != (base.seeds, len(base)):
+        raise ValueError(
+            f"run {name!r} must have the seeds and steps of the baseline, {base.seeds} and {len(base)}; got "
+            f"{run.seeds} and {len(run)}"
+        )
+    ahead, margin = mean_and_margin(np.sum(run.rewards - base.rewards, axis=1, dtype=np.float64))
+    return {"ahead": float(ahead), "ahead_95": float(margin)}
 
 
 def _summary(run: Run) -> dict[str, float]:

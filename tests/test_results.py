@@ -149,6 +149,21 @@ def test_unknown_regret_stays_unknown() -> None:
     assert line[0] == "gym" and line[4:6] == ["-", "-"]
 
 
+def test_a_difference_is_paired_over_seeds() -> None:
+    """Seeds differ by far more than the two agents do."""
+    base = make_run()
+    shifts = 100.0 * np.arange(len(base.seeds))[:, None]
+    runs = {"base": base.replace(rewards=base.rewards + shifts), "own": base.replace(rewards=base.rewards + shifts + 1)}
+    table = results.compare(runs, baseline="base")
+    assert table.loc["own", "ahead"] == pytest.approx(len(base)) and table.loc["base", "ahead"] == 0
+    assert table.loc["own", "ahead_95"] < 1e-6 < 50 < table.loc["own", "reward_95"]
+    assert list(results.readable(table).columns[:3]) == ["reward", "regret", "ahead"]
+    with pytest.raises(ValueError, match="baseline must be one of 'base', 'own'; got 'other'"):
+        results.compare(runs, baseline="other")
+    with pytest.raises(ValueError, match="run 'own' must have the seeds and steps of the baseline"):
+        results.compare({**runs, "own": base[1:]}, baseline="base")
+
+
 def test_table_for_people() -> None:
     table = results.compare({"hilofi": make_run(num_steps=4000), "one": make_run(1, 4000)})
     lines = results.readable(table).to_string().splitlines()
