@@ -49,6 +49,10 @@ def test_a_preset_changes_defaults_only_and_the_help_says_which(name: str, flag:
         parsed = cli._parse(["run", name, *flags])
         assert {key: getattr(parsed, key) for key in expected} == expected
     for key in changed:  # what is given counts, also where it is the default without the preset
+        if isinstance(changed[key], bool):
+            on, off = f"--{key.replace('_', '-')}", f"--no-{key.replace('_', '-')}"
+            assert [getattr(cli._parse(["run", name, f"--{flag}", one]), key) for one in (on, off)] == [True, False]
+            continue
         default = getattr(options(), key) or 12
         for value in {default, 12_345} if isinstance(default, int) else {default}:
             parsed = cli._parse(["run", name, f"--{flag}", f"--{key.replace('_', '-')}", str(value)])
