@@ -114,7 +114,7 @@ def test_the_real_slice(image_home: Path, tmp_path: Path, capsys: Any) -> None:
     [
         (["--agents", "popularity+thompson"], "popularity has no uncertainty", 2),
         (["--exposures", "--published"], "leave out --data and --published", 2),
-        (["--data", "/nowhere"], "data: there is no /nowhere", 2),
+        (["--data", "/nowhere"], "data: no such file or folder: /nowhere", 2),
     ],
 )
 def test_misuse(small: None, arguments: list[str], message: str, code: int, tmp_path: Path, capsys: Any) -> None:
