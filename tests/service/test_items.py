@@ -143,7 +143,7 @@ def test_what_is_refused_changes_nothing(tmp_path: Path) -> None:
         ({"site": VISITED.spaces(1)}, ValueError, r"whose record of a context .* is"),
         ({"site": NUMBERS}, ValueError, r"whose record of a context .* is"),
         ({"site": Catalog(NUMBERS.item, spaces.Discrete(3))}, TypeError, "user of a Catalog must be a Box of floats"),  # pyright: ignore
-        ({"site": VISITED, "capacity": 5}, ValueError, "capacity=5 is of arms"),
+        ({"site": VISITED, "capacity": 5}, ValueError, "capacity=5 is for arms"),
     ):
         with pytest.raises(error, match=message):
             service(tmp_path, shop, **options)

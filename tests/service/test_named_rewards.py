@@ -194,7 +194,7 @@ def test_a_log_of_named_rewards_is_checked() -> None:
     log = seqdec.ope.make_log(**given, reward_parts={"click": [1, 0]})
     for wrong, message in (
         ([1], r"reward\[click\] must have shape \(2,\)"),
-        ([1, np.nan], r"column reward\[click\], row 1"),
+        ([1, np.nan], r"column reward\[click\] is nan in row 1"),
     ):
         with pytest.raises(ValueError, match=message):
             seqdec.ope.make_log(**given, reward_parts={"click": wrong})
