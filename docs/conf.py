@@ -2,6 +2,8 @@
 
     python -m sphinx -W --keep-going -c docs . build/site
 
+With SEQDEC_VERSIONS="0.2 main", the side bar leads to the sites of these versions, in folders beside this one.
+
 The source folder is the root of the repository, so that the links between pages, notebooks and files are the same here
 and on GitHub; what is not named in `include_patterns` is left out.
 """
@@ -107,6 +109,7 @@ html_domain_indices = False
 html_extra_path = ["_extra"]
 html_static_path = ["_static"]
 html_css_files = ["tables.css"]
+html_context = {"versions": os.environ.get("SEQDEC_VERSIONS", "").split()}
 html_theme_options = {
     "source_repository": "https://github.com/seqdec/seqdec/",
     "source_branch": "main",

@@ -5,6 +5,7 @@ That it builds without warnings is checked by `.ci/run`, because Sphinx is not n
 
 import importlib
 import inspect
+import os
 import re
 import runpy
 from pathlib import Path
@@ -77,3 +78,11 @@ def test_reference_pages_lead_to_what_names_them():
     pages = CONF["autosummary_context"]["used_in"]
     assert "/docs/optimizers" in pages["seqdec.optim.alice"] and "/docs/gallery" in pages["seqdec.policies.ucb"]
     assert all(len(pages) <= 5 for pages in pages.values())
+
+
+def test_the_sites_of_versions_lead_to_each_other():
+    """`.ci/run` builds the site of two."""
+    if not (site := os.environ.get("SEQDEC_SITE")):
+        pytest.skip("needs the built site in $SEQDEC_SITE")
+    text = (Path(site) / "docs" / "start.html").read_text(encoding="utf-8")
+    assert re.findall(r'href="([^"]*)/index.html">(?:first|second)<', text) == ["../../first", "../../second"]
