@@ -115,7 +115,7 @@ def test_rows_of_a_sparse_matrix(form):
 
 def test_rows_that_do_not_fit_are_refused():
     full = np.ones((2, SIZE)) * [[0], [1]]
-    with pytest.raises(ValueError, match="row 1 of the matrix has 30 numbers that are not zero"):
+    with pytest.raises(ValueError, match="row 1 of the matrix has 30 nonzero numbers"):
         SPACE.rows(sparse.csr_array(full))
     with pytest.raises(ValueError, match="must have 30 columns"):
         SPACE.rows(sparse.csr_array(full[:, :7]))

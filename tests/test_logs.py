@@ -594,7 +594,7 @@ def test_the_whole_logging_law_gives_propensities_and_travels(tmp_path: Path) ->
             {"logging": pd.DataFrame(LAW, columns=list("abd"))},
             "logging must have a column for each action, 'a', 'b', 'c'",
         ),
-        ({"key": [1, 2, 1]}, "column key is 1 in row 2: an earlier row has this key; .*drop_duplicates"),
+        ({"key": [1, 2, 1]}, "column key is 1 in row 2: an earlier row has this key, .*drop_duplicates"),
         ({"key": ["a", None, "b"]}, "column key is None in row 1: a decision has no key"),
         ({"key": [1, 2]}, r"key must have shape \(3,\); got \(2,\)"),
     ],
