@@ -157,7 +157,7 @@ def test_what_does_not_fit_is_refused() -> None:
     log, target = drawn(20, 0)
     for call, error, message in (
         (lambda: ope.PDIS(gamma=1.5), ValueError, r"gamma must lie in \[0, 1\]; got 1.5"),
-        (lambda: ope.evaluate(log, target[:5], seed=0), ValueError, r"target must hold .*got \(5, 2\)"),
+        (lambda: ope.evaluate(log, target[:5], seed=0), ValueError, r"target must have .*got \(5, 2\)"),
         (
             lambda: ope.evaluate(log, target, seed=0, estimators="snips"),
             ValueError,

@@ -94,7 +94,7 @@ def eigen_adam(sequence, interval, b1=0.9, b2=0.999, b3=0.99, phase=0):
 def test_eigen_adam_box_of_several_matrices_that_take_turns_from_the_largest():
     shapes = {"a": (3, 4), "b": (4, 6), "c": (3, 5)}
     sequences = {name: gradients(*shape, seed=seed) for seed, (name, shape) in enumerate(shapes.items())}
-    transform = optim.scale_by_eigen_adam(rms=None, b3=0.99, eps=0.0, interval=3)
+    transform = optim.scale_by_eigen_adam(rms=None, b2=0.999, b3=0.99, eps=0.0, interval=3)
     state = transform.init({name: jnp.zeros(shape) for name, shape in shapes.items()})
     update = jax.jit(transform.update)
     boxes = {name: eigen_adam(sequences[name], 3, phase=phase) for name, phase in {"b": 0, "c": 1, "a": 2}.items()}
@@ -107,7 +107,9 @@ def test_eigen_adam_box_of_several_matrices_that_take_turns_from_the_largest():
 def test_soap_box_in_the_bases_it_kept():
     """With an eps, since in the first step the box divides rounding errors by each other."""
     sequence, left, right, m, v = gradients(5, 5), 0.0, 0.0, 0.0, 0.0
-    found = zip(sequence, *run(optim.scale_by_soap(rms=None, b3=0.9, eps=1e-6, interval=2), sequence), strict=True)
+    found = zip(
+        sequence, *run(optim.scale_by_soap(rms=None, b2=0.999, b3=0.9, eps=1e-6, interval=2), sequence), strict=True
+    )
     for t, (gradient, direction, own) in enumerate(found, 1):
         left = 0.9 * left + 0.1 * gradient @ gradient.T
         right = 0.9 * right + 0.1 * gradient.T @ gradient
