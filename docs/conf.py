@@ -79,7 +79,7 @@ FAMILIES: dict[str, tuple[str, Registry[Any]]] = {
 root_doc = "docs/index"
 include_patterns = ["docs/**", "notebooks/*.ipynb", "benchmarks/README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
 exclude_patterns = ["docs/_extra", "docs/_templates"]
-templates_path = ["docs/_templates"]
+templates_path = [str(ROOT / "docs/_templates")]
 
 extensions = [
     *("myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.linkcode", "sphinx.ext.napoleon"),
