@@ -234,7 +234,7 @@ def optimizers(summary: pd.DataFrame) -> pd.DataFrame:
             ranked[task] = rows[column].rank(ascending=by_loss)
     rank = pd.DataFrame(ranked).mean(axis=1).sort_values(kind="stable")
     table = pd.DataFrame(
-        {"mean rank": [f"{value:.1f}" for value in rank], **{k: v[rank.index] for k, v in parts.items()}}
+        {"mean rank": [f"{value:.1f}" for value in rank], **{k: v.reindex(rank.index) for k, v in parts.items()}}
     )
     return table.fillna("").rename_axis("optimizer").reset_index().astype(str)
 
