@@ -299,7 +299,7 @@ def _ahead(name: str, run: Run, base: Run) -> dict[str, float]:
             f"run {name!r} must have the seeds and steps of the baseline, {base.seeds} and {len(base)}; got "
             f"{run.seeds} and {len(run)}"
         )
-    ahead, margin = mean_and_margin(np.sum(run.rewards - base.rewards, axis=1, dtype=np.float64))
+    ahead, margin = mean_and_margin((run.rewards - base.rewards).sum(axis=1, dtype=np.float64))
     return {"ahead": float(ahead), "ahead_95": float(margin)}
 
 
