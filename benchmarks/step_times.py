@@ -32,7 +32,7 @@ from reproduction.tasks import Transformer
 from seqdec import optim
 
 CHARACTERS, WINDOW, WINDOWS, BATCH = 65, 256, 8, 64
-SETTINGS = {"shampoo": {"interval": 20}}
+SETTINGS = {"shampoo": {"interval": 20}, "soap": {"interval": 10}, "eigen_adam": {"interval": 10}}
 
 
 def transformations(rms: float | None = None) -> dict[str, optax.GradientTransformationExtraArgs]:
