@@ -82,7 +82,12 @@ def galore(rate: optax.ScalarOrSchedule, **settings: Any) -> optax.GradientTrans
             is_leaf=lambda value: isinstance(value, contrib.MuonDimensionNumbers),
         )
 
-    return optim.routed(contrib.scale_by_galore(weight_dimension_numbers=axes, **settings), rate)
+    def direction(known: Any) -> optax.GradientTransformation:
+        has_matrices = bool(jax.tree.leaves(known))  # without any, that of optax raises
+        made = contrib.scale_by_galore(weight_dimension_numbers=axes, **settings)
+        return made if has_matrices else optax.identity()
+
+    return optim.routed(direction, rate)
 
 
 _LOW_RANK = {"rank": 32, "interval": 100}

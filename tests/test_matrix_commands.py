@@ -204,7 +204,12 @@ def place(few_images: Dataset, served: Path, image_home: Path, tmp_path: Path, m
         monkeypatch.setattr(kind, "model", tiny)
     monkeypatch.setattr(models, "LeNet5", lambda out: models.MLP(out, (12,)))
     monkeypatch.setattr(tasks, "ResNet", lambda: models.MLP(10, ()))
-    monkeypatch.setattr(tasks, "Transformer", lambda size: nn.Sequential([nn.Embed(size, 2), nn.Dense(size)]))
+
+    def network(size: int, *_: Any, **options: Any) -> nn.Module:
+        return nn.Sequential([nn.Embed(size, 2), nn.Dense(size)])
+
+    monkeypatch.setattr(tasks, "Transformer", network)
+    monkeypatch.setattr(tasks, "Recurrent", network)
     for name in cifar.NETWORKS:
         monkeypatch.setitem(cifar.NETWORKS, name, tiny)
     monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: Path(path).touch())
