@@ -277,32 +277,38 @@ def _bases(task: Task, transform: optax.GradientTransformationExtraArgs, interva
 def one_rate(options: Options) -> None:
     """The best learning rate of AdamW for all optimizers, beside the scales of the papers with rates of their own."""
     task, low_rank = tasks.make("text"), {"rank": 8, "interval": 20}
-    settings: dict[str, dict[str, Any]] = {
-        "alice": low_rank,
-        "racs": {},
-        "fismo": {},
-        "soap": {"interval": 10},
-        "shampoo": {"b2": 0.95, "interval": 20},
-        "swan": {},
-        "self_tuning_muon": {},
-        "eigen_adam": {"interval": 10},
-        "alice_0": low_rank,
-        "fira": low_rank,
-        "apollo": low_rank,
+    settings: dict[str, tuple[float, float, dict[str, Any]]] = {  # at the paper's scale: a typical rate, Adam's share
+        "alice": (0.06, 0.05, low_rank),
+        "racs": (0.2, 0.05, {}),
+        "fismo": (0.1, 0.05, {}),
+        "soap": (3e-3, 1, {"interval": 10}),
+        "shampoo": (0.01, 0.05, {"b2": 0.95, "interval": 20}),
+        "swan": (0.2, 0.05, {}),
+        "self_tuning_muon": (0.1, 0.05, {}),
+        "eigen_adam": (3e-3, 1, {"interval": 10}),
+        "alice_0": (0.06, 0.05, low_rank),
+        "fira": (0.06, 0.05, low_rank),
+        "apollo": (0.02, 1, low_rank),
     }
-    muon = functools.partial(optax.contrib.muon, muon_weight_dimension_numbers=optim.matrix_axes, consistent_rms=0.2)
-    pairs: dict[str, tuple[Make, Make]] = {"muon": (muon, CONTENDERS["muon"].make)}
-    for name, own in settings.items():
-        make, share = optim.REGISTRY[name], 1 if name in ("soap", "eigen_adam", "apollo") else 0.05
-        pairs[name] = (functools.partial(make, **own), as_published(make, share=share, **own))
+
+    def muon_published(rate: optax.Schedule) -> optax.GradientTransformation:
+        return optax.contrib.muon(
+            rate,
+            adam_learning_rate=lambda step: 0.05 * jnp.asarray(rate(step)),
+            muon_weight_dimension_numbers=optim.matrix_axes,
+        )
+
+    pairs: dict[str, tuple[Make, Variant]] = {"muon": (CONTENDERS["muon"].make, Variant(muon_published, 0.1, ""))}
+    for name, (rate, share, own) in settings.items():
+        make = optim.REGISTRY[name]
+        pairs[name] = (functools.partial(make, **own), Variant(as_published(make, share=share, **own), rate, ""))
     adamw = Variant(optax.adamw, CONTENDERS["adamw"].rate, "")
     rate, ends = tuned(task, adamw, 5, options.steps, options.seeds)
     print(f"\nOne learning rate, AdamW's best of five: {task.name}, {options.steps} steps, {options.seeds} seeds\n")
     row = head("optimizer", f"held-out loss at {rate:.2g}", "at the paper's scale", "its rate", "settings")
     row("adamw", interval(ends[:, 0], ".3f"), "", "", "")
-    for name, (make, published) in pairs.items():
+    for name, (make, paper) in pairs.items():
         _, ends = tuned(task, Variant(make, rate, ""), 1, options.steps, options.seeds)
-        paper = Variant(published, CONTENDERS[name].rate, "")
         best, others = tuned(task, paper, options.rates, options.steps, options.seeds)
         row(name, interval(ends[:, 0], ".3f"), interval(others[:, 0], ".3f"), f"{best:.2g}", preset(make))
 

@@ -209,7 +209,7 @@ def said_of(column: str, cells: list[Any], warned: str | None = None, **options:
 
 
 def test_whole_numbers_with_the_name_of_an_identifier_are_suspected() -> None:
-    for column in ("user_id", "Item ID"):
+    for column in ("user_id", "Item ID", "id"):
         encoder, _ = said_of(column, [*range(1000, 1200, 7)], "its numbers are identifiers: leave it out")
         assert encoder.kinds[column] == said_of("age", [*range(1000, 1200, 7)])[0].kinds["age"]
     for column, cells in {"humid": [1, 2, 5] * 9, "paid": [0, 1, 2] * 9, "mean_id": [0.5, 1.5, 2.5] * 9}.items():

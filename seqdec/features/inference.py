@@ -97,7 +97,7 @@ RECOGNIZERS = (
         "{source} that count the rows",
     ),
     Recognizer(
-        lambda seen: len(seen.whole) > 0 and seen.column.lower().replace(" ", "_").endswith("_id"),
+        lambda seen: len(seen.whole) > 0 and f"_{seen.column}".lower().replace(" ", "_").endswith("_id"),
         "numeric",
         "{source}",
         "its name says that its numbers are identifiers: leave it out, or read them as levels by "
