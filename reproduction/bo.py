@@ -78,7 +78,7 @@ class Optimization(Located):
     """Bayesian optimization of the paper's eight functions, against random search and differential evolution.
 
     Needs no data; on one core, a run on drawnn200 takes 4 minutes with auto and 40 seconds with hilofi.
-    Example: seqdec run bo --functions branin,hartmann6 --methods auto,random --runs 3
+    Example: seqdec run bo --functions branin,hartmann6 --methods auto,random --seeds 3
     """
 
     name: ClassVar[str] = "bo"
@@ -94,11 +94,11 @@ class Optimization(Located):
     sparse_gp, vbll), random, evolution; hilofi+thompson sets the acquisition, hilofi:200 the rank. With .published,
     gp, hilofi, last_layer_laplace, lofi, lrkf, on_vbll and vbll have the paper's settings: Thompson sampling on 1,024
     fixed Sobol points, one pass, unscaled responses, the unit cube around zero."""
-    runs: int = 10
-    """Runs of each method on each function."""
+    seeds: int = 10
+    """Runs of each method on each function, with seeds SEED, SEED + 1, ..."""
     seed: int = 0
-    """Seed of the first run; the others have SEED + 1, ..."""
-    evaluations: int | None = None
+    """First seed."""
+    steps: int | None = None
     """Evaluations after the initial points; default: the paper's number for each function."""
     published: bool = False
     """Add methods with the paper's settings."""
@@ -106,14 +106,14 @@ class Optimization(Located):
     """Folder for the trials, the table and the figures."""
     quick: bool = False
     """A small run for two cores; its defaults are at the top of this help."""
-    quick_options: ClassVar[Mapping[str, Any]] = {"functions": "ackley2,branin", "evaluations": 15, "runs": 2}
+    quick_options: ClassVar[Mapping[str, Any]] = {"functions": "ackley2,branin", "steps": 15, "seeds": 2}
     published_options: ClassVar[Mapping[str, Any]] = {
         "methods": ",".join(("auto", *(f"{kind}.published" for kind in _PAPER), *_OTHERS))
     }
 
     def check(self) -> None:
-        check_minimum(self, runs=1, evaluations=1)
-        check_seeds(self.seed, self.runs)
+        check_minimum(self, steps=1)
+        check_seeds(self.seed, self.seeds)
         check_choices(self)
         for method in split_names("method", self.methods):
             _settings(method)
@@ -125,15 +125,15 @@ class Optimization(Located):
         done = {key_of(part, _PART) for part in finished}
         functions, methods = split_names("function", self.functions), split_names("method", self.methods)
         cases = [(name, method) for name in functions for method in methods]
-        with bar(len(cases) * self.runs, "", "run") as shown:
+        with bar(len(cases) * self.seeds, "", "run") as shown:
             for name, method in cases:
                 problem = PROBLEMS[name]
-                objective, evaluations = problem.build(), self.evaluations or problem.evaluations
+                objective, evaluations = problem.build(), self.steps or problem.evaluations
                 settings = _settings(method)
                 if settings is not None and method.endswith(_PUBLISHED) and name.startswith("drawnn"):
                     # An ascent from one random point.
                     settings["search"] = bo.Search(raw_samples=2, num_restarts=1, steps=500)
-                for run in range(self.runs):
+                for run in range(self.seeds):
                     shown.set_description(f"{name} {method}")
                     if (name, method, run) in done:
                         shown.update()

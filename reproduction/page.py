@@ -2,7 +2,7 @@
 
     seqdec run in-between --published --out results/in-between
     seqdec run mnist --published --seeds 3 --agents AGENTS --out results/mnist
-    seqdec run bo --published --methods METHODS --runs 10 --out results/bo
+    seqdec run bo --published --methods METHODS --seeds 10 --out results/bo
     python -m reproduction.page --results results
 
 The folder of a run has its name in `RUNS`, and the command is the one there. The table of each finished run is kept
@@ -329,22 +329,22 @@ RUNS = {
     "bo": Run(f"seqdec run bo --published --functions {SMALL} --methods {','.join(METHODS)}", ["function", "method"]),
     "vbll": Run(f"seqdec run bo --published --functions {SMALL} --methods vbll.published", ["function", "method"]),
     "expected": Run(
-        "seqdec run bo --published --functions branin --runs 3 --methods "
+        "seqdec run bo --published --functions branin --seeds 3 --methods "
         + ",".join([*improving("hilofi", "lrkf", "lofi", "on_vbll"), "random"]),
         ["function", "method"],
     ),
     "expected-others": Run(
-        "seqdec run bo --published --functions ackley2,hartmann6 --runs 5 --methods "
+        "seqdec run bo --published --functions ackley2,hartmann6 --seeds 5 --methods "
         + ",".join([*improving("hilofi", "lrkf", "last_layer_laplace", "on_vbll", "gp"), "random"]),
         ["function", "method"],
     ),
     "table5": Run(
-        "seqdec run bo --published --functions drawnn200 --runs 3 --methods "
+        "seqdec run bo --published --functions drawnn200 --seeds 3 --methods "
         + ",".join(f"hilofi:{rank}{PUBLISHED}" for rank in TABLE_5),
         ["function", "method"],
     ),
     "drawnn-lrkf": Run(
-        "seqdec run bo --published --functions drawnn200 --runs 3 --methods "
+        "seqdec run bo --published --functions drawnn200 --seeds 3 --methods "
         + ",".join(f"lrkf:{rank}{PUBLISHED}" for rank in (50, 200, 300)),
         ["function", "method"],
     ),

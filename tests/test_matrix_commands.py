@@ -50,13 +50,11 @@ POSITIONAL = {
 SMALL: dict[str, Any] = {
     "batch": 2,
     "budget": 2,
-    "evaluations": 1,
     "period": 10,
     "periods": 2,
     "ranks": "2",
     "rates": 1,
     "repeats": 1,
-    "runs": 1,
     "samples": 4,
     "seeds": 1,
     "sizes": "0",

@@ -18,11 +18,11 @@ from seqdec import cli
 from seqdec.bo.search.candidates import sobol
 
 FILES = {"manifest.json", "trials.parquet", "summary.csv", "progress.png", "time.png"}
-TINY = ["run", "bo", "--functions", "branin,drawnn50", "--methods", "random,evolution", "--runs", "2"]
+TINY = ["run", "bo", "--functions", "branin,drawnn50", "--methods", "random,evolution", "--seeds", "2"]
 
 
 def test_run_fills_the_folder_and_report_rebuilds_it(tmp_path: Path, capsys: Any) -> None:
-    assert cli.main([*TINY, "--evaluations", "9", "--out", str(tmp_path)]) == 0
+    assert cli.main([*TINY, "--steps", "9", "--out", str(tmp_path)]) == 0
     printed, err = capsys.readouterr()
     assert (
         err == ""
@@ -38,7 +38,7 @@ def test_run_fills_the_folder_and_report_rebuilds_it(tmp_path: Path, capsys: Any
     assert table.loc[("branin", "random"), "best"] == pytest.approx(branin.mean())
     assert table.loc[("branin", "random"), "best_95"] == pytest.approx(12.7062 * branin.std() / np.sqrt(2), rel=1e-4)
     assert np.isnan(table.loc[("drawnn50", "random"), "regret"])
-    assert json.loads((tmp_path / "manifest.json").read_text())["options"]["runs"] == 2
+    assert json.loads((tmp_path / "manifest.json").read_text())["options"]["seeds"] == 2
     for name in ("summary.csv", "progress.png", "time.png"):
         (tmp_path / name).unlink()
     assert cli.main(["report", str(tmp_path)]) == 0
@@ -89,9 +89,9 @@ def test_published_settings_are_those_that_the_page_states() -> None:
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", BASELINES)
 def test_published_baselines_run_and_repeat(kind: str, tmp_path: Path) -> None:
-    command = ["run", "bo", "--functions", "ackley2", "--methods", f"{kind}.published", "--evaluations", "3"]
-    assert cli.main([*command, "--runs", "2", "--out", str(tmp_path / "both")]) == 0
-    assert cli.main([*command, "--runs", "1", "--seed", "1", "--out", str(tmp_path / "second")]) == 0
+    command = ["run", "bo", "--functions", "ackley2", "--methods", f"{kind}.published", "--steps", "3"]
+    assert cli.main([*command, "--seeds", "2", "--out", str(tmp_path / "both")]) == 0
+    assert cli.main([*command, "--seeds", "1", "--seed", "1", "--out", str(tmp_path / "second")]) == 0
     both, second = (pd.read_parquet(tmp_path / name / "trials.parquet") for name in ("both", "second"))
     first, again = (both.query("run == @run")["value"].to_numpy() for run in (0, 1))
     np.testing.assert_array_equal(again, second["value"])
@@ -122,7 +122,7 @@ def test_ctrl_c_keeps_the_runs_that_are_done(tmp_path: Path, capsys: Any, monkey
         raise KeyboardInterrupt
 
     monkeypatch.setattr(package.BayesianOptimizer, "ask", ask)
-    command = ["run", "bo", "--functions", "branin", "--methods", "random,gp", "--runs", "1", "--out", str(tmp_path)]
+    command = ["run", "bo", "--functions", "branin", "--methods", "random,gp", "--seeds", "1", "--out", str(tmp_path)]
     assert cli.main(command) == 130
     out, err = capsys.readouterr()
     assert (
