@@ -167,6 +167,8 @@ class Optimizers(Located):
     """Weight decay: the share of the parameters that a step subtracts."""
     search: bool = True
     """Search rate and share; otherwise the middle of each grid and a share of 1."""
+    shift: float = 0.0
+    """Decades by which the grids of learning rates are moved: 0.25 tries the rates between those of 0."""
     seeds: int = 3
     """Reported runs of each optimizer, with seeds SEED, SEED + 1, ..."""
     seed: int = 0
@@ -188,6 +190,8 @@ class Optimizers(Located):
         check_minimum(self, steps=CHUNKS, batch=1)
         if not 0 <= self.decay < 1:
             raise ValueError(f"decay must be at least 0 and below 1; got {self.decay!r}")
+        if not -3 <= self.shift <= 3:
+            raise ValueError(f"shift must be from -3 to 3 decades; got {self.shift!r}")
         check_seeds(self.seed, self.seeds)
 
     def restore(self) -> list[pd.DataFrame]:
@@ -240,7 +244,7 @@ def _contest(task: Task, name: str, options: Optimizers, done: Callable[[], Any]
         done()
         return cost_of(frames[-1], task.perplexity)
 
-    best, share = CONTENDERS[name].rate, 1.0
+    best, share = CONTENDERS[name].rate * 10**options.shift, 1.0
     if options.search:
         best, least = lowest(lambda rate: cost(rate, 1.0), best)
         share, _ = lowest(lambda share: cost(best, share), 1.0, least)
