@@ -223,6 +223,8 @@ class Optimizers(Located):
     @staticmethod
     def report(folder: Path) -> str:
         curves = read_table(folder / CURVES)[0]
+        if "share" not in curves:
+            raise ValueError(f"{folder / CURVES} was written before the share was searched: run the experiment again")
         table = summary(curves)
         text = "\n\n".join(markdown(str(task), rows) for task, rows in table.groupby("task", sort=False))
         save_table(folder / "summary.csv", table, index=False)

@@ -111,7 +111,7 @@ class Evaluation(Distributed):
     reward_default: float | None = None
     """Reward of rows without one, such as 0 if only clicks are logged; by default such rows are an error."""
     propensity: str = "propensity"
-    """Column of the propensities; or estimated, by a calibrated classifier; or none, for the direct method only."""
+    """Column of the propensities; or estimated, by a calibrated classifier; or none, for estimators that need none."""
     time: str | None = None
     """Column of the times; default: timestamp, or the order of the rows."""
     actions: int | None = None

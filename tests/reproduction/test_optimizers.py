@@ -16,6 +16,7 @@ from reproduction.data import load_cifar10
 from reproduction.tasks import Task
 from seqdec import models, optim
 from seqdec.cli import main
+from seqdec.persistence import write_table
 
 
 @pytest.fixture
@@ -74,6 +75,8 @@ def test_run_fills_the_folder_and_report_rebuilds_it(toy: Task, tmp_path: Path, 
     assert main(["report", str(tmp_path)]) == 0
     assert capsys.readouterr().out.strip() in printed
     assert (tmp_path / "summary.md").is_file()
+    write_table(tmp_path / "curves.parquet", curves.drop(columns="share"))
+    assert main(["report", str(tmp_path)]) == 1 and "run the experiment again" in capsys.readouterr().err
 
 
 def test_the_peak_of_the_rate_is_that_of_the_optimizer(toy: Task) -> None:
