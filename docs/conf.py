@@ -21,6 +21,8 @@ from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
+import optax
+
 import seqdec
 from seqdec import agents, ope, optim, policies
 from seqdec.bo.surrogates import contract as surrogates
@@ -30,6 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 project = "seqdec"
 author = "The seqdec authors"
+project_copyright = "the seqdec authors"
 version = release = seqdec.__version__
 
 CHAPTERS = {
@@ -99,6 +102,7 @@ python_maximum_signature_line_length = 70
 autodoc_typehints_format = "short"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
+napoleon_use_rtype = False
 
 highlight_language = "none"
 html_theme = "furo"
@@ -128,13 +132,13 @@ _bar: list[str] = []
 
 
 def _entries(text: str) -> str:
-    """A page with a table, of names and first lines of docstrings, for each comment that names a family."""
+    """A page with a table of names and first lines of docstrings for each comment `all FAMILY`."""
     for family, (package, registry) in FAMILIES.items():
         rows = ["| name | |", "|---|---|"]
         for name in sorted(registry.own()):
             link = f"{name} <seqdec.{package}.{getattr(registry[name], '__name__', name)}>"
             rows.append(f"| {{py:obj}}`{link}` | {registry.describe(name)} |")
-        text = text.replace(f"<!-- {family} -->", "\n".join(rows))
+        text = text.replace(f"<!-- all {family} -->", "\n".join(rows))
     return text
 
 
@@ -171,9 +175,16 @@ def _used_in() -> dict[str, list[str]]:
 autosummary_context = {"used_in": _used_in()}
 
 
+def _cards() -> str:
+    """README from its installation to its last card, with links to the pages of the site."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    cards = text[text.index("## Install") : text.index("## Where to go next")]
+    return cards.replace("https://github.com/seqdec/seqdec/blob/main/docs/", "")
+
+
 def _contents(_app: Any, page: str, text: list[str]) -> None:
-    """The tables of the gallery, and the side bar, in blocks that GitHub does not show."""
-    text[0] = _entries(text[0])
+    """The cards, the tables of the gallery, and the side bar, in blocks that GitHub does not show."""
+    text[0] = _entries(text[0]).replace("<!-- cards -->", _cards())
     below = [posixpath.normpath(f"/docs/{name}") for name in CHAPTERS.get(page.removeprefix("docs/"), ())]
     if below:
         text[0] += "\n".join(("\n```{toctree}", ":hidden:", ":glob:", "", *below, "```\n"))
@@ -208,8 +219,12 @@ def _restore(_app: Any, _what: str, name: str, _object: Any, _options: Any, line
 
 
 def _named(_app: Any, _what: str, _name: str, _object: Any, _options: Any, signature: str, returns: str) -> Any:
-    """Functions that are defaults by their names."""
-    return (_ADDRESS.sub(r"\1", signature) if signature else signature), returns
+    """Functions that are defaults, and types of learning rates, by their names."""
+    from sphinx.util.typing import stringify_annotation
+
+    rates = stringify_annotation(optax.ScalarOrSchedule, "smart")
+    signature = signature and _ADDRESS.sub(r"\1", signature).replace(rates, "optax.ScalarOrSchedule")
+    return signature, returns
 
 
 def _detach(app: Any, tree: Any) -> None:

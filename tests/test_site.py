@@ -58,14 +58,22 @@ def test_the_gallery_shows_each_registered_object(family):
     """In a table made from the registry, which links to its reference, and in a picture that says what it shows."""
     package, registry = CONF["FAMILIES"][family]
     reference = (DOCS / "api" / f"seqdec.{package}.md").read_text(encoding="utf-8")
-    entries = re.findall(rf"`(\S+) <seqdec\.{package}\.(\w+)>`", CONF["_entries"](f"<!-- {family} -->"))
+    entries = re.findall(rf"`(\S+) <seqdec\.{package}\.(\w+)>`", CONF["_entries"](f"<!-- all {family} -->"))
     assert [name for name, _ in entries] == sorted(registry.own())
     assert [key for _, key in entries if f"\n   {key}\n" not in reference] == []
     page = (DOCS / "gallery.md").read_text(encoding="utf-8")
-    assert f"<!-- {family} -->" in page and f"(gallery-{family}.png)" in page
+    assert f"<!-- all {family} -->" in page and f"(gallery-{family}.png)" in page
     with Image.open(DOCS / f"gallery-{family}.png") as picture:
         shown = picture.text["Description"].split()
     assert shown == sorted(registry.own()), f"draw it again: python benchmarks/gallery.py --families {family}"
+
+
+def test_tables_and_cards_stand_on_their_own_page_alone():
+    """Comments on other pages are read by other programs."""
+    pages = {page: page.read_text(encoding="utf-8") for page in DOCS.rglob("*.md")}
+    assert [page for page, text in pages.items() if CONF["_entries"](text) != text] == [DOCS / "gallery.md"]
+    assert [page for page, text in pages.items() if "<!-- cards -->" in text] == [DOCS / "index.md"]
+    assert CONF["_cards"]().startswith("## Install") and "blob/main/docs" not in CONF["_cards"]()
 
 
 def test_reference_pages_lead_to_what_names_them():
