@@ -139,7 +139,7 @@ def rice(x: np.ndarray, y: np.ndarray) -> float:
 class InBetween(Located):
     """In-between uncertainty: predictions of filters between and outside one-dimensional data, after a single pass.
 
-    snelson must be fetched by hand, the error says from where; clusters is generated.
+    snelson must be fetched by hand, the error says from where; clusters is generated. The example takes half a minute.
     Example: seqdec run in-between --data clusters --filters hilofi:1,hilofi:50
     """
 

@@ -98,7 +98,7 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in envs.tables(
 class Tabular(Located):
     """Tables as bandits: mushroom, statlog, adult, financial and others; regret in percent of uniform play's.
 
-    Tables are downloaded if missing.
+    Tables are downloaded if missing. On one core, 1,000 steps take up to 2 seconds with auto, 0.03 with linear.
     Example: seqdec run tabular --tables statlog,mushroom --agents auto,linear
     """
 
