@@ -7,7 +7,7 @@ the text and a standard deviation in the code. Each row changes one of these in 
 
 In the paper all agents and runs begin with the same parameters of the network. With --shared, so do these agents:
 
-    python benchmarks/published_mnist.py --steps 40000 --shared hilofi lolofi lrkf last_layer_laplace adamw muon
+    python benchmarks/published_mnist.py --steps 40000 --shared hilofi lolofi lrkf
 """
 
 import math
