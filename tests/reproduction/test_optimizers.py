@@ -178,6 +178,13 @@ def test_steps_to_a_loss_are_interpolated() -> None:
     assert np.isnan(optimizers._share_to(mean([3.0, 2.0, 1.5, 1.2]), base))
 
 
+def test_a_shift_moves_the_rates(toy: Task, tmp_path: Path) -> None:
+    arguments = [*ARGUMENTS, "--no-search", "--shift", "0.25", "--seeds", "1", "--out", str(tmp_path)]
+    assert main(arguments) == 0
+    rates = pd.read_csv(tmp_path / "summary.csv").set_index("optimizer")["rate"]
+    assert rates["sgd"] == pytest.approx(optimizers.CONTENDERS["sgd"].rate * 10**0.25)
+
+
 def test_weight_decay_shrinks_by_its_share(toy: Task) -> None:
     """With a rate of zero the parameters are multiplied by 1 - decay s(t) in each step."""
     trial = optimizers._Trial(toy, optimizers.CONTENDERS["sgd"].make, optimizers.Optimizers(decay=0.01))
@@ -212,6 +219,7 @@ def test_ctrl_c_keeps_the_optimizers_that_are_done(
         (["--optimizers", "adamw,adamw"], "optimizers must differ from each other; got 'adamw,adamw'"),
         (["--steps", "3"], "steps must be at least 40; got 3"),
         (["--decay", "1"], "decay must be at least 0 and below 1; got 1.0"),
+        (["--shift", "4"], "shift must be from -3 to 3 decades; got 4.0"),
     ],
 )
 def test_impossible_options(arguments: list[str], message: str, tmp_path: Path, capsys: Any) -> None:
