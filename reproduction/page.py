@@ -94,6 +94,8 @@ class Table(NamedTuple):
     form: Callable[[pd.DataFrame], pd.DataFrame]
     """of strings, from the summaries one below the other"""
     page: str = "reproduction"
+    commands: bool = True
+    """whether those of the runs stand before it"""
 
 
 def named(agent: str) -> str:
@@ -395,8 +397,8 @@ TABLES = {
     "expected": Table(["expected", "expected-others"], searches),
     "table5": Table(["table5", "drawnn-lrkf"], by_rank),
     "optimizers": Table([*TRAINED, *AGAIN], optimizers, "optimizers"),
-    "speeds": Table([*TRAINED], speeds, "optimizers"),
-    "claims": Table([*CLAIMED], claims, "reproduction-optimizers"),
+    "speeds": Table([*TRAINED], speeds, "optimizers", commands=False),
+    "claims": Table([*CLAIMED], claims, "reproduction-optimizers", commands=False),
 }
 
 
@@ -417,17 +419,17 @@ def rendered(name: str) -> str:
     """The table and the commands of its runs, as Markdown."""
     own = TABLES[name]
     table = own.form(pd.concat([read_table(STORE / f"{run}.parquet")[0] for run in own.runs]))
-    commands = (f"    {RUNS[run].command}" for run in own.runs)
+    commands = [*(f"    {RUNS[run].command}" for run in own.runs), ""] if own.commands else []
     rows = [table.columns, ["---"] * table.shape[1], *table.to_numpy()]
     lines = (f"| {' | '.join(row)} |" for row in rows)
-    return "\n".join([*commands, "", "<details><summary>Table</summary>", "", *lines, "", "</details>"])
+    return "\n".join([*commands, "<details><summary>Table</summary>", "", *lines, "", "</details>"])
 
 
 def page(name: str, text: str) -> str:
     """The text of the page with the tables of the runs that are kept, each after its mark."""
     for mark, own in TABLES.items():
         if own.page == name and all((STORE / f"{run}.parquet").is_file() for run in own.runs):
-            pattern = rf"<!-- {mark} -->\n(?:(?:    seqdec[^\n]*\n)+\n<details>.*?</details>\n)?"
+            pattern = rf"<!-- {mark} -->\n(?:(?:(?:    seqdec[^\n]*\n)+\n)?<details>.*?</details>\n)?"
             text, found = re.subn(pattern, f"<!-- {mark} -->\n{rendered(mark)}\n", text, flags=re.DOTALL)
             if found != 1:
                 raise ValueError(f"{name}.md must have one line <!-- {mark} -->; got {found}")
