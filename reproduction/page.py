@@ -220,12 +220,13 @@ def by_rank(summary: pd.DataFrame) -> pd.DataFrame:
 
 def optimizers(summary: pd.DataFrame) -> pd.DataFrame:
     """Held-out data of all optimizers, best mean rank first; `again` is the mean rank in the second run of a task."""
-    second = summary.index.duplicated()
-    rank = _mean_rank(summary[~second]).sort_values(kind="stable")
-    parts = {"mean rank": rank, "again": _mean_rank(summary[second]).reindex(rank.index)}
+    repeated = summary.index.duplicated()
+    first, second = summary.loc[~repeated], summary.loc[repeated]
+    rank = _mean_rank(first).sort_values(kind="stable")
+    parts = {"mean rank": rank, "again": _mean_rank(second).reindex(rank.index)}
     table = pd.DataFrame({title: [f"{value:.1f}" for value in own] for title, own in parts.items()}, index=rank.index)
-    for task, rows in summary[~second].groupby(level="task", sort=False):
-        rows = rows.droplevel("task")
+    for task, group in first.groupby(level="task", sort=False):
+        rows: Any = group.droplevel("task")
         column, ahead, unit, title = _judged(rows)
         names: Any = list(rows.index)
         gains = zip(rows[ahead] * unit, rows[f"{ahead}_95"] * unit, strict=True)
