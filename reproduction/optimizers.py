@@ -190,8 +190,8 @@ class Optimizers(Located):
         check_minimum(self, steps=CHUNKS, batch=1)
         if not 0 <= self.decay < 1:
             raise ValueError(f"decay must be at least 0 and below 1; got {self.decay!r}")
-        if not -3 <= self.shift <= 3:
-            raise ValueError(f"shift must be from -3 to 3 decades; got {self.shift!r}")
+        if not 0 <= self.shift < 0.5:
+            raise ValueError(f"shift must be at least 0 and below the step of the grids, 0.5; got {self.shift!r}")
         check_seeds(self.seed, self.seeds)
 
     def restore(self) -> list[pd.DataFrame]:

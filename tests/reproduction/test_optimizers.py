@@ -219,7 +219,7 @@ def test_ctrl_c_keeps_the_optimizers_that_are_done(
         (["--optimizers", "adamw,adamw"], "optimizers must differ from each other; got 'adamw,adamw'"),
         (["--steps", "3"], "steps must be at least 40; got 3"),
         (["--decay", "1"], "decay must be at least 0 and below 1; got 1.0"),
-        (["--shift", "4"], "shift must be from -3 to 3 decades; got 4.0"),
+        (["--shift", "0.5"], "shift must be at least 0 and below the step of the grids, 0.5; got 0.5"),
     ],
 )
 def test_impossible_options(arguments: list[str], message: str, tmp_path: Path, capsys: Any) -> None:
