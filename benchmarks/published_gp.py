@@ -5,6 +5,8 @@
 The paper states the length scale 0.1, but not for which units of the inputs; here they are scaled to the unit cube.
 """
 
+from typing import Any
+
 from harness import command, interval, table
 
 from reproduction.bo import PROBLEMS, _run, _settings
@@ -22,7 +24,7 @@ def main(
     """
     row = table("length scale", *functions)
     for length in lengths:
-        settings = _settings("gp.published") or {}
+        settings: Any = _settings("gp.published")
         settings["surrogate_options"]["length_scale"] = length
         found = []
         for name in functions:

@@ -106,7 +106,7 @@ def laplace_muon(
 class MNIST(Bandit):
     """Bandit on the 60,000 images of MNIST with LeNet5: ten arms, reward 1 for the right one.
 
-    MNIST is downloaded if missing. On one core, 1,000 steps take about 3 seconds with most agents, 30 with lofi,
+    MNIST is downloaded if missing. On one core, 1,000 steps take 3 to 11 seconds with most agents, 30 with lofi,
     100 with last_layer_laplace.
     Example: seqdec run mnist --agents auto,hilofi,replay_adamw --steps 10000 --seeds 3
     """
@@ -150,7 +150,7 @@ class MNIST(Bandit):
 class FashionMNIST(Bandit):
     """Bandit on the 60,000 images of Fashion-MNIST with LeNet5, with the settings of `mnist`.
 
-    Fashion-MNIST is downloaded if missing. On one core, 1,000 steps take about 3 seconds with most agents.
+    Fashion-MNIST is downloaded if missing. On one core, 1,000 steps take 3 to 11 seconds with most agents.
     Example: seqdec run fashion-mnist --agents auto,hilofi
     """
 

@@ -34,7 +34,7 @@ _LEVEL = 0.9
 class Nonstationary(Images):
     """Bandit on images whose ten labels are permuted every PERIOD steps: which agent recovers fastest.
 
-    Images other than digits are downloaded if missing. On one core, 1,000 steps take about 3 seconds with most agents.
+    Images other than digits are downloaded if missing. On one core, 1,000 steps take 3 to 11 seconds with most agents.
     Example: seqdec run nonstationary --dataset digits --steps 8000 --period 2000
     """
 

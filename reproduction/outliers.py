@@ -35,7 +35,7 @@ _CLEAN = ".clean"
 class Outliers(Images):
     """Bandit on images with and without flipped rewards: how much true reward each agent loses to outliers.
 
-    Images other than digits are downloaded if missing. On one core, 1,000 steps take about 3 seconds with most agents.
+    Images other than digits are downloaded if missing. On one core, 1,000 steps take 3 to 11 seconds with most agents.
     Example: seqdec run outliers --dataset digits --steps 2000
     """
 
