@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,8 +135,8 @@ def test_options_that_do_not_go_with_resuming_are_refused(tmp_path: Path, capsys
 
 
 def test_a_new_run_does_not_take_an_earlier_ones_results_for_its_own(tmp_path: Path) -> None:
-    options = {"functions": "branin", "methods": "random", "evaluations": 3, "out": tmp_path}
-    first, second = Optimization(**options, runs=2), Optimization(**options, runs=2, seed=7)
+    first = Optimization(functions="branin", methods="random", steps=3, seeds=2, out=tmp_path)
+    second = replace(first, seed=7)
     folder.write_manifest(tmp_path, first, command="one")
     parts = []
     for part in first.play(first.check(), ()):
