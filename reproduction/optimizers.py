@@ -160,7 +160,7 @@ class Optimizers(Located):
     optimizers: str = ",".join(CONTENDERS)
     """Optimizers, separated by commas; adamw is always among them."""
     steps: int | None = None
-    """Steps of each run; None leaves it to the tasks, 300 to 1,000."""
+    """Steps of each run; None leaves it to the tasks, 300 to 2,000."""
     batch: int | None = None
     """Examples in a minibatch; None leaves it to the tasks, 4 windows of text to 64 digits."""
     decay: float = 0.0

@@ -224,7 +224,7 @@ def characters(name: str, module: Callable[[int], nn.Module], steps: int) -> Tas
 _MAKERS: dict[str, Callable[[], Any]] = {
     "mnist": _mnist,
     "cifar": _cifar,
-    "text": lambda: characters("text", Transformer, 1000),
+    "text": lambda: characters("text", Transformer, 2000),
     "scanned": lambda: characters("scanned", lambda size: Transformer(size, 48, 6, scanned=True), 400),
     "lstm": lambda: characters("lstm", Recurrent, 800),
 }
