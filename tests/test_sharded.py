@@ -138,11 +138,16 @@ for name in ("alice", "fismo", "koala_m", "racs", "self_tuning_adamw", "soap"):
 """
 
 
+def eight_devices() -> dict[str, str]:
+    """Variables of a process that has them."""
+    flags = os.environ["XLA_FLAGS"] + " --xla_force_host_platform_device_count=8"
+    return os.environ | {"XLA_FLAGS": flags}
+
+
 @pytest.mark.slow
 def test_optimizers_on_eight_devices():
     """State lies where sharded parameters lie, the second step compiles nothing, and the steps are those of one."""
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
-    subprocess.run([sys.executable, "-c", DEVICES], env=os.environ | flags, check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", DEVICES], env=eight_devices(), check=True, timeout=300)
 
 
 RESTORED = """
@@ -170,7 +175,6 @@ assert step._cache_size() == 1
 def test_orbax_restores_sharded_states(tmp_path):
     """The next step is the same to the bit, and compiles nothing."""
     pytest.importorskip("orbax.checkpoint")
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
     program = DEVICES.split("\nfor name in")[0] + RESTORED
     arguments = [sys.executable, "-c", program, str(tmp_path / "state")]
-    subprocess.run(arguments, env=os.environ | flags, check=True, timeout=300)
+    subprocess.run(arguments, env=eight_devices(), check=True, timeout=300)

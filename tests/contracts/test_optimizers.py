@@ -422,7 +422,7 @@ def test_state_and_updates_are_sharded_as_the_parameters():
             if leaf.shape in wanted:
                 assert leaf.sharding.is_equivalent_to(wanted[leaf.shape], leaf.ndim), (name, leaf.shape)
     updates = second_updates(make("alice"), params, [params, params])
-    assert len(updates["hidden"].sharding.device_set) == 2
+    assert len(updates["hidden"].sharding.device_set) == mesh.size
     whole = jax.tree.map(np.asarray, params)
     leaves_close(updates, second_updates(make("alice"), whole, [whole, whole]), 2e-4, 1e-5)
 
