@@ -7,6 +7,7 @@ koala_runs   batch sizes, with the same number of images, and schedules of KOALA
 alice        tracking, switching and compensation of Alice; a transformer of 0.1 million parameters on source code
 alice_basis  how far the eigenvectors of Alice move at a renewal; the same transformer
 one_rate     AdamW's learning rate for the optimizers of matrices, beside rates of their own; the same transformer
+sides        SOAP, Shampoo and FISMO with a square matrix for the shorter side only; the same transformer
 self_tuning  fixed momenta and self-tuning ones, SGD and Adam, and gradients of other minibatches; LeNet5 on MNIST
 condition    condition numbers of the updates of Adam, FISMO and Muon; LeNet5 on MNIST
 
@@ -281,11 +282,11 @@ def one_rate(options: Options) -> None:
         "alice": (0.06, 0.05, low_rank),
         "racs": (0.2, 0.05, {}),
         "fismo": (0.1, 0.05, {}),
-        "soap": (3e-3, 1, {"interval": 10}),
+        "soap": (3e-3, 1, {}),
         "shampoo": (0.01, 0.05, {"b2": 0.95, "interval": 20}),
         "swan": (0.2, 0.05, {}),
         "self_tuning_muon": (0.1, 0.05, {}),
-        "eigen_adam": (3e-3, 1, {"interval": 10}),
+        "eigen_adam": (3e-3, 1, {}),
         "alice_0": (0.06, 0.05, low_rank),
         "fira": (0.06, 0.05, low_rank),
         "apollo": (0.02, 1, low_rank),
@@ -311,6 +312,18 @@ def one_rate(options: Options) -> None:
         _, ends = tuned(task, Variant(make, rate, ""), 1, options.steps, options.seeds)
         best, others = tuned(task, paper, options.rates, options.steps, options.seeds)
         row(name, interval(ends[:, 0], ".3f"), interval(others[:, 0], ".3f"), f"{best:.2g}", preset(make))
+
+
+def sides(options: Options) -> None:
+    """SOAP, Shampoo and FISMO with a square matrix for both sides, or for the shorter one where a side has 256."""
+    task = tasks.make("text")
+    for name in ("soap", "shampoo", "fismo"):
+        make = CONTENDERS[name].make
+        variants = {
+            "both sides": Variant(make, 3e-3, ""),
+            "max_side=128": Variant(functools.partial(make, max_side=128), 3e-3, ""),
+        }
+        table(f"{name}, sides", task, variants, options.steps, options)
 
 
 SGD = {0.01: 74.93, 0.1: 75.76, 0.2: 75.89, 0.5: 76.21, 0.8: 77.26, 0.9: 77.57, 0.95: 76.57, 0.98: 69.79, 0.99: 55.62}
@@ -393,7 +406,8 @@ def _label(matrix: bool) -> str:
 
 
 ABLATIONS = {
-    method.__name__: method for method in (koala, koala_runs, alice, alice_basis, one_rate, self_tuning, condition)
+    method.__name__: method
+    for method in (koala, koala_runs, alice, alice_basis, one_rate, sides, self_tuning, condition)
 }
 
 

@@ -6,7 +6,7 @@ same contexts. A verdict of better or worse is right if the truth has its sign; 
 share of intervals with the true difference of the decisions that they compare. The rules play any arm in a fifth of
 their decisions, that which knows the best arm in a twentieth.
 
-    python benchmarks/apprentice.py [--runs 20] [--agent linear]
+    python benchmarks/apprentice.py [--seeds 20] [--agent linear]
 """
 
 from collections import Counter
@@ -131,13 +131,13 @@ def shadows(one: seqdec.OnlineAgent) -> np.ndarray:
     return np.array([np.frombuffer(law, "<f4") for law in laws if law is not None])
 
 
-def main(runs: int = 20, agent: str = "linear") -> None:
+def main(seeds: int = 20, agent: str = "linear") -> None:
     """Print the table."""
     row = table("service", "truth", *DECISIONS, "right", "holds", "width", "reward before", "after", "not the rule's")
     for name, service in SERVICES.items():
         found: list[Run] = []
         try:
-            for seed in trange(runs, desc=name, leave=False):
+            for seed in trange(seeds, desc=name, leave=False):
                 found.append(run(service, agent, seed))
         finally:  # also of those before Ctrl-C
             if found:

@@ -1,11 +1,11 @@
 """seqdec beside BoTorch, Ax, Optuna, SMAC and random search: best value found, and CPU seconds per question.
 
-    OMP_NUM_THREADS=1 python benchmarks/bayesian_optimization.py [--methods seqdec ...] [--tasks branin ...] [--runs 5]
+    OMP_NUM_THREADS=1 python benchmarks/bayesian_optimization.py [--methods seqdec ...] [--tasks branin ...] [--seeds 5]
     OMP_NUM_THREADS=1 python benchmarks/bayesian_optimization.py --tasks svc boosting choice forest kernel pipeline
-        xgboost lightgbm network-digits --runs 3 --out results/models
-    OMP_NUM_THREADS=1 python benchmarks/bayesian_optimization.py --tasks plateau{1,2,3,4} --runs 8 --out results/flat
-    OMP_NUM_THREADS=1 python benchmarks/bayesian_optimization.py --tasks levy20 --runs 3 --out results/levy
-    OMP_NUM_THREADS=1 python benchmarks/bayesian_optimization.py --tasks bbob-{1..24}-5-1 --runs 1 --out results/bbob
+        xgboost lightgbm network-digits --seeds 3 --out results/models
+    OMP_NUM_THREADS=1 python benchmarks/bayesian_optimization.py --tasks plateau{1,2,3,4} --seeds 8 --out results/flat
+    OMP_NUM_THREADS=1 python benchmarks/bayesian_optimization.py --tasks levy20 --seeds 3 --out results/levy
+    OMP_NUM_THREADS=1 python benchmarks/bayesian_optimization.py --tasks bbob-{1..24}-5-1 --seeds 1 --out results/bbob
 
     OUT/METHOD.parquet       every evaluation of the finished runs, which are not repeated
     OUT/summary.csv          best value, regret, cold and warm for each task and method
@@ -412,7 +412,7 @@ def _curves(rows: pd.DataFrame, name: str, method: str) -> np.ndarray:
 def main(
     methods: Annotated[tuple[str, ...], tyro.conf.arg(help="of all")] = tuple(METHODS),
     tasks: tuple[str, ...] = tuple(TASKS),
-    runs: int = 5,
+    seeds: int = 5,
     seed: int = 0,
     out: Path = Path("results/black-boxes"),
 ) -> None:
@@ -422,11 +422,11 @@ def main(
         for method in methods:
             path = out / f"{method}.parquet"
             done = {(task, run) for table in saved(path) for task, run in zip(table["task"], table["run"], strict=True)}
-            seeds = [run for run in range(seed, seed + runs) if (name, run) not in done]
-            if not seeds:
+            left = [run for run in range(seed, seed + seeds) if (name, run) not in done]
+            if not left:
                 continue
             began = time.monotonic()
-            process = multiprocessing.get_context("spawn").Process(target=play_all, args=(name, method, seeds, path))
+            process = multiprocessing.get_context("spawn").Process(target=play_all, args=(name, method, left, path))
             process.start()
             process.join()
             ended = "" if process.exitcode == 0 else f", exit code {process.exitcode}"

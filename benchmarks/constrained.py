@@ -1,6 +1,6 @@
 """Engineering designs under constraints told with each value: the call of the first feasible point, the best value.
 
-    OMP_NUM_THREADS=1 python benchmarks/constrained.py [--designs spring vessel beam] [--runs 8] [--calls 50] [--tpe]
+    OMP_NUM_THREADS=1 python benchmarks/constrained.py [--designs spring vessel beam] [--seeds 8] [--calls 50] [--tpe]
 
 A line for each design and method: the share of runs that find a feasible point, the median call at which they do, and
 the median of the best feasible values, beside the best known one. `--tpe` adds Optuna's TPESampler with
@@ -110,18 +110,18 @@ def optuna_tpe(design: Design, seed: int, calls: int) -> list[float]:
     return found
 
 
-def main(designs: tuple[str, ...] = tuple(DESIGNS), runs: int = 8, calls: int = 50, tpe: bool = False) -> None:
+def main(designs: tuple[str, ...] = tuple(DESIGNS), seeds: int = 8, calls: int = 50, tpe: bool = False) -> None:
     """Print the lines."""
     methods = {"seqdec": ours} | ({"TPE": optuna_tpe} if tpe else {})
     row = table("design", "method", "runs with a feasible point", "first at call", "best", "best known")
     for name in designs:
         design = DESIGNS[name]
         for method, play in methods.items():
-            found = [play(design, seed, calls) for seed in range(runs)]
+            found = [play(design, seed, calls) for seed in range(seeds)]
             firsts = [1 + int(np.argmax(np.isfinite(values))) for values in found if np.isfinite(values).any()]
             bests = [float(np.nanmin(values)) for values in found if np.isfinite(values).any()]
             middle = [statistics.median(part) if part else math.nan for part in (firsts, bests)]
-            row(name, method, f"{len(bests)} of {runs}", f"{middle[0]:.0f}", f"{middle[1]:.5g}", design.known)
+            row(name, method, f"{len(bests)} of {seeds}", f"{middle[0]:.0f}", f"{middle[1]:.5g}", design.known)
 
 
 if __name__ == "__main__":

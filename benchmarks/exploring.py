@@ -4,7 +4,7 @@ Three arms that pay in .5, .4 and .3 of 10,000 decisions, chosen by Thompson sam
 are of `ope.compare(log, only this arm, anytime=True)`, the difference to the log: their widths, and the share of runs
 in which both worse arms are known to be worse.
 
-    python benchmarks/exploring.py [--runs 40]
+    python benchmarks/exploring.py [--seeds 40]
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ STEPS = 10_000
 FLOORS = {"none": None, "constant .1": (0.1, 0.0), "falls from 1": (1.0, 0.24), "falls from .5": (0.5, 0.24)}
 
 
-def main(runs: int = 40) -> None:
+def main(seeds: int = 40) -> None:
     """Print the table."""
     row = table("floor", "reward per decision", "width: best arm", "second", "third", "holds", "both worse known")
     env = envs.bernoulli(RATES, horizon=STEPS)
@@ -27,9 +27,9 @@ def main(runs: int = 40) -> None:
         share, power = floor or (0.0, 0.0)
         agent = agents.exploring(base, share=share, power=power)  # with exact propensities
         kept = ("observation", "probabilities")
-        run = seqdec.run(agent, env, STEPS, seed=0, num_seeds=runs, diagnostics=kept, progress=False)
+        run = seqdec.run(agent, env, STEPS, seed=0, num_seeds=seeds, diagnostics=kept, progress=False)
         rewards, widths, holds, known = [], [], [], []
-        for seed in range(runs):
+        for seed in range(seeds):
             log = run.log(seed, num_actions=3)
             rewards.append(log.reward.mean())
             assert log.logging is not None

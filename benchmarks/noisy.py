@@ -1,7 +1,7 @@
 """The optimizer beside BoTorch's noisy expected improvement and TPE on Hartmann6 with noise.
 
     pip install botorch optuna
-    python benchmarks/noisy.py [--noise normal] [--methods seqdec botorch tpe] [--runs 40] [--calls 60]
+    python benchmarks/noisy.py [--noise normal] [--methods seqdec botorch tpe] [--seeds 40] [--calls 60]
 
 The noise is normal with standard deviation 0.1, or there are outliers: 5 to 50 more with probability 0.08.
 
@@ -85,7 +85,7 @@ def noise(kind: str, generator: np.random.Generator) -> float:
 def main(
     noise_kind: Annotated[Literal["normal", "outliers"], tyro.conf.arg(name="noise")] = "normal",
     methods: tuple[Literal["seqdec", "botorch", "tpe"], ...] = ("seqdec", "botorch"),
-    runs: int = 40,
+    seeds: int = 40,
     calls: int = 60,
 ) -> None:
     """Print the table."""
@@ -93,7 +93,7 @@ def main(
     row = table("method", "mean", "median", "largest", "CPU s of a run")
     for method in methods:
         regrets, spent = [], 0.0
-        for seed in range(runs):
+        for seed in range(seeds):
             generator = np.random.default_rng(seed)
 
             def observe(x: Any, generator: np.random.Generator = generator) -> float:
@@ -103,7 +103,7 @@ def main(
             x, seconds = cpu(lambda play=play, observe=observe, seed=seed: play(observe, calls, seed))
             spent += seconds
             regrets.append(float(FUNCTION(np.asarray(x))) - FUNCTION.minimum)
-        found = f"{np.median(regrets):.3f}", f"{max(regrets):.2f}", f"{spent / runs:.2f}"
+        found = f"{np.median(regrets):.3f}", f"{max(regrets):.2f}", f"{spent / seeds:.2f}"
         row(method, interval(regrets, ".3f"), *found)
 
 

@@ -1,6 +1,6 @@
 """The Optuna sampler beside Optuna's TPESampler and GPSampler: regret, and CPU seconds per question.
 
-    python benchmarks/optuna_sampler.py [NAME ...] [--samplers seqdec tpe gp] [--runs 3] [--seed 0]
+    python benchmarks/optuna_sampler.py [NAME ...] [--samplers seqdec tpe gp] [--seeds 3] [--seed 0]
 
 Prints one line for each function and sampler: mean and largest regret of the best value over the runs; median and
 largest CPU seconds of a question, of which the largest contains compilation; CPU seconds of all questions of a run, on
@@ -44,7 +44,7 @@ def play(fun: Any, bounds: Any, calls: int, sampler: Any) -> tuple[float, list[f
 def main(
     names: Annotated[tuple[str, ...], tyro.conf.Positional] = tuple(FUNCTIONS),
     samplers: tuple[str, ...] = tuple(SAMPLERS),
-    runs: int = 3,
+    seeds: int = 3,
     seed: int = 0,
 ) -> None:
     """The table, one line as soon as it is known."""
@@ -53,7 +53,7 @@ def main(
     for name in names:
         fun, calls = FUNCTIONS[name]
         for kind in samplers:
-            found = [play(fun, fun.bounds, calls, SAMPLERS[kind](seed + run)) for run in range(runs)]
+            found = [play(fun, fun.bounds, calls, SAMPLERS[kind](seed + run)) for run in range(seeds)]
             regrets = [value - fun.minimum for value, _ in found]
             seconds = np.array([each for _, each in found])
             times = f"{np.median(seconds):.3f}", f"{seconds.max():.2f}", f"{seconds.sum(1).mean():.1f}"

@@ -1,6 +1,6 @@
 """`seqdec.minimize` where responses are skewed, noisy, exact or partly outliers, and where calls fail.
 
-    python benchmarks/responses.py values --runs 10     # a minute on one core
+    python benchmarks/responses.py values --seeds 10    # a minute on one core
     python benchmarks/responses.py failures             # five
 
 values: mean, median and largest of f(result.x) - minimum over the runs, without noise, and for noisy functions how
@@ -134,7 +134,7 @@ def search(case: Case, seed: int, told: float = math.nan) -> tuple[float, float,
 def main(
     what: Annotated[Literal["values", "failures"], tyro.conf.Positional],
     names: tuple[str, ...] = (),
-    runs: int = 8,
+    seeds: int = 8,
     told: float = 10.0,
     repeats: int | None = None,
 ) -> None:
@@ -143,9 +143,9 @@ def main(
         row = table("function", "calls", "mean", "median", "largest", "covered", "fun - true")
         for name in names or VALUES:
             case = VALUES[name]._replace(repeats=repeats)
-            regrets, _, covered, excess = zip(*(search(case, seed) for seed in range(runs)), strict=True)
+            regrets, _, covered, excess = zip(*(search(case, seed) for seed in range(seeds)), strict=True)
             found = [f"{value:.2g}" for value in (np.mean(regrets), np.median(regrets), max(regrets))]
-            noisy = (f"{sum(covered)} of {runs}", interval(excess)) if case.noise_std else ("", "")
+            noisy = (f"{sum(covered)} of {seeds}", interval(excess)) if case.noise_std else ("", "")
             row(name, case.calls, *found, *noisy)
         return
     ways = {"NaN": math.nan, f"{told:g}": told}
@@ -153,7 +153,7 @@ def main(
     for name in names or FAILURES:
         cells = []
         for value in ways.values():
-            regrets, shares, *_ = zip(*(search(FAILURES[name], seed, value) for seed in range(runs)), strict=True)
+            regrets, shares, *_ = zip(*(search(FAILURES[name], seed, value) for seed in range(seeds)), strict=True)
             cells += [f"{np.median(regrets):.2g}", f"{max(regrets):.2g}", f"{np.mean(shares):.0%}"]
         row(name, *cells)
 

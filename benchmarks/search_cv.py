@@ -1,6 +1,6 @@
 """`seqdec.integrations.sklearn.SearchCV` beside scikit-learn's RandomizedSearchCV: the best score at equal calls.
 
-    python benchmarks/search_cv.py [NAME ...] [--candidates 25] [--runs 10] [--seed 0]
+    python benchmarks/search_cv.py [NAME ...] [--candidates 25] [--seeds 10] [--seed 0]
 
 Prints one line for each model: the largest mean score of three folds, mean over the runs with its 95% interval, of
 both; and in how many runs, of equal seeds, SearchCV finds more and less.
@@ -48,14 +48,15 @@ def best(kind: Any, name: str, candidates: int, seed: int) -> float:
 def main(
     names: Annotated[tuple[str, ...], tyro.conf.Positional] = tuple(MODELS),
     candidates: int = 25,
-    runs: int = 10,
+    seeds: int = 10,
     seed: int = 0,
 ) -> None:
     """The table, one line as soon as it is known."""
     row = table("model", "RandomizedSearchCV", "SearchCV", "more", "less")
     for name in names:
         found = [
-            [best(kind, name, candidates, seed + run) for run in range(runs)] for kind in (RandomizedSearchCV, SearchCV)
+            [best(kind, name, candidates, seed + run) for run in range(seeds)]
+            for kind in (RandomizedSearchCV, SearchCV)
         ]
         more = np.diff(found, axis=0)
         row(name, *map(interval, found), (more > 0).sum(), (more < 0).sum())

@@ -1,6 +1,6 @@
 """Several objectives and outcome constraints: `seqdec.minimize` beside NSGA-II and random search.
 
-    python benchmarks/several_objectives.py [--problems zdt1 gardner1] [--runs 10] [--seed 0]
+    python benchmarks/several_objectives.py [--problems zdt1 gardner1] [--seeds 10] [--seed 0]
 
 zdt1: hypervolume, with reference (1.1, 1.1), of the front after 60 evaluations of ZDT1 with 6 columns (Zitzler, Deb,
 Thiele, "Comparison of multiobjective evolutionary algorithms", 2000), whose whole front has 0.8767. gardner1: best
@@ -92,14 +92,19 @@ PROBLEMS: dict[str, dict[str, Callable[[int], float]]] = {
 }
 
 
-def main(problems: tuple[str, ...] = tuple(PROBLEMS), runs: int = 10, seed: int = 0) -> None:
+def main(problems: tuple[str, ...] = tuple(PROBLEMS), seeds: int = 10, seed: int = 0) -> None:
     """Print the table."""
     row = table("problem", "method", "mean", "smallest", "largest", "CPU s of a run")
     for problem in problems:
         for name, play in PROBLEMS[problem].items():
-            found, seconds = cpu(lambda play=play: [play(seed + run) for run in range(runs)])
+            found, seconds = cpu(lambda play=play: [play(seed + run) for run in range(seeds)])
             row(
-                problem, name, interval(found, ".4f"), f"{min(found):.4f}", f"{max(found):.4f}", f"{seconds / runs:.1f}"
+                problem,
+                name,
+                interval(found, ".4f"),
+                f"{min(found):.4f}",
+                f"{max(found):.4f}",
+                f"{seconds / seeds:.1f}",
             )
         if problem == "gardner1":
             row(problem, "optimum, by brute force", f"{gardner1_by_brute_force():.4f}", "", "", "")

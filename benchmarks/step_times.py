@@ -4,13 +4,13 @@
     python benchmarks/step_times.py [NAME ...] --matrices 12 36 96 [--side 256]
 
 The model is that of nanoGPT's example on Shakespeare's characters: six layers of width 384, 65 characters, and 64
-windows of 256 in a batch. The settings are the defaults, except those in SETTINGS. An update takes
-gradients of the model, and its state is donated. The optimizers take turns of a few steps. Times are processor time of
-all threads, which other programs lengthen less than time by the clock. Columns: milliseconds of an update, median and
-largest over the steps after the first, and the first, which makes all bases; the mean by that of Muon; bytes of state
-by those of AdamW; and the time of a whole training step by that of AdamW with batches of 64 windows and of 8. A
-training step is the gradient, which is measured with 8 windows and counted eight times for 64, and the mean of the
-updates after the first.
+windows of 256 in a batch. The settings are the defaults, except those in SETTINGS; NAME_short has no square matrix for
+the sides of 1,536. An update takes gradients of the model, and its state is donated. The optimizers take turns of a few
+steps. Times are processor time of all threads, which other programs lengthen less than time by the clock. Columns:
+milliseconds of an update, median and largest over the steps after the first, and the first, which makes all bases; the
+mean by that of Muon; bytes of state by those of AdamW; and the time of a whole training step by that of AdamW with
+batches of 64 windows and of 8. A training step is the gradient, which is measured with 8 windows and counted eight
+times for 64, and the mean of the updates after the first.
 
 With `--matrices` nothing runs: the table shows the processor seconds in which an update of so many equal matrices is
 traced and compiled, and the megabytes of its temporary arrays, at the largest number.
@@ -33,6 +33,7 @@ from seqdec import optim
 
 CHARACTERS, WINDOW, WINDOWS, BATCH = 65, 256, 8, 64
 SETTINGS = {"shampoo": {"interval": 20}}
+SHORT = ("soap", "shampoo", "fismo")
 
 
 def transformations(rms: float | None) -> dict[str, optax.GradientTransformationExtraArgs]:
@@ -43,6 +44,8 @@ def transformations(rms: float | None) -> dict[str, optax.GradientTransformation
         make = optim.REGISTRY[name]
         scale = {"rms": rms} if "rms" in inspect.signature(make).parameters else {}
         own[name] = make(1e-3, **scale, **SETTINGS.get(name, {}))
+        if name in SHORT:
+            own[f"{name}_short"] = make(1e-3, **scale, **SETTINGS.get(name, {}), max_side=1024)
     return {name: optax.with_extra_args_support(value) for name, value in (peers | own).items()}
 
 
