@@ -188,12 +188,13 @@ def _eigenvalues(task: Task, steps: int) -> None:
         batch = task.draw(jax.random.fold_in(jax.random.key(0), number), task.data, task.batch)
         loss, gradients = jax.value_and_grad(lambda params: task.loss(params, batch)[0])(params)
         updates, state = transform.update(gradients, state, params, value=loss)
-        squares = jnp.stack([jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(state.product)])
-        scale = jnp.where(state.norm > 0, 1 / jnp.where(state.norm > 0, state.norm, 1), 0)
-        width = jnp.sqrt(state.variance**2 + 4 * jnp.maximum(squares * scale**2 - state.variance**2, 0))
+        own, _ = state
+        squares = jnp.stack([jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(own.product)])
+        scale = jnp.where(own.norm > 0, 1 / jnp.where(own.norm > 0, own.norm, 1), 0)
+        width = jnp.sqrt(own.variance**2 + 4 * jnp.maximum(squares * scale**2 - own.variance**2, 0))
         return (optax.apply_updates(params, jax.tree.map(jnp.negative, updates)), state), (
-            (state.variance - width) / 2,
-            (state.variance + width) / 2,
+            (own.variance - width) / 2,
+            (own.variance + width) / 2,
         )
 
     params = task.init(jax.random.key(0))
