@@ -126,6 +126,7 @@ _DOTTED = re.compile(r"(?<![\w.])[a-z]\w*(?:\.\w+)+")
 _IMPORTED = re.compile(r"from (seqdec[\w.]*) import ([\w, ]+)")
 _SECTION = re.compile(r"(Args|Returns|Raises|Yields|Examples?):$")
 _NAME = re.compile(r"`seqdec(\.\w+)+`")
+_LITERAL = re.compile(r'(?<=<span class="pre">)[^<]+')
 _ADDRESS = re.compile(r"<(?:bound method|function) ([\w.<>]+)(?: of .*?)? at 0x[0-9a-f]+>")
 _fields: dict[str, list[str]] = {}
 _bar: list[str] = []
@@ -244,6 +245,15 @@ def _share(_app: Any, page: str, _template: str, context: dict[str, Any], _tree:
         context["toctree"] = lambda **options: _bar[0] if _bar else _bar.append(make(**options)) or _bar[0]
 
 
+def _break(_app: Any, _page: str, _template: str, context: dict[str, Any], _tree: Any) -> None:
+    """A long name in a table breaks after its dots, slashes and underscores, not within a word."""
+
+    def broken(cell: re.Match[str]) -> str:
+        return _LITERAL.sub(lambda name: re.sub(r"(?<=[_./:=])(?=\w)", "<wbr>", name[0]), cell[0])
+
+    context["body"] = re.sub(r"<td>.*?</td>", broken, context.get("body", ""), flags=re.DOTALL)
+
+
 def _mathml(writer: Any, node: Any) -> None:
     """A formula as MathML, which browsers draw without a script."""
     from docutils import nodes
@@ -271,6 +281,7 @@ def setup(app: Any) -> None:
     app.connect("source-read", _contents)
     app.connect("doctree-read", _detach, priority=400)
     app.connect("html-page-context", _share, priority=400)
+    app.connect("html-page-context", _break)
     app.add_html_math_renderer("mathml", (_mathml, None), (_mathml, None))
     furo.get_navigation_tree = functools.cache(furo.get_navigation_tree)
     app.connect("autodoc-process-docstring", _restructure, priority=400)

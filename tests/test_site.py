@@ -94,3 +94,10 @@ def test_the_sites_of_versions_lead_to_each_other():
         pytest.skip("needs the built site in $SEQDEC_SITE")
     text = (Path(site) / "docs" / "start.html").read_text(encoding="utf-8")
     assert re.findall(r'href="([^"]*)/index.html">(?:first|second)<', text) == ["../../first", "../../second"]
+
+
+def test_long_names_break_between_words_in_tables_alone():
+    name = '<code><span class="pre">optim.koala_m</span></code>'
+    context = {"body": f"<td><p>{name}</p></td>{name}"}
+    CONF["_break"](None, "", "", context, None)
+    assert context["body"] == f"<td><p>{name.replace('.koala_', '.<wbr>koala_<wbr>')}</p></td>{name}"
