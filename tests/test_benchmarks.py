@@ -41,7 +41,7 @@ SMALL = {
     "recommender": "--steps 200 --seeds 1",
     "responses": "failures --seeds 1",
     "search_cv": "--candidates 4 --seeds 1",
-    "several_objectives": "--seeds 1",
+    "several_objectives": "--problems gardner1 --seeds 1",
     "shares": "--decisions 10000",
     "spikes": "--out {out}/spikes.png",
     "step_times": "racs --steps 8",
