@@ -249,7 +249,7 @@ def _break(_app: Any, _page: str, _template: str, context: dict[str, Any], _tree
     """A long name in a table breaks after its dots, slashes and underscores, not within a word."""
 
     def broken(cell: re.Match[str]) -> str:
-        return _LITERAL.sub(lambda name: re.sub(r"(?<=[_./:=])(?=\w)", "<wbr>", name[0]), cell[0])
+        return _LITERAL.sub(lambda name: re.sub(r"(?<=[_./:=])(?=[A-Za-z])", "<wbr>", name[0]), cell[0])
 
     context["body"] = re.sub(r"<td>.*?</td>", broken, context.get("body", ""), flags=re.DOTALL)
 

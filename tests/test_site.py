@@ -97,7 +97,7 @@ def test_the_sites_of_versions_lead_to_each_other():
 
 
 def test_long_names_break_between_words_in_tables_alone():
-    name = '<code><span class="pre">optim.koala_m</span></code>'
+    name = '<code><span class="pre">optim.koala_m(b2=0.95)</span></code>'
     context = {"body": f"<td><p>{name}</p></td>{name}"}
     CONF["_break"](None, "", "", context, None)
     assert context["body"] == f"<td><p>{name.replace('.koala_', '.<wbr>koala_<wbr>')}</p></td>{name}"
